@@ -1,0 +1,1 @@
+"""htk: profiling and trace analysis for training and serving on many GPUs."""

@@ -1,0 +1,70 @@
+"""What can go wrong.
+
+HtkError                     exit 1
+├── UsageError               exit 2   the question was put wrongly
+│   └── UnknownAnalysis               there is no analysis of that name
+├── TraceError               exit 3   the input cannot be used
+│   ├── UnknownFormat                 no parser recognises the file
+│   ├── MalformedTrace                a parser recognised the file, then could not read it
+│   └── UnknownRank                   several files, and nothing says which rank is whose
+├── GateFailed               exit 4   a regression gate tripped
+└── AnalysisError            exit 1   the question cannot be answered
+    ├── MissingTable         exit 3   the trace holds no such data (says what would record it)
+    └── SchemaMismatch                our bug: a function broke its declared schema
+
+A message says what was seen, what was expected and what to do next, on one line.
+"""
+
+
+class HtkError(Exception):
+    """Every error htk raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(HtkError):
+    """The question was put wrongly."""
+
+    exit_code = 2
+
+
+class UnknownAnalysis(UsageError):
+    """There is no analysis of that name."""
+
+
+class TraceError(HtkError):
+    """The input cannot be used."""
+
+    exit_code = 3
+
+
+class UnknownFormat(TraceError):
+    """No parser recognises the file."""
+
+
+class MalformedTrace(TraceError):
+    """A parser recognised the file, then could not read it."""
+
+
+class UnknownRank(TraceError):
+    """Several files, and nothing says which rank is whose."""
+
+
+class GateFailed(HtkError):
+    """A regression gate tripped."""
+
+    exit_code = 4
+
+
+class AnalysisError(HtkError):
+    """The question cannot be answered."""
+
+
+class MissingTable(AnalysisError):
+    """The trace holds no such data."""
+
+    exit_code = 3
+
+
+class SchemaMismatch(AnalysisError):
+    """An analysis returned other columns than it declared."""

@@ -1,0 +1,147 @@
+"""Interval arithmetic on integer nanoseconds: half-open [start, end), vectorised, once for all.
+
+Everything rests on two functions: `union` (merge overlapping spans) and `sweep` (walk several
+sets of spans at once and say which of them are on). Many windows are handled in one go by laying
+them on one axis, one behind the other (`Axis`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Spans(NamedTuple):
+    """Starts and ends, row by row."""
+
+    start: Ints
+    end: Ints
+
+    @property
+    def total(self) -> int:
+        return int((self.end - self.start).sum())
+
+
+class Sweep(NamedTuple):
+    """Segments between neighbouring edges, and which sets are on in each (bit k: set k)."""
+
+    start: Ints
+    end: Ints
+    on: Ints
+
+
+def union(start: Ints, end: Ints) -> Spans:
+    """Disjoint spans in order that cover the same points; empty spans cover none."""
+    some = end > start
+    if not some.all():
+        start, end = start[some], end[some]
+    if not len(start):
+        return Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.empty(len(start), bool)
+    first[0] = True
+    np.greater(start[1:], reach[:-1], out=first[1:])
+    heads = np.flatnonzero(first)
+    tails = np.append(heads[1:], len(start)) - 1
+    return Spans(start[heads], reach[tails])
+
+
+def sweep(sets: Sequence[Spans]) -> Sweep:
+    """Which of several disjoint, ordered sets (each a `union`) are on, segment by segment."""
+    edges = np.concatenate([part for spans in sets for part in spans] or [np.empty(0, np.int64)])
+    change = np.concatenate(
+        [
+            np.concatenate([np.full(len(s.start), 1 << k), np.full(len(s.end), -(1 << k))])
+            for k, s in enumerate(sets)
+        ]
+        or [np.empty(0, np.int64)]
+    ).astype(np.int64)
+    order = np.argsort(edges, kind="stable")
+    edges, on = edges[order], np.cumsum(change[order])
+    if not len(edges):
+        return Sweep(edges, edges, edges)
+    real = (edges[1:] > edges[:-1]) & (on[:-1] > 0)
+    return Sweep(edges[:-1][real], edges[1:][real], on[:-1][real])
+
+
+def subtract(these: Spans, those: Spans) -> Spans:
+    """What of these lies outside those."""
+    swept = sweep([these, those])
+    only = swept.on == 1
+    return union(swept.start[only], swept.end[only])
+
+
+def intersect(these: Spans, those: Spans) -> Spans:
+    """What of these lies inside those."""
+    swept = sweep([these, those])
+    both = swept.on == 3
+    return union(swept.start[both], swept.end[both])
+
+
+def gaps(spans: Spans, start: int, end: int) -> Spans:
+    """What of [start, end) disjoint, ordered spans leave free."""
+    window = Spans(np.array([start], np.int64), np.array([end], np.int64))
+    return subtract(window, spans)
+
+
+class Clipped(NamedTuple):
+    """Which row overlaps which window, and the part that does."""
+
+    row: Ints
+    window: Ints
+    start: Ints
+    end: Ints
+
+
+def clip(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clipped:
+    """Cut spans to windows that are in order and do not overlap; a span may meet several."""
+    first = np.searchsorted(window_end, start, side="right")
+    last = np.searchsorted(window_start, end, side="left")
+    count = np.maximum(last - first, 0)
+    row = np.repeat(np.arange(len(start)), count)
+    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    window = first[row] + offset
+    return Clipped(
+        row,
+        window,
+        np.maximum(start[row], window_start[window]),
+        np.minimum(end[row], window_end[window]),
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Lays windows one behind the other, so that one sweep answers for all of them."""
+
+    origin: Ints  # start of each window
+    offset: Ints  # where it lies on the axis
+
+    @classmethod
+    def of(cls, start: Ints, end: Ints) -> "Axis":
+        length = np.maximum(end - start, 0) + 1  # a free point between neighbours
+        return cls(start, np.cumsum(length) - length)
+
+    def place(self, window: Ints, time: Ints) -> Ints:
+        """Times of a window, as points of the axis."""
+        return time - self.origin[window] + self.offset[window]
+
+    def window(self, point: Ints) -> Ints:
+        """The window of each point (of a span's start, which never lies between windows)."""
+        return np.searchsorted(self.offset, point, side="right") - 1
+
+    def time(self, window: Ints, point: Ints) -> Ints:
+        """Points of a window, as times."""
+        return point - self.offset[window] + self.origin[window]
+
+    def measure(self, spans: Spans) -> Ints:
+        """Time that spans on the axis take in each window."""
+        return np.bincount(
+            self.window(spans.start), spans.end - spans.start, minlength=len(self.offset)
+        ).astype(np.int64)

@@ -1,0 +1,64 @@
+"""What a parser is: a module with a name, a nose and a mouth."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+
+HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to be read, wherever it lies."""
+
+    name: str  # the path or URL, as people know it
+    open: Callable[[], BinaryIO]  # its bytes as stored (compressed or not)
+    size: int | None = None  # stored bytes, where known
+    identity: str | None = None  # changes whenever the content does; None: do not cache
+
+    @property
+    def file_name(self) -> str:
+        return self.name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first bytes of a file, decompressed: all that `sniff` may look at."""
+
+    name: str
+    data: bytes
+    whole: bool = False  # the data is the whole file
+
+
+@dataclass(frozen=True)
+class ParseOptions:
+    """What a reader may ask of a parser."""
+
+    keep_unknown_arguments: bool = False
+    progress: Callable[[int], None] | None = None  # told the stored bytes read so far
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What one file held.
+
+    A table without a `rank` column belongs to the one rank of the file, which is given by `rank`
+    or, where the file does not say (None), found by whoever opened it. A table with one knows
+    best. `cycle` is always added later.
+    """
+
+    tables: Mapping[str, pa.Table]
+    rank: int | None = None
+    world_size: int | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)  # columns of `ranks` that it knows
+
+
+class Parser(Protocol):
+    @property
+    def NAME(self) -> str: ...
+
+    def sniff(self, head: Head) -> bool: ...
+
+    def parse(self, source: Source, options: ParseOptions) -> Parsed: ...

@@ -1,0 +1,87 @@
+"""The vocabulary: every table a parser may fill or a link may make, column by column.
+
+Time is int64 nanoseconds on the absolute clock (Unix), half-open [start, end). Ranks are a column.
+`event` is a row's number in its rank's trace file (cycles of one rank continue the count), so
+(rank, event) names an event for ever. A column whose metadata says `index: T` holds row numbers
+of table T (null: none).
+"""
+
+import pyarrow as pa
+
+from htk.schema.columns import TEXT, doc_of, index_of, table, unit_of
+from htk.schema.comm import (
+    BENCH_POINTS,
+    COLLECTIVES,
+    COMM_CHANNELS,
+    COMM_GROUPS,
+    COMM_INITS,
+    COMM_NOTES,
+    COMM_TRANSPORTS,
+    COMM_TUNING,
+    PROXY_STEPS,
+)
+from htk.schema.links import (
+    ACTIVITIES,
+    KERNEL_LINKS,
+    LAUNCH_LINKS,
+    OP_CALLERS,
+    OP_LINKS,
+    WINDOWS,
+)
+from htk.schema.profile import (
+    ANNOTATIONS,
+    COUNTERS,
+    CPU_OPS,
+    EVENTS,
+    FLOWS,
+    KERNELS,
+    LAUNCHES,
+    MEMORY,
+    OVERHEADS,
+    PARSE_ISSUES,
+    PYTHON_CALLS,
+    RANKS,
+    SYNCS,
+)
+
+# Changes whenever a table or a meaning does: cached tables of another version are made anew.
+SCHEMA_VERSION = 1
+
+# What parsers fill.
+TABLES: dict[str, pa.Schema] = {
+    "events": EVENTS,
+    "kernels": KERNELS,
+    "cpu_ops": CPU_OPS,
+    "launches": LAUNCHES,
+    "syncs": SYNCS,
+    "annotations": ANNOTATIONS,
+    "python_calls": PYTHON_CALLS,
+    "flows": FLOWS,
+    "memory": MEMORY,
+    "counters": COUNTERS,
+    "overheads": OVERHEADS,
+    "ranks": RANKS,
+    "parse_issues": PARSE_ISSUES,
+    "collectives": COLLECTIVES,
+    "comm_groups": COMM_GROUPS,
+    "comm_channels": COMM_CHANNELS,
+    "comm_inits": COMM_INITS,
+    "comm_transports": COMM_TRANSPORTS,
+    "comm_tuning": COMM_TUNING,
+    "comm_notes": COMM_NOTES,
+    "proxy_steps": PROXY_STEPS,
+    "bench_points": BENCH_POINTS,
+}
+
+# What is made from those.
+DERIVED: dict[str, pa.Schema] = {
+    "kernel_links": KERNEL_LINKS,
+    "op_links": OP_LINKS,
+    "op_callers": OP_CALLERS,
+    "launch_links": LAUNCH_LINKS,
+    "activities": ACTIVITIES,
+    "rank_windows": WINDOWS,
+    "step_windows": WINDOWS,
+}
+
+__all__ = ["DERIVED", "SCHEMA_VERSION", "TABLES", "TEXT", "doc_of", "index_of", "table", "unit_of"]

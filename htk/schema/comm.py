@@ -1,0 +1,161 @@
+"""Communication, whoever wrote it down: collectives, groups, channels, topology, benchmarks."""
+
+import pyarrow as pa
+
+from htk.schema.columns import TEXT, Column, table
+
+_I32, _I64, _F64, _BOOL = pa.int32(), pa.int64(), pa.float64(), pa.bool_()
+_U64 = pa.uint64()
+
+_SOURCE: dict[str, Column] = {
+    "rank": (_I32, "Global rank; null where the source knows only the rank in the communicator."),
+    "cycle": (_I32, "Profiling cycle of the rank."),
+    "source": (TEXT, "Who wrote it: kineto, flight_recorder, inspector, profiler_plugin, …"),
+}
+_COMM: dict[str, Column] = {
+    "comm_hash": (_U64, "NCCL's hash of the communicator."),
+    "comm_rank": (_I32, "Rank within the communicator."),
+}
+
+COLLECTIVES = table(
+    **_SOURCE,
+    event=(_I64, "Row of the GPU activity (or CPU operator) in its rank's trace, or the record."),
+    op_event=(_I64, "Row of the recording CPU operator (record_param_comms, gloo:…)."),
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream."),
+    group=(TEXT, "Process group name."),
+    group_desc=(TEXT, "Process group description."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON; null where cut short or unknown."),
+    group_size=(_I32, "Number of its ranks."),
+    **_COMM,
+    seq=(_I64, "Sequence number, counted as `seq_kind` says."),
+    seq_kind=(TEXT, "collective, p2p, function (per function of a communicator), plan, …"),
+    comms_id=(TEXT, "Comms Id: equal on all ranks of one collective."),
+    type=(TEXT, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, …"),
+    raw_name=(TEXT, "Name as recorded."),
+    library=(TEXT, "nccl, rccl, gloo, mpi, nvshmem, deep_ep, …"),
+    dtype=(TEXT, "Element type, as recorded."),
+    in_elements=(_I64, "Elements in."),
+    out_elements=(_I64, "Elements out."),
+    in_bytes=(_I64, "Bytes in."),
+    out_bytes=(_I64, "Bytes out."),
+    in_split=(TEXT, "Elements to each peer, compact JSON (all-to-all-v)."),
+    out_split=(TEXT, "Elements from each peer, compact JSON (all-to-all-v)."),
+    root=(_I32, "Root, as rank of the group (broadcast, reduce, gather, scatter)."),
+    peer=(_I32, "Global rank of the peer (send, recv)."),
+    algorithm=(TEXT, "RING, TREE, NVLS, …: only where truly known."),
+    protocol=(TEXT, "LL, LL128, SIMPLE: only where truly known."),
+    channels=(_I32, "Channels used."),
+    is_async=(_BOOL, "Asynchronous, as recorded."),
+    coalesced=(TEXT, "The enclosing coalesced call or group launch, where it is a member."),
+    enqueue_ns=(_I64, "When the host enqueued it."),
+    start_ns=(_I64, "When it started."),
+    end_ns=(_I64, "When it ended."),
+    duration_ns=(_I64, "How long it ran, where only that is known."),
+    timing=(TEXT, "What the times are: gpu, cpu, watchdog, none."),
+    state=(TEXT, "scheduled, started, completed (flight recorder)."),
+    retired=(_BOOL, "It left the watchdog's list."),
+    inferred=(TEXT, "Facts taken from elsewhere than the record itself, comma-separated."),
+    frames=(TEXT, "Python stack, innermost first, one frame a line."),
+)
+
+COMM_GROUPS = table(
+    **_SOURCE,
+    group=(TEXT, "Process group name."),
+    group_desc=(TEXT, "Process group description."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
+    group_size=(_I32, "Number of its ranks."),
+    backend=(TEXT, "Backend."),
+    comm_hash=(_U64, "NCCL's hash of the communicator."),
+    nodes=(_I32, "Nodes that it spans, where recorded."),
+    last_enqueued=(_I64, "Sequence number last enqueued (-1: none)."),
+    last_started=(_I64, "Sequence number last started (-1: none)."),
+    last_completed=(_I64, "Sequence number last completed (-1: none)."),
+)
+
+COMM_CHANNELS = table(
+    **_SOURCE,
+    **_COMM,
+    type=(TEXT, "Collective type."),
+    seq=(_I64, "Sequence number of the collective, counted per function."),
+    channel=(_I32, "Channel."),
+    start_ns=(_I64, "Start, on the clock that `timing` names."),
+    end_ns=(_I64, "End, on the clock that `timing` names."),
+    timing=(TEXT, "gpu (device clock) or cpu (observed by the host)."),
+)
+
+PROXY_STEPS = table(
+    **_SOURCE,
+    **_COMM,
+    type=(TEXT, "Collective type, where it is known."),
+    seq=(_I64, "Sequence number of the collective."),
+    channel=(_I32, "Channel."),
+    peer=(_I32, "Rank within the communicator at the other end."),
+    name=(TEXT, "SendGpuWait, SendPeerWait, SendWait, RecvWait, …"),
+    step=(_I64, "Step."),
+    size_bytes=(_I64, "Bytes moved."),
+    start_ns=(_I64, "Start, since the plugin began."),
+    end_ns=(_I64, "End, since the plugin began."),
+)
+
+COMM_INITS = table(
+    **_SOURCE,
+    **_COMM,
+    group_size=(_I32, "Ranks of the communicator."),
+    nodes=(_I32, "Nodes of the communicator."),
+    host=(TEXT, "Host."),
+    process=(TEXT, "Process id."),
+    device=(_I32, "CUDA device."),
+    phase=(TEXT, "total, kernels, alloc, bootstrap, allgathers, topo, graphs, connections, rest."),
+    duration_ns=(_I64, "Time of the phase."),
+)
+
+COMM_TRANSPORTS = table(
+    **_SOURCE,
+    **_COMM,
+    channel=(_I32, "Channel."),
+    from_rank=(_I32, "Sending rank of the communicator."),
+    to_rank=(_I32, "Receiving rank of the communicator."),
+    transport=(TEXT, "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, …"),
+)
+
+COMM_TUNING = table(
+    **_SOURCE,
+    **_COMM,
+    type=(TEXT, "Collective type."),
+    size_bytes=(_I64, "Bytes, as the log counts them."),
+    algorithm=(TEXT, "Algorithm."),
+    protocol=(TEXT, "Protocol."),
+    channels=(_I32, "Channels."),
+    time_us=(_F64, "Predicted time, or latency of the tuning table."),
+    bandwidth_gbps=(_F64, "Bandwidth of the tuning table."),
+)
+
+COMM_NOTES = table(
+    **_SOURCE,
+    host=(TEXT, "Host."),
+    process=(TEXT, "Process id."),
+    level=(TEXT, "WARN, ERROR, STATUS, …"),
+    text=(TEXT, "What it says."),
+    offset=(_I64, "Byte offset in the file."),
+)
+
+BENCH_POINTS = table(
+    source=(TEXT, "Who wrote it: nccl_tests."),
+    file=(TEXT, "The file."),
+    type=(TEXT, "Collective type."),
+    group_size=(_I32, "Ranks."),
+    nodes=(_I32, "Hosts."),
+    size_bytes=(_I64, "Size, as nccl-tests counts it."),
+    count=(_I64, "Elements passed to NCCL."),
+    dtype=(TEXT, "Element type."),
+    redop=(TEXT, "Reduction."),
+    root=(_I32, "Root (-1: none)."),
+    in_place=(_BOOL, "In place."),
+    time_us=(_F64, "Average time."),
+    min_us=(_F64, "Fastest iteration, where recorded."),
+    max_us=(_F64, "Slowest iteration, where recorded."),
+    algbw_gbps=(_F64, "Algorithm bandwidth, recomputed from size and time."),
+    busbw_gbps=(_F64, "Bus bandwidth, recomputed from size and time."),
+    wrong=(_I64, "Wrong elements; null where unchecked."),
+)

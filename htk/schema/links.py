@@ -1,0 +1,65 @@
+"""What is made from the parsed tables, once, when first asked for.
+
+`X_links` and `op_callers` have one row for each row of the table they speak of, in its order.
+"""
+
+import pyarrow as pa
+
+from htk.schema.columns import TEXT, table
+
+_I32, _I64, _BOOL = pa.int32(), pa.int64(), pa.bool_()
+
+KERNEL_LINKS = table(
+    launch_row=(_I64, "The call that launched the activity.", "launches"),
+    launch_by=(TEXT, "How that was found: correlation, graph; null: unlinked."),
+    launch_start_ns=(_I64, "Start of that call."),
+    launch_end_ns=(_I64, "End of that call."),
+    op_row=(_I64, "Innermost CPU operator round the launch.", "cpu_ops"),
+    op_by=(TEXT, "How that was found: nesting, external_id, flow; null: none."),
+    step=(_I32, "ProfilerStep that launched it; null: none."),
+    annotation_row=(_I64, "Innermost user range (not a step) round the launch.", "annotations"),
+    carry_in=(_BOOL, "Launched before the recording began."),
+)
+
+OP_LINKS = table(
+    parent_row=(_I64, "The operator that called it.", "cpu_ops"),
+    depth=(_I32, "0 for an operator called by none."),
+    thread_index=(_I32, "Number of its (rank, process, thread)."),
+    step=(_I32, "ProfilerStep it ran in; null: none."),
+    forward_row=(_I64, "For a backward operator: its forward one.", "cpu_ops"),
+    forward_by=(TEXT, "How that was found: sequence, flow, parent; null: none."),
+    annotation_row=(_I64, "Innermost user range (not a step) round it.", "annotations"),
+    selected=(_BOOL, "Inside the chosen steps, times and ranges (all, when none is chosen)."),
+)
+
+OP_CALLERS = table(
+    python_row=(_I64, "Innermost Python call round the operator.", "python_calls"),
+    module=(TEXT, "nn.Module path round it; backward operators take their forward's."),
+    module_by=(TEXT, "hierarchy, python, annotation or forward; null: none."),
+)
+
+LAUNCH_LINKS = table(
+    op_row=(_I64, "Innermost CPU operator round the call.", "cpu_ops"),
+    step=(_I32, "ProfilerStep it ran in; null: none."),
+    activities=(_I64, "GPU activities that it launched."),
+)
+
+ACTIVITIES = table(
+    rank=(_I32, "Global rank."),
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream."),
+    event=(_I64, "Row of the event in its rank's trace."),
+    name=(TEXT, "Name."),
+    kind=(TEXT, "compute, comm or memory."),
+    start_ns=(_I64, "Start, absolute."),
+    end_ns=(_I64, "End, absolute."),
+)
+
+WINDOWS = table(
+    rank=(_I32, "Global rank."),
+    device=(_I32, "GPU index within the process."),
+    step=(_I32, "GPU step; null for the whole recorded window."),
+    start_ns=(_I64, "Start, absolute."),
+    end_ns=(_I64, "End, absolute."),
+    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+)
