@@ -46,6 +46,7 @@ LAUNCH_LINKS = table(
 
 ACTIVITIES = table(
     rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
     device=(_I32, "GPU index within the process."),
     stream=(_I64, "Stream."),
     event=(_I64, "Row of the event in its rank's trace."),
@@ -57,6 +58,7 @@ ACTIVITIES = table(
 
 WINDOWS = table(
     rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
     device=(_I32, "GPU index within the process."),
     step=(_I32, "GPU step; null for the whole recorded window."),
     start_ns=(_I64, "Start, absolute."),

@@ -1,0 +1,145 @@
+"""Which kernels cost most."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.analysis import analysis
+from htk.arrow import codes_of, number, numbers, texts
+from htk.breakdown import percent
+from htk.chart import Bar
+from htk.groups import Groups
+from htk.kinds import kind_of
+from htk.schema import TEXT, table
+
+By = Literal["total", "count", "mean", "max"]
+Per = Literal["all", "rank", "step"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
+    name=(TEXT, "Kernel, copy or set; 'others' for the rest."),
+    kind=(TEXT, "compute, comm or memory."),
+    family=(TEXT, "gemm, attention, …"),
+    library=(TEXT, "cublas, cutlass, triton, nccl, …, where the name tells."),
+    tensor_core=(pa.bool_(), "Uses tensor (matrix) cores; null where the name does not tell."),
+    count=(pa.int64(), "Activities."),
+    total_ns=(pa.int64(), "Sum of durations."),
+    mean_ns=(pa.float64(), "Mean duration."),
+    min_ns=(pa.int64(), "Shortest."),
+    max_ns=(pa.int64(), "Longest."),
+    std_ns=(pa.float64(), "Standard deviation of the population."),
+    p50_ns=(pa.float64(), "Median."),
+    p95_ns=(pa.float64(), "95th percentile, linearly interpolated."),
+    pct_of_kernel_time=(pa.float64(), "Share of the summed time of all activities of the group."),
+    cumulative_pct=(pa.float64(), "That share, summed down the table."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("name", "total_ns", horizontal=True),
+    needs=("kernels",),
+)
+def kernel_top(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    n: Annotated[int, "Kernels to name; the rest is one row, others."] = 10,
+    by: Annotated[By, "What to rank by."] = "total",
+    per: Annotated[Per, "Pool all ranks, or rank within each rank or launching step."] = "all",
+) -> pa.Table:
+    """Which kernels cost most GPU time?
+
+    Times are sums over activities, not unions: overlapping kernels count twice. Steps are those
+    that launched the kernels.
+    """
+    names, dictionary = codes_of(kernels["name"])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    rank = numbers(kernels["rank"], -1) if per != "all" else np.full(len(names), -1)
+    step = numbers(kernel_links["step"], -1) if per == "step" else np.full(len(names), -1)
+    pool, which = np.unique(np.stack([rank, step], axis=1), axis=0, return_inverse=True)
+    kept = _others(names, which.ravel(), length, n, by)
+    groups = Groups.of(np.stack([which.ravel(), kept], axis=1))
+    pooled, name = groups.keys[:, 0], groups.keys[:, 1]
+    total, count = groups.sum(length), groups.count
+    rows = np.lexsort((-_measure(groups, length, by), name < 0, pooled))
+    whole = np.bincount(pooled, total, minlength=len(pool)).astype(np.int64)
+    running = _running(total[rows], pooled[rows])
+    kinds = _labels(kernels, groups, name, dictionary)
+    p50, p95 = groups.quantiles(length, (0.5, 0.95))
+    return pa.table(
+        [
+            number(pool[pooled, 0][rows], pa.int32(), pool[pooled, 0][rows] >= 0),
+            number(pool[pooled, 1][rows], pa.int32(), pool[pooled, 1][rows] >= 0),
+            texts([kinds[k][0] for k in rows]),
+            texts([kinds[k][1] for k in rows]),
+            texts([kinds[k][2] for k in rows]),
+            texts([kinds[k][3] for k in rows]),
+            pa.array([kinds[k][4] for k in rows], pa.bool_()),
+            number(count[rows], pa.int64()),
+            number(total[rows], pa.int64()),
+            number((total / count)[rows], pa.float64()),
+            number(groups.min(length)[rows], pa.int64()),
+            number(groups.max(length)[rows], pa.int64()),
+            number(groups.std(length)[rows], pa.float64()),
+            number(p50[rows], pa.float64()),
+            number(p95[rows], pa.float64()),
+            percent(total[rows], whole[pooled[rows]]),
+            percent(running, whole[pooled[rows]]),
+        ],
+        schema=RETURNS,
+    )
+
+
+def _others(
+    names: NDArray[np.int32],
+    pool: NDArray[np.int64],
+    length: NDArray[np.int64],
+    n: int,
+    by: By,
+) -> NDArray[np.int64]:
+    """Names that are among the first n of their pool; the others become -1."""
+    groups = Groups.of(np.stack([pool, names.astype(np.int64)], axis=1))
+    order = np.lexsort((-_measure(groups, length, by), groups.keys[:, 0]))
+    place = np.empty(len(order), np.int64)
+    starts = np.searchsorted(groups.keys[order, 0], groups.keys[order, 0])
+    place[order] = np.arange(len(order)) - starts
+    kept = place < n
+    return np.where(kept[groups.which], names, -1).astype(np.int64)
+
+
+def _measure(groups: Groups, length: NDArray[np.int64], by: By) -> NDArray[np.float64]:
+    total = groups.sum(length)
+    values = {
+        "total": total,
+        "count": groups.count,
+        "mean": total / groups.count,
+        "max": groups.max(length),
+    }
+    return np.asarray(values[by], np.float64)
+
+
+def _running(total: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cumulative sums that begin anew with each pool."""
+    sums = np.cumsum(total)
+    first = np.searchsorted(pool, pool)
+    return np.asarray(sums - (sums - total)[first])
+
+
+def _labels(
+    kernels: pa.Table, groups: Groups, name: NDArray[np.int64], dictionary: pa.Array
+) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
+    """Name, kind, family, library and tensor-core use of each group."""
+    activity = kernels["activity"].take(pa.array(groups.first)).to_pylist()
+    found: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
+    for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
+        if code < 0:
+            found.append(("others", None, None, None, None))
+            continue
+        label = dictionary[code].as_py()
+        kind = kind_of(label, act)
+        found.append((label, kind.kind, kind.family, kind.library or None, kind.tensor_core))
+    return found

@@ -1,0 +1,74 @@
+"""Where each GPU's time goes: compute, communication, copies, idle."""
+
+from typing import Annotated
+
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import number
+from htk.breakdown import Per, chosen_windows, kind_times, percent, summed
+from htk.chart import Bar
+from htk.schema import table
+
+_NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    total_ns=(pa.int64(), "Length of the window: first GPU activity to last end, or the step."),
+    busy_ns=(pa.int64(), "At least one activity runs, on any stream."),
+    compute_ns=(pa.int64(), "At least one compute kernel runs."),
+    comm_ns=(pa.int64(), "At least one communication kernel runs."),
+    exposed_comm_ns=(pa.int64(), "Communication runs and no compute does."),
+    memory_ns=(pa.int64(), "At least one copy or set runs."),
+    exposed_memory_ns=(pa.int64(), "A copy or set runs, and neither compute nor communication."),
+    idle_ns=(pa.int64(), "Nothing runs."),
+    busy_pct=(pa.float64(), "Share of the window."),
+    compute_pct=(pa.float64(), "Share of the window."),
+    comm_pct=(pa.float64(), "Share of the window."),
+    exposed_comm_pct=(pa.float64(), "Share of the window."),
+    memory_pct=(pa.float64(), "Share of the window."),
+    exposed_memory_pct=(pa.float64(), "Share of the window."),
+    idle_pct=(pa.float64(), "Share of the window."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")),
+    needs=("rank_windows",),
+)
+def time_breakdown(
+    activities: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+) -> pa.Table:
+    """Where does each GPU's time go: compute, communication, copies or idle?
+
+    Interval unions over all streams of a device, on integer nanoseconds. compute + exposed
+    communication + exposed memory + idle is the whole window.
+    """
+    windows = chosen_windows(per, rank_windows, step_windows)
+    filled, times = kind_times(activities, windows)
+    who, sums = summed(
+        per,
+        windows,
+        {
+            "total": filled.length,
+            "busy": times[:, 1:].sum(axis=1),
+            "compute": times[:, [1, 3, 5, 7]].sum(axis=1),
+            "comm": times[:, [2, 3, 6, 7]].sum(axis=1),
+            "exposed_comm": times[:, [2, 6]].sum(axis=1),
+            "memory": times[:, [4, 5, 6, 7]].sum(axis=1),
+            "exposed_memory": times[:, 4],
+            "idle": times[:, 0],
+        },
+    )
+    columns = [who["rank"], who["device"], who["step"], who["complete"]]
+    columns += [number(value, pa.int64()) for value in sums.values()]
+    columns += [percent(sums[name], sums["total"]) for name in _NS]
+    return pa.table(columns, schema=RETURNS)

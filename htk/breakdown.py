@@ -1,0 +1,81 @@
+"""Shared by the analyses of time: sums over windows, and answers per rank or per step."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import boolean, number, numbers, truths
+from htk.intervals import Ints, Spans, sweep
+from htk.windows import Filled, fill, kinds_of
+
+Per = Literal["rank", "step"]
+KINDS = ("compute", "comm", "memory")
+
+
+def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> pa.Table:
+    return rank_windows if per == "rank" else step_windows
+
+
+def kind_times(activities: pa.Table, windows: pa.Table) -> tuple[Filled, Ints]:
+    """Time of each combination of kinds in each window: a row per window, a column per bit set.
+
+    Bit 0 compute, bit 1 communication, bit 2 memory; column 0 is idle time.
+    """
+    filled = fill(activities, windows)
+    codes, kinds = kinds_of(activities, filled.row)
+    unions: list[Spans] = [
+        filled.union(codes == (kinds.index(kind) if kind in kinds else -2)) for kind in KINDS
+    ]
+    swept = sweep(unions)
+    window = filled.axis.window(swept.start)
+    times = np.zeros((len(filled.length), 8), np.int64)
+    np.add.at(times, (window, swept.on), swept.end - swept.start)
+    times[:, 0] = filled.length - times[:, 1:].sum(axis=1)
+    return filled, times
+
+
+def summed(
+    per: Per, windows: pa.Table, values: Mapping[str, Ints]
+) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
+    """Windows of the same rank and device (and step) added up: who they are, and the sums."""
+    step = numbers(windows["step"], -1) if per == "step" else np.full(windows.num_rows, -1)
+    keys = np.stack(
+        [numbers(windows["rank"], -1), numbers(windows["device"], -1), step], axis=1
+    ).astype(np.int64)
+    order = keys.copy()
+    order[:, 2] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
+    _, first, which = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    who = keys[first]
+    complete = np.ones(len(first), bool)
+    np.logical_and.at(complete, which.ravel(), truths(windows["complete"]))
+    columns = {
+        "rank": _nullable(who[:, 0]),
+        "device": _nullable(who[:, 1]),
+        "step": _nullable(who[:, 2]),
+        "complete": boolean(complete),
+    }
+    sums = {}
+    for name, value in values.items():
+        sums[name] = np.zeros(len(first), np.int64)
+        np.add.at(sums[name], which.ravel(), value)
+    return columns, sums
+
+
+def percent(part: Ints, whole: Ints) -> pa.Array:
+    """100·part/whole; null where there is no whole."""
+    some = whole > 0
+    share = np.divide(100.0 * part, whole, out=np.zeros(len(whole)), where=some)
+    return number(share, pa.float64(), some)
+
+
+def ratio(part: Ints, whole: Ints) -> pa.Array:
+    """part/whole; null where there is no whole."""
+    some = whole > 0
+    return number(np.divide(part, whole, out=np.zeros(len(whole)), where=some), pa.float64(), some)
+
+
+def _nullable(values: NDArray[np.int64]) -> pa.Array:
+    return number(values, pa.int32(), values >= 0)

@@ -1,0 +1,29 @@
+"""The commands that are no analysis: one module each, imported when its command runs."""
+
+import importlib
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True)
+class Command:
+    module: str
+    help: str
+
+    def load(self) -> click.Command:
+        found: click.Command = importlib.import_module(self.module).command
+        return found
+
+
+COMMANDS: dict[str, Command] = {
+    "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
+    "doctor": Command(
+        "htk.commands.doctor", "What was recorded, what is missing, what is damaged?"
+    ),
+    "convert": Command("htk.commands.convert", "Write the tables as Parquet, Arrow or CSV."),
+    "cache": Command("htk.commands.cache", "List or clear the parsed traces that are kept."),
+    "analyses": Command("htk.commands.analyses", "List the questions that htk answers."),
+    "formats": Command("htk.commands.formats", "List the file formats that htk reads."),
+    "simulate": Command("htk.simulate.command", "Write the traces of a simulated cluster."),
+}

@@ -1,0 +1,119 @@
+"""What commands share: the options that open and narrow a trace, progress, and asking."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from htk import api
+from htk.analysis import Analysis
+from htk.opening import OpenOptions, Progress, open_trace
+from htk.render import FORMATS, write
+from htk.trace import Trace
+from htk.units import duration, numbers_of
+
+_OPENING = (
+    click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
+    click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing."),
+    click.option("--strict", is_flag=True, help="Any loss while parsing is an error."),
+    click.option("--rank", type=int, help="Rank of the one file, where it does not say."),
+    click.option("--rank-pattern", help="Regular expression whose group finds it in file names."),
+)
+_NARROWING = (
+    click.option("--ranks", help="Only these ranks: 0,2..5."),
+    click.option("--steps", help="Only these profiler steps: 3..4."),
+    click.option("--from", "from_", help="Only from this time on, since the trace began: 1.5ms."),
+    click.option("--to", help="Only up to this time."),
+    click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
+)
+_WRITING = (
+    click.option(
+        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
+    ),
+    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file."),
+    click.option("--limit", default=200, show_default=True, help="Rows of a table for people."),
+)
+OPENING = ("no_cache", "strict", "rank", "rank_pattern")
+
+
+def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _OPENING)
+
+
+def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _WRITING)
+
+
+def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Everything that a question to a trace may be given."""
+    return _decorated(function, _OPENING + _NARROWING + _WRITING)
+
+
+def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
+    """Open and narrow the trace that a command was given; takes its options out of `given`."""
+    options = OpenOptions(
+        cache=not given.pop("no_cache"),
+        strict=given.pop("strict"),
+        rank=given.pop("rank"),
+        rank_pattern=given.pop("rank_pattern"),
+        progress=_Bar() if sys.stderr.isatty() else Progress(),
+    )
+    trace = open_trace(paths[0] if len(paths) == 1 else list(paths), options)
+    for name, why in trace.failed:
+        click.echo(f"htk: left out {name}: {why}", err=True)
+    ranks, steps = given.pop("ranks", None), given.pop("steps", None)
+    from_, to = given.pop("from_", None), given.pop("to", None)
+    return trace.sel(
+        ranks=None if ranks is None else numbers_of(ranks),
+        steps=None if steps is None else numbers_of(steps),
+        from_ns=None if from_ is None else duration(from_),
+        to_ns=None if to is None else duration(to),
+        annotation=given.pop("annotation", None),
+    )
+
+
+def ask(analysis: Analysis[...], paths: Sequence[str], given: dict[str, Any]) -> None:
+    """Run an analysis on what a command was given and write the answer."""
+    form, output, limit = given.pop("form"), given.pop("output"), given.pop("limit")
+    trace = opened(paths, given)
+    options = {k: v for k, v in given.items() if k in analysis.options}
+    write(api.run(trace, analysis.name, **options), form, output, limit=limit)
+
+
+class _Bar(Progress):
+    """A bar of bytes read, on a terminal."""
+
+    def start(self, files: int, stored_bytes: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("reading"),
+            BarColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[ready]}/{task.fields[files]} files"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=stored_bytes or None, files=files, ready=0)
+        self._ready = 0
+        self._bar.start()
+
+    def advance(self, stored_bytes: int) -> None:
+        self._bar.advance(self._task, stored_bytes)
+
+    def done(self, file: str) -> None:
+        self._ready += 1
+        self._bar.update(self._task, ready=self._ready)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+def _decorated(
+    function: Callable[..., Any], options: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,42 @@
+"""Tables made from tables: which maker makes which, and whether file by file or over all ranks.
+
+A maker's parameter names are the tables it reads, as an analysis's are.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Maker:
+    function: Callable[..., pa.Table]
+    over_ranks: bool  # reads all ranks at once; else one file at a time, cached beside its tables
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.function).parameters)
+
+
+_PER_FILE = {
+    "kernel_links": "htk.links",
+    "op_links": "htk.links",
+    "launch_links": "htk.links",
+    "activities": "htk.windows",
+    "rank_windows": "htk.windows",
+    "step_windows": "htk.windows",
+}
+_OVER_RANKS: dict[str, str] = {}
+
+NAMES = (*_PER_FILE, *_OVER_RANKS)
+
+
+@cache
+def maker(name: str) -> Maker:
+    """Who makes a table of that name; its module is imported only then."""
+    module = _PER_FILE.get(name) or _OVER_RANKS[name]
+    return Maker(getattr(importlib.import_module(module), name), name in _OVER_RANKS)

@@ -1,0 +1,35 @@
+"""Which ingest engine works here: the compiled core, or its pure-Python twin."""
+
+import importlib
+import os
+from types import ModuleType
+from typing import Literal
+
+from htk.errors import UsageError
+
+Engine = Literal["compiled", "pure"]
+
+
+def engine() -> Engine:
+    """The engine in use; the environment variable HTK_ENGINE (compiled, pure) forces one."""
+    wanted = os.environ.get("HTK_ENGINE", "")
+    if wanted not in ("", "compiled", "pure"):
+        raise UsageError(f"HTK_ENGINE is '{wanted}'; expected 'compiled' or 'pure'")
+    if wanted == "pure":
+        return "pure"
+    if core() is not None:
+        return "compiled"
+    if wanted == "compiled":
+        raise UsageError(
+            "HTK_ENGINE asks for the compiled engine, which this installation lacks: "
+            "reinstall htk with a C++17 compiler at hand, or unset HTK_ENGINE"
+        )
+    return "pure"
+
+
+def core() -> ModuleType | None:
+    """The compiled core, if this installation has it."""
+    try:
+        return importlib.import_module("htk._kineto")
+    except ImportError:
+        return None

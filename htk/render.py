@@ -1,0 +1,222 @@
+"""A result on its way out: a table for people, or json, csv, md, parquet, arrow for machines."""
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from htk.errors import UsageError
+from htk.result import Result
+from htk.schema.columns import unit_of
+from htk.units import for_people, shortened, time
+
+FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
+_BINARY = ("parquet", "arrow")
+_QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
+_TEXT_WIDTH = 60
+
+
+def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
+    """Send a result where it was asked to go."""
+    if form in _BINARY:
+        _write_binary(result, form, output)
+        return
+    text = to_text(result, form, limit=limit)
+    if output is not None:
+        Path(output).write_text(text, encoding="utf-8")
+    elif form == "table":
+        print_table(result, limit=limit)
+    else:
+        sys.stdout.write(text)
+
+
+def to_text(result: Result, form: str, *, limit: int = 200) -> str:
+    """The result as text of that form."""
+    if form == "json":
+        return json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n"
+    if form == "csv":
+        return _csv(result)
+    if form == "md":
+        return _markdown(result, limit)
+    target = io.StringIO()
+    print_table(result, limit=limit, file=target)
+    return target.getvalue()
+
+
+def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
+    """A table for people: units that read well, columns that tell nothing left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=file or sys.stdout, highlight=False, soft_wrap=False)
+    columns = _shown_columns(result)
+    table = Table(title=None, header_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        numeric = not _is_text(result, name)
+        table.add_column(_heading(name), justify="right" if numeric else "left", no_wrap=numeric)
+    for row in result.table.slice(0, limit).to_pylist():  # rows that a person will read
+        table.add_row(*(_cell(row[name], name) for name in columns))
+    console.print(table)
+    hidden = result.table.num_rows - limit
+    if hidden > 0:
+        console.print(f"… {hidden:,} more rows; --format csv or json gives all", style="dim")
+    for line in coverage_lines(result.coverage):
+        console.print(line, style="dim", markup=False)
+
+
+def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
+    """What the numbers rest on, in a line or two."""
+    parts = []
+    ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    if ranks:
+        of = f" of {coverage['world_size']}" if coverage.get("world_size") else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if len(ranks) > 1 else ''}")
+    if missing:
+        parts.append(f"missing ranks {_few(missing)}")
+    if coverage.get("gpu_activities"):
+        parts.append(f"{coverage['gpu_activities']:,} GPU activities")
+        parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
+    if coverage.get("carry_in_activities"):
+        carried = time(coverage["carry_in_ns"])
+        parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
+    if coverage.get("unlinked_activities"):
+        parts.append(f"{coverage['unlinked_activities']:,} unlinked")
+    if coverage.get("dropped"):
+        parts.append(f"{coverage['dropped']:,} parse issues (htk doctor shows them)")
+    for name in ("files_failed", "files_unread"):
+        if coverage.get(name):
+            parts.append(f"{coverage[name]} {name.replace('_', ' ')}")
+    lines = ["coverage: " + ", ".join(parts)] if parts else []
+    known = _GENERIC
+    own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
+    if own:
+        lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
+    return lines
+
+
+_GENERIC = {
+    "ranks",
+    "world_size",
+    "missing_ranks",
+    "events",
+    "dropped",
+    "issues",
+    "files_unread",
+    "files_failed",
+    "gpu_activities",
+    "gpu_activities_linked_pct",
+    "carry_in_activities",
+    "carry_in_ns",
+    "unlinked_activities",
+    "unlinked_ns",
+}
+
+
+def _own(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return _few(value)
+    return for_people(value, unit_of(name))
+
+
+def _few(values: list[Any]) -> str:
+    text = ", ".join(map(str, values[:8]))
+    return text + (f", … ({len(values)})" if len(values) > 8 else "")
+
+
+def _shown_columns(result: Result) -> list[str]:
+    """All columns but those that hold nothing, or the same rank, cycle, device or step."""
+    names = []
+    for name in result.table.column_names:
+        column = result.table[name]
+        if result.table.num_rows and column.null_count == len(column):
+            continue
+        if name in _QUIET and result.table.num_rows > 1 and len(column.unique()) == 1:
+            continue
+        names.append(name)
+    return names
+
+
+def _is_text(result: Result, name: str) -> bool:
+    return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
+
+
+def _heading(name: str) -> str:
+    for suffix in ("_ns", "_bytes", "_pct", "_gbps"):
+        if name.endswith(suffix):
+            name = name.removesuffix(suffix) + (" %" if suffix == "_pct" else "")
+    return name.replace("_", " ")
+
+
+def _cell(value: object, name: str) -> str:
+    if isinstance(value, str):
+        return _escape(shortened(value, _TEXT_WIDTH))
+    text = for_people(value, unit_of(name))
+    return text.removesuffix(" %") if name.endswith("_pct") else text
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _csv(result: Result) -> str:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    target = pa.BufferOutputStream()
+    csv.write_csv(_plain(result.table), target)
+    return str(target.getvalue().to_pybytes().decode())
+
+
+def _markdown(result: Result, limit: int) -> str:
+    columns = _shown_columns(result)
+    lines = ["| " + " | ".join(map(_heading, columns)) + " |"]
+    lines.append(
+        "|" + "|".join(" --- " if _is_text(result, c) else " ---: " for c in columns) + "|"
+    )
+    for row in result.table.slice(0, limit).to_pylist():  # rows that a person will read
+        cells = (_cell(row[c], c).replace("\\[", "[").replace("|", "\\|") for c in columns)
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", *coverage_lines(result.coverage)]
+    return "\n".join(lines) + "\n"
+
+
+def _write_binary(result: Result, form: str, output: str | None) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if output is None and sys.stdout.isatty():
+        raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
+    table = _with_coverage(result)
+    target = pa.BufferOutputStream()
+    if form == "parquet":
+        parquet.write_table(table, target)
+    else:
+        with pa.ipc.new_file(target, table.schema) as writer:
+            writer.write_table(table)
+    data = target.getvalue().to_pybytes()
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        Path(output).write_bytes(data)
+
+
+def _with_coverage(result: Result) -> Any:
+    metadata = {b"analysis": result.analysis.name, b"coverage": json.dumps(dict(result.coverage))}
+    return result.table.replace_schema_metadata(metadata)
+
+
+def _plain(table: Any) -> Any:
+    """Dictionary columns as plain text, which csv wants."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
+            for f in table.schema
+        ]
+    )
+    return table.cast(schema)

@@ -1,0 +1,62 @@
+"""An answer: a table, the question it answers, and what it rests on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from htk.analysis import Analysis
+from htk.schema import SCHEMA_VERSION, doc_of
+from htk.schema.columns import unit_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an analysis found. Tables of it go where you work: pandas, Polars, Arrow, a plot."""
+
+    analysis: Analysis[...]
+    table: pa.Table
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+    def to_polars(self) -> Any:
+        import polars
+
+        return polars.from_arrow(self.table)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return self.table.to_pylist()
+
+    def to_json(self) -> dict[str, Any]:
+        """One object: the question, its columns, its rows, what it rests on."""
+        return {
+            "analysis": self.analysis.name,
+            "schema_version": SCHEMA_VERSION,
+            "columns": [
+                {
+                    "name": f.name,
+                    "type": _plain(f.type),
+                    "unit": unit_of(f.name),
+                    "doc": doc_of(f),
+                }
+                for f in self.table.schema
+            ],
+            "rows": self.to_pylist(),
+            "coverage": dict(self.coverage),
+        }
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+def _plain(kind: pa.DataType) -> str:
+    return "string" if pa.types.is_dictionary(kind) else str(kind)

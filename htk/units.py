@@ -1,0 +1,108 @@
+"""Numbers as people read them: one formatter for every face."""
+
+import re
+
+from htk.errors import UsageError
+
+_TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
+
+
+def time(ns: int | float) -> str:
+    """12345 -> 12.3 µs."""
+    return _scaled(ns, _TIME)
+
+
+def size(count: int | float) -> str:
+    """1536 -> 1.50 KiB."""
+    return _scaled(count, _BYTES)
+
+
+def plain(value: int | float) -> str:
+    """1234567 -> 1,234,567; 0.123456 -> 0.123."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def for_people(value: object, unit: str) -> str:
+    """A cell of a table."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    if unit == "ns":
+        return time(value)
+    if unit == "bytes":
+        return size(value)
+    if unit == "%":
+        return f"{value:.1f} %"
+    return plain(value) + (f" {unit}" if unit else "")
+
+
+def duration(text: str) -> int:
+    """'1.5ms' -> 1500000 ns; a bare number is ns."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no duration; write one as 250us, 1.5ms or 2s")
+    return round(float(match[1]) * _SCALE[match[2] or "ns"])
+
+
+def numbers_of(text: str) -> list[int]:
+    """'0,2..4' -> [0, 2, 3, 4]."""
+    found: list[int] = []
+    for piece in text.split(","):
+        low, dots, high = piece.strip().partition("..")
+        if not low.isdigit() or (dots and not high.isdigit()):
+            raise UsageError(f"{text!r} is no list of numbers; write one as 0,2..5")
+        last = int(high) if dots else int(low)
+        if last - int(low) > 1_000_000:
+            raise UsageError(f"{text!r} names more than a million numbers")
+        found += range(int(low), last + 1)
+    return found
+
+
+def shortened(text: str, width: int = 60) -> str:
+    """The middle of a long name left out; template arguments of kernels first."""
+    if len(text) <= width:
+        return text
+    text = _without_templates(text)
+    if len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 3
+    return text[:head] + "…" + text[-(width - 1 - head) :]
+
+
+def _without_templates(name: str) -> str:
+    """void f<int, g<4>>(int) -> f<…>."""
+    out: list[str] = []
+    depth = 0
+    for character in name.removeprefix("void "):  # one name, for people to read
+        if character == "<":
+            depth += 1
+            if depth == 1:
+                out.append("<…>")
+        elif character == ">" and depth:
+            depth -= 1
+        elif not depth:
+            if character == "(":
+                break
+            out.append(character)
+    return "".join(out)
+
+
+def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
+    if value == 0:
+        return f"0 {units[-1][1]}"
+    for factor, unit in units:
+        if abs(value) >= factor:
+            scaled = value / factor
+            if factor == 1:
+                return f"{value:.3g} {unit}" if isinstance(value, float) else f"{value} {unit}"
+            digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+            return f"{scaled:,.{digits}f} {unit}"
+    return f"{value:.2g} {units[-1][1]}"

@@ -1,0 +1,104 @@
+"""PyTorch profiler traces: Kineto's JSON, of all ages (2021 on) and vendors.
+
+Written by torch.profiler's export_chrome_trace and tensorboard_trace_handler, by Kineto's daemon
+(on demand), and by whatever re-saves such a file. The events lie in `traceEvents`, or are a bare
+array. Read: complete events, flows, memory and counter events, and the metadata beside them.
+Not read: the viewer's own metadata events (names and order of rows).
+"""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import number, texts, without
+from htk.errors import MalformedTrace
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.parsers.kineto import facts as header_facts
+from htk.parsers.kineto.collectives import comm_groups, collectives
+from htk.parsers.kineto.raw import RawEvents, engine, read_events
+from htk.parsers.kineto.tables import DAY_NS, Columns, Sorted, metadata, sort_events, tables
+from htk.schema import PARSE_ISSUES
+from htk.streams import open_stream
+
+NAME = "kineto"
+
+_HEADER = re.compile(
+    rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
+    rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack)"\s*:'
+)
+_BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
+
+
+def sniff(head: Head) -> bool:
+    start = head.data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if _BARE_ARRAY.match(head.data):
+        return b'"ts"' in head.data
+    return start.startswith(b"{") and _HEADER.search(head.data) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    with source.open() as file, open_stream(file) as stream:
+        raw = read_events(stream, rest=options.keep_unknown_arguments, progress=options.progress)
+    if not raw.events_seen:
+        raise MalformedTrace(
+            f"{source.name}: JSON without traceEvents, expected a PyTorch profiler trace; "
+            "was the profiler's export interrupted?"
+        )
+    known = header_facts.facts(raw.header)
+    base_ns = header_facts.base_ns(raw.header)
+    found = sort_events(raw)
+    made = tables(raw, found, base_ns)
+    made["collectives"] = collectives(
+        made["kernels"], made["cpu_ops"], made["annotations"], metadata(raw, found)
+    )
+    made["comm_groups"] = comm_groups(raw.header)
+    made["parse_issues"] = _issues(raw, found)
+    known |= _extent(made["events"], raw)
+    rank = header_facts.rank(raw.header)
+    world_size = header_facts.whole(known["world_size"])
+    return Parsed(made, rank, world_size, known)
+
+
+def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
+    """When it was recorded. The profiler's own span rows (category Trace) count like any other."""
+    start = events["start_ns"].to_numpy()
+    end = events["end_ns"].to_numpy()
+    return {
+        "start_ns": int(start.min()) if len(start) else None,
+        "end_ns": int(end.max()) if len(end) else None,
+        "events": raw.rows,
+        "truncated": raw.truncated,
+        "engine": engine(),
+    }
+
+
+def _issues(raw: RawEvents, found: Sorted) -> pa.Table:
+    """What was lost or mended, a row each; what repeats is one row with its count."""
+    rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues]
+    length, _ = Columns(raw, found.complete, 0).values("dur")
+    for kind, bad, text in (
+        ("negative_duration", length < 0, "taken as 0"),
+        ("overflowed_duration", length > DAY_NS, "longer than a day, taken as 0"),
+    ):
+        if bad.any():
+            first = int(found.complete[np.argmax(bad)])
+            rows.append((kind, None, first, text, int(bad.sum())))
+    if len(found.untimed):
+        rows.append(
+            ("no_time", None, int(found.untimed[0]), "event without ts", len(found.untimed))
+        )
+    return _issue_table(rows)
+
+
+def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa.Table:
+    kind, offset, event, text, count = zip(*rows, strict=True) if rows else ((),) * 5
+    columns = {
+        "kind": texts(kind),
+        "offset": pa.array(offset, pa.int64()),
+        "event": pa.array(event, pa.int64()),
+        "text": texts(text),
+        "count": number(np.array(count, np.int64), pa.int64()),
+    }
+    wanted = without(PARSE_ISSUES, "rank", "cycle", "file")
+    return pa.table([columns[f.name] for f in wanted], schema=wanted)

@@ -1,0 +1,78 @@
+"""What a Kineto file says of itself: who recorded it, on what, and with which options."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+OPTIONS = (
+    "record_shapes",
+    "profile_memory",
+    "with_stack",
+    "with_flops",
+    "with_modules",
+)
+VERSIONS = (
+    "cupti_version",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "rocprofiler-sdk_version",
+    "PT_PROFILER_JOB_NAME",
+    "PT_PROFILER_JOB_VERSION",
+    "schemaVersion",
+)
+
+
+def facts(header: Mapping[str, Any]) -> dict[str, object]:
+    """Columns of table `ranks`, from the keys beside traceEvents. Nothing in it is trusted."""
+    job = _mapping(header.get("distributedInfo"))
+    devices = header.get("deviceProperties")
+    devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    versions = {k: header[k] for k in VERSIONS if isinstance(header.get(k), int | str)}
+    if isinstance(job.get("nccl_version"), str):
+        versions["nccl_version"] = job["nccl_version"]
+    return {
+        "host": _text(header.get("host_name")),
+        "world_size": whole(job.get("world_size")),
+        "backend": _text(job.get("backend")),
+        "device_name": _text(devices[0].get("name")) if devices else None,
+        "device_count": len(devices) or None,
+        "device_properties": _compact(devices) if devices else None,
+        "groups": _compact(job["pg_config"]) if isinstance(job.get("pg_config"), list) else None,
+        "versions": _compact(versions) if versions else None,
+        "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
+        "base_ns": base_ns(header),
+    }
+
+
+def rank(header: Mapping[str, Any]) -> int | None:
+    return whole(_mapping(header.get("distributedInfo")).get("rank"))
+
+
+def base_ns(header: Mapping[str, Any]) -> int:
+    """What all times are relative to; 0 in traces of before April 2024, whose times are absolute."""
+    return whole(header.get("baseTimeNanoseconds")) or 0
+
+
+def whole(value: object) -> int | None:
+    """A whole number that may come as text; anything else is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if 0 <= value < 2**62 else None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,23 @@
+"""Fixtures for all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Public traces and known figures that lie beside the project, where they do."""
+    folder = Path(os.environ.get("HTK_SHARED", ROOT.parent / "shared"))
+    if not (folder / "traces").is_dir():
+        pytest.skip(f"no reference traces at {folder}; set HTK_SHARED to their folder")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests never see or fill the user's cache."""
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
