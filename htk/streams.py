@@ -177,7 +177,8 @@ class _Gzip(Stream):
                 break
             if data:
                 return _put(view, data)
-        self._left = self._left or next(self._saved, b"")
+        while not self._left and (part := next(self._saved, None)) is not None:
+            self._left = part
         size = _put(view, self._left[: len(view)])
         self._left = self._left[size:]
         return size
@@ -268,10 +269,9 @@ def _careful(source: _Source) -> Iterator[bytes]:
 
 
 def _byte_by_byte(decoder: "zlib._Decompress", stored: bytes) -> Iterator[bytes]:
-    with suppress(zlib.error):
-        while data := decoder.decompress(stored, 1):
-            yield data
-            stored = decoder.unconsumed_tail
+    with suppress(zlib.error):  # what one step decoded is lost when that step fails
+        for i in range(len(stored)):
+            yield decoder.decompress(stored[i : i + 1])
 
 
 def _after(parts: Iterator[bytes], skipped: int) -> Iterator[bytes]:

@@ -1,0 +1,82 @@
+"""The compiled engine: feeds native/kineto.cpp and lends out its columns."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk import _kineto
+from htk.parsers.kineto.columns import COLUMNS, NAMES, REST
+from htk.parsers.kineto.raw import (
+    Issue,
+    Progress,
+    RawEvents,
+    Rows,
+    Stream,
+    Values,
+    all_issues,
+    blocks,
+    parse_header,
+)
+
+_SCOPES = {"event": 0, "args": 1}
+_REST_SCOPE = 2
+_KINDS = {"ints": 0, "floats": 1, "nanos": 2, "text": 3, "json": 4}
+_DESCRIPTION = [
+    (_REST_SCOPE if column.name == REST else _SCOPES[column.scope], column.key, _KINDS[column.kind])
+    for column in COLUMNS
+]
+
+
+def read(
+    stream: Stream,
+    *,
+    rest: bool = False,
+    progress: Progress | None = None,
+    core: Any = _kineto,
+) -> RawEvents:
+    """The events of a decompressed stream; the GIL is free while a block is parsed."""
+    parser = core.Parser(_DESCRIPTION, rest)
+    for block in blocks(stream, progress):
+        parser.feed(block)
+    parser.feed(b"", True)
+    result = parser.result()
+    header, header_issues = parse_header(result["header"])
+    kept = [_issue(*issue) for issue in result["issues"]]
+    sizes = {name: size for name, size in zip(NAMES, result["sizes"], strict=True) if size}
+    return RawEvents(
+        rows=result["rows"],
+        header=header,
+        issues=all_issues(kept, result["counts"], result["truncated"], stream) + header_issues,
+        truncated=result["truncated"],
+        events_seen=result["events_seen"],
+        sizes=sizes,
+        load=lambda name: _load(parser, name, result["rows"]),
+    )
+
+
+class _Lent:
+    """A column as pyarrow takes it over: without a copy, alive as long as anyone holds it."""
+
+    def __init__(self, capsules: tuple[Any, Any]) -> None:
+        self.capsules = capsules
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        return self.capsules
+
+
+def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
+    number = NAMES.index(name)
+    values = pa.array(_Lent(parser.lend(number, False)))
+    lent_rows = parser.lend(number, True)
+    rows: Rows | None = None
+    if lent_rows is not None:
+        rows = pa.array(_Lent(lent_rows)).to_numpy()
+    elif len(values) < all_rows:  # the first rows have it, the last ones not
+        rows = np.arange(len(values), dtype=np.uint32)
+    return rows, values if isinstance(values, pa.DictionaryArray) else values.to_numpy()
+
+
+def _issue(offset: int, row: int, column: int, kind: str, text: bytes) -> Issue:
+    said = text.decode("utf8", "replace")
+    return Issue(kind, said if column < 0 else f"{NAMES[column]}: {said}", offset, row)

@@ -1,0 +1,199 @@
+"""What ingest hands on: the events of one file as sparse columns, its header, and what was lost."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.engine import Engine, engine
+from htk.parsers.kineto.columns import COLUMNS
+
+__all__ = ["Engine", "Issue", "RawEvents", "Stream", "engine", "read_events"]
+
+BLOCK = 256 * 1024  # decompressed and parsed while still in the cache
+KEPT_ISSUES = 1000  # one by one; the others are counted
+
+Rows = NDArray[np.uint32]
+Values = NDArray[np.int64] | NDArray[np.float64] | pa.DictionaryArray
+Progress = Callable[[int], None]
+
+_TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64()}
+TYPES: dict[str, pa.DataType] = {
+    column.name: _TYPES.get(column.kind, pa.dictionary(pa.int32(), pa.string()))
+    for column in COLUMNS
+}
+
+
+class Stream(Protocol):
+    """Bytes, decompressed. It may also have `compressed_offset` and `damage` (htk.streams)."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Something that could not be read, and was left out."""
+
+    kind: str
+    text: str
+    offset: int | None = None  # in the decompressed file, where known
+    row: int | None = None
+    count: int = 1  # more than one: the others of its kind, not told apart
+
+
+@dataclass(frozen=True)
+class RawEvents:
+    """The events of one file, in file order; a column holds only the rows that have it."""
+
+    rows: int
+    header: dict[str, Any]  # the outer object without its events
+    issues: list[Issue]  # what many share is one issue with its count
+    truncated: bool
+    events_seen: bool  # the file has a list of events, were it an empty one
+    sizes: dict[str, int]  # values by column; only columns that have any
+    load: Callable[[str], tuple[Rows | None, Values]] = field(repr=False)  # rows and values
+    _loaded: dict[str, tuple[Rows | None, Values]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def issue_counts(self) -> Counter[str]:
+        """How often each kind of issue was met."""
+        counts: Counter[str] = Counter()
+        for issue in self.issues:
+            counts[issue.kind] += issue.count
+        return counts
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The columns that have values."""
+        return [column.name for column in COLUMNS if column.name in self.sizes]
+
+    def has(self, name: str) -> bool:
+        """Does any event have it?"""
+        return name in self.sizes
+
+    def column_rows(self, name: str) -> Rows | None:
+        """The rows that have a value, ascending; None where every row has."""
+        return self._column(name)[0]
+
+    def values(self, name: str) -> Values:
+        """The values that there are, in row order: NumPy numbers, or an Arrow dictionary of text.
+
+        The codes of a dictionary, `values(name).indices.to_numpy()`, are a view, not a copy.
+        """
+        return self._column(name)[1]
+
+    def dense(self, name: str) -> pa.Array:
+        """One value, or null, for every row."""
+        if not self.has(name):
+            return pa.nulls(self.rows, TYPES[name])
+        rows, values = self._column(name)
+        if not isinstance(values, pa.DictionaryArray):
+            return _dense(values, rows, self.rows, TYPES[name])
+        codes = _dense(values.indices.to_numpy(), rows, self.rows, pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, values.dictionary)
+
+    def _column(self, name: str) -> tuple[Rows | None, Values]:
+        if name not in TYPES:
+            raise KeyError(f"no event column is called {name!r}")
+        if not self.has(name):
+            return np.zeros(0, np.uint32) if self.rows else None, _no_values(TYPES[name])
+        if name not in self._loaded:
+            self._loaded[name] = self.load(name)
+        return self._loaded[name]
+
+
+def read_events(
+    stream: Stream, *, rest: bool = False, progress: Progress | None = None
+) -> RawEvents:
+    """The events of a decompressed stream, by the engine in use.
+
+    `rest` keeps the arguments that no column reads, in `args_rest`. `progress` is told the bytes
+    read so far: stored ones where the stream knows them.
+    """
+    if engine() == "compiled":
+        from htk.parsers.kineto import native  # needs the compiled core
+
+        return native.read(stream, rest=rest, progress=progress)
+    from htk.parsers.kineto import pure  # a second to import that the other engine saves
+
+    return pure.read(stream, rest=rest, progress=progress)
+
+
+def blocks(stream: Stream, progress: Progress | None) -> Iterable[memoryview]:
+    """The stream's bytes, in one buffer used again and again."""
+    buffer = memoryview(bytearray(BLOCK))
+    done = 0
+    while size := stream.readinto(buffer):
+        yield buffer[:size]
+        done += size
+        if progress is not None:
+            progress(getattr(stream, "compressed_offset", done))
+
+
+def all_issues(
+    kept: list[Issue], counts: Mapping[str, int], truncated: bool, stream: Stream
+) -> list[Issue]:
+    """The issues kept, the many like them as one, and the damage of the file as a whole."""
+    listed = Counter(issue.kind for issue in kept)
+    found = list(kept)
+    for kind, count in counts.items():
+        if more := count - listed[kind]:
+            found.append(Issue(kind, "and more of this kind", count=more))
+    if truncated:
+        found.append(Issue("truncated", "the file ends before its last event or bracket"))
+    damage: str | None = getattr(stream, "damage", None)
+    if damage is not None:
+        found.append(Issue("compression_damage", damage))
+    return found
+
+
+def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[dict[str, Any], list[Issue]]:
+    """Members of the outer object from (offset, key, value), the last of a repeated key."""
+    header: dict[str, Any] = {}
+    issues: list[Issue] = []
+    for offset, key, value in entries:
+        name = _loads(key) if _is_json(key) else key.decode("utf8", "replace").strip('"')
+        text = value.decode("utf8", "replace")
+        if name == "traceEvents" and text[:1] == "[":
+            issues.append(Issue("broken_header", "a second traceEvents list is left out", offset))
+        elif _is_json(value):
+            header[name] = _loads(value)
+        else:
+            header[name] = text
+            issues.append(Issue("broken_header", f"{name}: not JSON: {text[:80]}", offset))
+    return header, issues
+
+
+def _loads(text: bytes) -> Any:
+    return json.loads(text.decode("utf8", "replace"), strict=False)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        _loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _dense(values: NDArray[Any], rows: Rows | None, length: int, kind: pa.DataType) -> pa.Array:
+    if rows is None:
+        return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(values)])
+    full = np.zeros(length, values.dtype)
+    full[rows] = values
+    valid = np.zeros(length, bool)
+    valid[rows] = True
+    bits = np.packbits(valid, bitorder="little")
+    buffers = [pa.py_buffer(bits), pa.py_buffer(full)]
+    return pa.Array.from_buffers(kind, length, buffers, length - len(rows))
+
+
+def _no_values(kind: pa.DataType) -> Values:
+    empty = pa.nulls(0, kind)
+    return empty if pa.types.is_dictionary(kind) else empty.to_numpy()
