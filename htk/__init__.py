@@ -1,1 +1,35 @@
-"""htk: profiling and trace analysis for training and serving on many GPUs."""
+"""htk: profiling and trace analysis for training and serving on many GPUs.
+
+    import htk
+    trace = htk.open("runs/latest/")
+    htk.run(trace, "kernel_top", n=20).to_pandas()
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from htk.api import catalog, open, run
+    from htk.errors import HtkError
+    from htk.trace import Trace
+
+# Where each guest's name lives; imported when first used, so that `import htk` costs nothing.
+_HOME = {
+    "HtkError": "htk.errors",
+    "Trace": "htk.trace",
+    "catalog": "htk.api",
+    "open": "htk.api",
+    "run": "htk.api",
+}
+
+__all__ = ["HtkError", "Trace", "catalog", "open", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'htk' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

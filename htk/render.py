@@ -166,8 +166,10 @@ def _csv(result: Result) -> str:
     import pyarrow as pa
     from pyarrow import csv
 
+    from htk.dataset import plain
+
     target = pa.BufferOutputStream()
-    csv.write_csv(_plain(result.table), target)
+    csv.write_csv(plain(result.table), target)
     return str(target.getvalue().to_pybytes().decode())
 
 
@@ -207,16 +209,3 @@ def _write_binary(result: Result, form: str, output: str | None) -> None:
 def _with_coverage(result: Result) -> Any:
     metadata = {b"analysis": result.analysis.name, b"coverage": json.dumps(dict(result.coverage))}
     return result.table.replace_schema_metadata(metadata)
-
-
-def _plain(table: Any) -> Any:
-    """Dictionary columns as plain text, which csv wants."""
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [
-            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
-            for f in table.schema
-        ]
-    )
-    return table.cast(schema)

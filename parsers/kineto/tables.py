@@ -173,8 +173,8 @@ def tables(raw: RawEvents, found: Sorted, base_ns: int) -> dict[str, pa.Table]:
     return made
 
 
-def _table(name: str, columns: Columns, **made: Any) -> pa.Table:
-    wanted = without(vocabulary.TABLES[name], "rank", "cycle")
+def _table(table: str, columns: Columns, /, **made: Any) -> pa.Table:
+    wanted = without(vocabulary.TABLES[table], "rank", "cycle")
     made["event"] = number(columns.rows, pa.int64())
     return build(wanted, made, columns.length)
 

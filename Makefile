@@ -1,0 +1,43 @@
+# The two commands of the README, and what they need.
+#   make demo   set up and analyse the sample that comes with htk
+#   make test   set up and pass the tests
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := .ci/constraints.txt
+
+.PHONY: demo test lint menu clean
+
+demo: $(VENV)/.base
+	$(BIN)/htk summary sample
+	@echo
+	@echo "Your own trace:  $(BIN)/htk summary PATH      (a file, or the folder with all ranks)"
+	@echo "All questions:   $(BIN)/htk --help"
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n auto
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+menu: $(VENV)/.dev
+	$(BIN)/python -m htk.menu
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info htk/*.so
+
+$(VENV)/.base: pyproject.toml setup.py native/*.cpp
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+# torch records the sample traces and stands beside the tests that read its files; the CPU build
+# that the constraints name is enough.
+$(VENV)/.dev: $(VENV)/.base $(CONSTRAINTS)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev,torch,hta,s3,http,notebook,polars]'
+	touch $@

@@ -1,0 +1,19 @@
+"""`htk formats`: what htk reads."""
+
+import json
+
+import click
+
+
+@click.command("formats")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+def command(form: str) -> None:
+    """List the file formats that htk reads; a file is recognised by what is in it."""
+    from htk.parsers import PARSERS
+
+    rows = {p.NAME: (p.__doc__ or "").strip().partition("\n")[0] for p in PARSERS}
+    if form == "json":
+        click.echo(json.dumps([{"name": n, "what": w} for n, w in rows.items()]))
+        return
+    for name, what in rows.items():
+        click.echo(f"{name:24} {what}")

@@ -1,0 +1,172 @@
+"""What a trace holds: recorded, missing, damaged, linked; and what would record the rest."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses import ANALYSES
+from htk.analysis import analysis
+from htk.arrow import codes_of, numbers, texts
+from htk.coverage import gpu_coverage
+from htk.schema import TABLES, TEXT, table
+from htk.trace import Trace, hint
+from htk.units import size, time
+
+RETURNS = table(
+    section=(TEXT, "files, recorded, links, clocks, damage, missing."),
+    item=(TEXT, "What is looked at."),
+    state=(TEXT, "ok, note, warning or missing."),
+    finding=(TEXT, "What was seen."),
+    advice=(TEXT, "What to do about it."),
+)
+
+Row = tuple[str, str, str, str, str | None]
+
+
+@analysis(returns=RETURNS)
+def doctor(trace: Trace) -> pa.Table:
+    """What was recorded, what is missing for which question, and what is damaged?"""
+    rows = [
+        *_files(trace),
+        *_ranks(trace),
+        *_recorded(trace),
+        *_links(trace),
+        *_clocks(trace),
+        *_damage(trace),
+        *_missing(trace),
+    ]
+    columns = zip(*rows, strict=True)
+    return pa.table([texts(list(column)) for column in columns], schema=RETURNS)
+
+
+def _files(trace: Trace) -> Iterator[Row]:
+    for row in trace.tables["ranks"].to_pylist():  # a row for each file
+        span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+        finding = ", ".join(
+            [
+                f"rank {row['rank']} ({row['rank_from'] or 'many'})",
+                row["format"],
+                size(row["file_bytes"] or 0),
+                f"{row['events'] or 0:,} events",
+                *([f"over {time(span)}"] if span else []),
+                *([row["device_name"]] if row["device_name"] else []),
+                *([f"read by the {row['engine']} engine"] if row["engine"] else []),
+            ]
+        )
+        state = "warning" if row["truncated"] else "ok"
+        advice = "ends early: let the profiler finish writing" if row["truncated"] else None
+        yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
+    for name, why in trace.failed:
+        yield "files", name.rsplit("/", 1)[-1], "warning", why, "left out"
+    if trace.unread:
+        some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
+        yield "files", f"{len(trace.unread)} others", "note", f"not traces: {some}", None
+
+
+def _ranks(trace: Trace) -> Iterator[Row]:
+    sizes = {v for v in trace.tables["ranks"]["world_size"].to_pylist() if v}
+    if not sizes:
+        return
+    if len(sizes) > 1:
+        seen = ", ".join(map(str, sorted(sizes)))
+        yield "files", "world size", "warning", f"files disagree: {seen}", "files of several jobs?"
+    missing = sorted(set(range(max(sizes))) - set(trace.ranks))
+    if missing:
+        text = f"{len(missing)} of {max(sizes)} ranks have no file"
+        yield (
+            "files",
+            "ranks",
+            "warning",
+            f"{text}: {_few(missing)}",
+            "waiting for a missing rank cannot be told from transfer: record all ranks",
+        )
+    else:
+        yield "files", "ranks", "ok", f"all {max(sizes)} ranks", None
+
+
+def _few(values: list[int]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
+
+
+def _recorded(trace: Trace) -> Iterator[Row]:
+    options = {o for v in trace.tables["ranks"]["recorded"].to_pylist() for o in (v or "").split(",")}
+    options.discard("")
+    text = ", ".join(sorted(options)) or "none said"
+    yield "recorded", "profiler options", "ok" if options else "note", text, None
+    for name in TABLES:
+        if name in ("ranks", "parse_issues"):
+            continue
+        found = trace.tables[name]
+        if found.num_rows:
+            yield (
+                "recorded",
+                name,
+                "ok",
+                f"{found.num_rows:,} rows, {size(found.nbytes)}",
+                None,
+            )
+
+
+def _links(trace: Trace) -> Iterator[Row]:
+    if not trace.tables["kernels"].num_rows:
+        return
+    facts = gpu_coverage(trace)
+    share = facts["gpu_activities_linked_pct"]
+    carried = facts["carry_in_activities"]
+    yield (
+        "links",
+        "GPU time linked to launches",
+        "ok" if (share or 0) > 95 else "warning",
+        f"{share} %",
+        None if (share or 0) > 95 else "operators are told for the linked part only",
+    )
+    if carried:
+        yield (
+            "links",
+            "carried in",
+            "note",
+            f"{carried:,} GPU activities, {time(facts['carry_in_ns'])}, launched before recording",
+            "counted as busy; synchronise before the profiler starts to avoid them",
+        )
+    if facts["unlinked_activities"]:
+        lost = f"{facts['unlinked_activities']:,} GPU activities, {time(facts['unlinked_ns'])}"
+        yield "links", "unlinked", "warning", lost, "no launch with their correlation id"
+    ops = trace.tables["kernel_links"]["op_by"]
+    codes, names = codes_of(ops)
+    for code, name in enumerate(names.to_pylist()):
+        yield "links", f"operator by {name}", "ok", f"{int((codes == code).sum()):,}", None
+
+
+def _clocks(trace: Trace) -> Iterator[Row]:
+    bases = {v for v in trace.tables["ranks"]["base_ns"].to_pylist() if v is not None}
+    if len(trace.ranks) < 2:
+        return
+    if bases == {0}:
+        yield "clocks", "base time", "note", "absolute times of each host", None
+    starts = numbers(trace.tables["ranks"]["start_ns"])
+    spread = int(starts.max() - starts.min())
+    yield "clocks", "first events", "ok", f"ranks begin within {time(spread)}", None
+
+
+def _damage(trace: Trace) -> Iterator[Row]:
+    issues = trace.tables["parse_issues"]
+    for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
+        mine = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
+        first = mine.slice(0, 1).to_pylist()[0]
+        where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
+        text = f"{int(numbers(mine['count'], 1).sum()):,} times{where}: {first['text']}"
+        yield "damage", kind, "warning", text, "what was whole is kept"
+    if not issues.num_rows:
+        yield "damage", "parse issues", "ok", "none", None
+
+
+def _missing(trace: Trace) -> Iterator[Row]:
+    wanting: dict[str, list[str]] = defaultdict(list)
+    for name, entry in ANALYSES.items():
+        for need in entry.load(name).needs:
+            if not trace.tables[need].num_rows:
+                wanting[need].append(name)
+    for need, names in wanting.items():
+        yield "missing", need, "missing", f"not answerable: {', '.join(names)}", hint(need)

@@ -1,0 +1,138 @@
+"""Rules that hold for every parser and every analysis, present and future."""
+
+import inspect
+import json
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import htk
+from htk import analyses, menu
+from htk.analyses import ANALYSES
+from htk.parser import HEAD_BYTES, Head
+from htk.parsers import PARSERS
+from htk.schema import DERIVED, TABLES, doc_of, index_of
+from htk.sources import head, resolve
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "sample_traces"
+FORMATS = {parser.NAME for parser in PARSERS}
+SAMPLE_FILES = [
+    path
+    for path in sorted(SAMPLES.rglob("*"))
+    if path.is_file() and path.relative_to(SAMPLES).parts[0] in FORMATS and path.name != "README.md"
+]
+SIMPLE = (int, float, str, bool)
+HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
+
+
+@pytest.mark.parametrize("path", SAMPLE_FILES, ids=lambda p: str(p.relative_to(SAMPLES)))
+def test_exactly_one_parser_claims_each_sample_whatever_its_name(path: Path) -> None:
+    start = head(resolve(path)[0])
+    neutral = Head("trace", start.data, start.whole)
+    assert [p.NAME for p in PARSERS if p.sniff(neutral)] == [path.relative_to(SAMPLES).parts[0]]
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda p: p.NAME)
+def test_a_parser_says_what_it_reads_and_has_a_sample(parser: typing.Any) -> None:
+    assert (parser.__doc__ or "").strip()
+    assert any(p.relative_to(SAMPLES).parts[0] == parser.NAME for p in SAMPLE_FILES)
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"[]", b"\x00" * 100, b"<html>", b'{"a":1}'])
+def test_no_parser_claims_what_is_no_trace(data: bytes) -> None:
+    assert [p.NAME for p in PARSERS if p.sniff(Head("x", data[:HEAD_BYTES], True))] == []
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_is_labelled(name: str) -> None:
+    analysis = analyses.find(name)
+    assert analysis.question.endswith("?")
+    assert analysis.name == name == analysis.function.__module__.rsplit(".", 1)[-1]
+    assert all(doc_of(field) for field in analysis.returns), "a line of meaning for each column"
+    for option in analysis.options.values():
+        assert option.doc, f"{option.name} needs its line"
+        assert option.default is not inspect.Parameter.empty
+        assert _is_simple(option.type), f"{option.name}: {option.type}"
+    for read in analysis.reads:
+        assert read in TABLES or read in DERIVED or read in ANALYSES
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_times_and_sizes_state_their_unit(name: str) -> None:
+    for field in analyses.find(name).returns:
+        words = field.name.split("_")
+        if words[-1] in ("time", "duration", "latency", "delay", "size") and len(words) > 1:
+            assert pa.types.is_dictionary(field.type) or pa.types.is_string(field.type), field.name
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_has_a_test(name: str) -> None:
+    module = ANALYSES[name].module.replace(".", "/")
+    folder, _, _ = module.rpartition("/")
+    tests = (ROOT / "tests/analyses" / folder).glob("*.py")
+    assert any(name in path.read_text() for path in tests), f"tests/analyses/{folder} knows it not"
+
+
+def test_the_menu_is_what_the_folder_holds() -> None:
+    held = {name: (entry.module, entry.question) for name, entry in ANALYSES.items()}
+    assert held == menu.collected()
+
+
+@pytest.mark.parametrize("name", [*TABLES, *DERIVED])
+def test_a_column_of_the_vocabulary_has_a_line(name: str) -> None:
+    for field in {**TABLES, **DERIVED}[name]:
+        assert doc_of(field), field.name
+        assert index_of(field) in ("", *TABLES), field.name
+
+
+def test_guests_names_are_complete_and_sorted() -> None:
+    assert htk.__all__ == sorted(htk.__all__)
+    assert all(getattr(htk, name) is not None for name in htk.__all__)
+    assert not {"parsers", "analyses", "dashboard"} & set(htk.__all__), "a room is no function"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; from htk.cli import run; run(['--help']); sys.stderr.write(','.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {m.partition(".")[0] for m in done.stderr.split(",")} & {*HEAVY, "numpy", "rich"}
+    for name in ANALYSES:
+        assert name in done.stdout
+
+
+def test_import_htk_imports_nothing_heavy() -> None:
+    code = "import sys, htk; htk.open; print(','.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {m.partition(".")[0] for m in done.stdout.split(",")}
+    assert not loaded & (set(HEAVY) - {"pyarrow"})
+
+
+def test_version_says_what_runs_here() -> None:
+    done = _htk("--version", "--verbose")
+    assert "ingest engine: " in done.stdout and "cache folder: " in done.stdout
+
+
+def test_json_of_an_answer_has_the_documented_shape() -> None:
+    answer = json.loads(_htk("time-breakdown", "sample", "--format", "json").stdout)
+    assert list(answer) == ["analysis", "schema_version", "columns", "rows", "coverage"]
+    assert answer["analysis"] == "time_breakdown"
+    assert {c["name"]: c["unit"] for c in answer["columns"]}["busy_ns"] == "ns"
+    assert set(answer["rows"][0]) == {c["name"] for c in answer["columns"]}
+
+
+def _htk(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "htk", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def _is_simple(hint: typing.Any) -> bool:
+    if hint in SIMPLE or hint is type(None):
+        return True
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return all(isinstance(i, SIMPLE) for i in inner)
+    return bool(inner) and all(_is_simple(i) for i in inner if i is not Ellipsis)
