@@ -1,4 +1,4 @@
-"""The compiled ingest core. It is optional: without a compiler the pure-Python twin reads traces."""
+"""The compiled ingest core. It is optional: without a compiler its pure-Python twin reads."""
 
 from setuptools import Extension, setup
 

@@ -14,7 +14,7 @@ from htk.schema import DERIVED, TABLES
 from htk.trace import Trace
 
 
-def open(  # noqa: A001  (it is what people want to write: htk.open)
+def open(
     inputs: Inputs,
     *,
     cache: bool = True,

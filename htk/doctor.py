@@ -91,8 +91,8 @@ def _few(values: list[int]) -> str:
 
 
 def _recorded(trace: Trace) -> Iterator[Row]:
-    options = {o for v in trace.tables["ranks"]["recorded"].to_pylist() for o in (v or "").split(",")}
-    options.discard("")
+    recorded = trace.tables["ranks"]["recorded"].to_pylist()
+    options = {option for value in recorded for option in (value or "").split(",")} - {""}
     text = ", ".join(sorted(options)) or "none said"
     yield "recorded", "profiler options", "ok" if options else "note", text, None
     for name in TABLES:

@@ -1,4 +1,4 @@
-"""Writes the menu of `htk/analyses/__init__.py` from the modules beside it: `python -m htk.menu`."""
+"""Writes the menu of `htk/analyses/__init__.py` from the folder: `python -m htk.menu`."""
 
 import importlib
 import pkgutil

@@ -8,6 +8,7 @@ import click
 
 from htk import api
 from htk.analysis import Analysis
+from htk.lean import spare_pandas
 from htk.opening import OpenOptions, Progress, open_trace
 from htk.render import FORMATS, write
 from htk.trace import Trace
@@ -52,6 +53,7 @@ def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
     """Open and narrow the trace that a command was given; takes its options out of `given`."""
+    spare_pandas()
     options = OpenOptions(
         cache=not given.pop("no_cache"),
         strict=given.pop("strict"),

@@ -15,7 +15,7 @@ from htk.arrow import number, texts, without
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.kineto import facts as header_facts
-from htk.parsers.kineto.collectives import comm_groups, collectives
+from htk.parsers.kineto.collectives import collectives, comm_groups
 from htk.parsers.kineto.raw import RawEvents, engine, read_events
 from htk.parsers.kineto.tables import DAY_NS, Columns, Sorted, metadata, sort_events, tables
 from htk.schema import PARSE_ISSUES

@@ -51,7 +51,7 @@ def rank(header: Mapping[str, Any]) -> int | None:
 
 
 def base_ns(header: Mapping[str, Any]) -> int:
-    """What all times are relative to; 0 in traces of before April 2024, whose times are absolute."""
+    """What all times are relative to; 0 before April 2024, when times were absolute."""
     return whole(header.get("baseTimeNanoseconds")) or 0
 
 

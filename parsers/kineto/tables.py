@@ -14,6 +14,7 @@ from htk.kinds import kind_of
 from htk.parsers.kineto.raw import RawEvents
 
 Rows = NDArray[np.int64]
+_INT64 = pa.int64()
 
 # Categories of all ages and vendors (Kineto's ActivityType; the capitals are of 2021).
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "collective_comm")
@@ -69,7 +70,7 @@ class Columns:
         assert isinstance(values, np.ndarray)
         return self._spread(name, values, 0)
 
-    def number(self, name: str, kind: pa.DataType = pa.int64()) -> pa.Array:
+    def number(self, name: str, kind: pa.DataType = _INT64) -> pa.Array:
         values, there = self.values(name)
         return number(values, kind, None if there.all() else there)
 
@@ -452,7 +453,7 @@ def _dense_codes(raw: RawEvents, name: str) -> tuple[NDArray[np.int32], list[str
 
 
 def _is(codes: NDArray[np.int32], values: list[str], wanted: str) -> NDArray[np.bool_]:
-    return codes == (values.index(wanted) if wanted in values else -2)
+    return np.asarray(codes == (values.index(wanted) if wanted in values else -2))
 
 
 def _table_codes(categories: list[str]) -> NDArray[np.int8]:
@@ -469,7 +470,7 @@ def _step_ops(raw: RawEvents, table: NDArray[np.int8]) -> NDArray[np.bool_]:
 
 def _named(raw: RawEvents, wanted: Any) -> NDArray[np.bool_]:
     codes, names = _dense_codes(raw, "name")
-    return np.array([wanted(name) for name in names] + [False], bool)[codes]
+    return np.asarray(np.array([wanted(name) for name in names] + [False], bool)[codes])
 
 
 def _is_memory(name: str) -> bool:

@@ -1,0 +1,60 @@
+import pytest
+
+from htk.errors import UsageError
+from htk.units import duration, for_people, numbers_of, shortened, size, time
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (12_345, "12.3 µs"),
+        (1_234_567, "1.23 ms"),
+        (987_000_000, "987 ms"),
+        (61_000_000_000, "61.0 s"),
+        (-1_500_000, "-1.50 ms"),
+    ],
+)
+def test_times_read_well(ns: int, text: str) -> None:
+    assert time(ns) == text
+
+
+def test_sizes_are_binary_and_say_so() -> None:
+    assert size(1536) == "1.50 KiB"
+    assert size(0) == "0 B"
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("250us", 250_000), ("1.5ms", 1_500_000), ("2s", 2 * 10**9), ("7", 7)]
+)
+def test_durations(text: str, ns: int) -> None:
+    assert duration(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1h", "1 2"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no duration"):
+        duration(text)
+
+
+def test_lists_of_numbers() -> None:
+    assert numbers_of("0,2..4,9") == [0, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1..", "..3", "1-3", "0..99999999999"])
+def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        numbers_of(text)
+
+
+def test_long_kernel_names_lose_their_template_arguments_first() -> None:
+    name = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
+    assert shortened(name, 60) == "at::native::elementwise_kernel<…>"
+    assert shortened("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
+
+
+def test_missing_is_a_dash_not_a_zero() -> None:
+    assert for_people(None, "ns") == "–"
+    assert for_people(0, "ns") == "0 ns"
+    assert for_people(True, "") == "yes"
