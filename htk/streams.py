@@ -9,12 +9,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, cast
 
 from isal import igzip_lib
 
 from htk.errors import TraceError
 
+_GzipError: type[Exception] = igzip_lib.IsalError
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = 0x184D2A50 >> 4  # any of sixteen frame types, by their upper 28 bits
@@ -172,7 +173,7 @@ class _Gzip(Stream):
         while not self._ended:
             try:
                 data = self._step(len(view))
-            except igzip_lib.error as error:
+            except _GzipError as error:
                 self._damaged(str(error))
                 break
             if data:
@@ -225,7 +226,7 @@ class _Zstd(Stream):
         self._error = zstandard.ZstdError
         decoder = zstandard.ZstdDecompressor()
         self._reader = decoder.stream_reader(
-            source, read_size=_STORED_BLOCK, read_across_frames=True, closefd=False
+            cast(BinaryIO, source), read_size=_STORED_BLOCK, read_across_frames=True, closefd=False
         )
 
     def _fill(self, view: memoryview) -> int:

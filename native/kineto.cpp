@@ -982,7 +982,8 @@ struct Parser {
   }
   // After damage: the next '{' behind a border and before a usual first key.
   Ptr find_event(Ptr p) {
-    static const char* const first[] = {"\"ph\"", "\"name\"", "\"cat\"", "\"pid\"", "\"tid\"", "\"ts\""};
+    static const char* const first[] = {"\"ph\"", "\"name\"", "\"cat\"", "\"pid\"", "\"tid\"",
+                                        "\"ts\"", "\"args\"", "\"bp\"",  "\"dur\"", "\"id\""};
     for (Ptr begin = p;; p++) {
       p = static_cast<Ptr>(memchr(p, '{', static_cast<size_t>(end - p)));
       if (!p) {

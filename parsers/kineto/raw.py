@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ BLOCK = 256 * 1024  # decompressed and parsed while still in the cache
 KEPT_ISSUES = 1000  # one by one; the others are counted
 
 Rows = NDArray[np.uint32]
-Values = NDArray[np.int64] | NDArray[np.float64] | pa.DictionaryArray
+Values: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | pa.DictionaryArray"
 Progress = Callable[[int], None]
 
 _TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64()}

@@ -1,0 +1,304 @@
+"""The engine without compiled code: the same columns from the same bytes, by msgspec and NumPy.
+
+It walks the document as native/kineto.cpp does, with the same states and the same rules after
+damage. Where it can it decodes many events at once: up to the last sure border between events,
+which is `}`, `,`, `{` and a usual first key in bare quotes (within a string they would be escaped).
+
+On valid JSON both engines give equal cells. On damage they may differ in this:
+
+- A string with a bare control character, invalid UTF-8 or a stray backslash, or a bare nan or inf,
+  makes msgspec refuse; `scan` then reads the event as the core does. No difference is left there.
+- Only the compiled core knows offsets of mistyped values.
+"""
+
+import gc
+import re
+from collections import Counter, deque
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from htk.parsers.kineto import scan
+from htk.parsers.kineto.raw import (
+    KEPT_ISSUES,
+    Issue,
+    Progress,
+    RawEvents,
+    Stream,
+    all_issues,
+    blocks,
+    parse_header,
+)
+from htk.parsers.kineto.sparse import DECODE_ERRORS, Builder, Event, by_key
+
+_BATCH = 1 << 19  # longer batches spill the cache
+_LONGEST = 64 << 20  # a longer event, or header entry, is taken for damage
+_MOST_RUNAWAYS = 100
+_BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"\s*:)')
+_MINUS_ZERO = re.compile(rb":\s*-0\s*[,}]")  # as text it is "-0", which an int forgets
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EVENT = msgspec.json.Decoder(Event)
+
+
+def read(stream: Stream, *, rest: bool = False, progress: Progress | None = None) -> RawEvents:
+    """The events of a decompressed stream."""
+    document = _Document(rest)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small tuples, and no cycles
+    try:
+        for block in blocks(stream, progress):
+            document.feed(block)
+        document.finish()
+    finally:
+        if collecting:
+            gc.enable()
+    return document.result(stream)
+
+
+class _State(Enum):
+    START = auto()
+    HEADER = auto()
+    EVENTS = auto()
+    DONE = auto()
+
+
+_BROKEN = {
+    _State.START: "not_a_trace",
+    _State.HEADER: "broken_header",
+    _State.EVENTS: "broken_event",
+}
+
+
+class _Document:
+    """The core's Parser: states, and how far the input is done with."""
+
+    def __init__(self, keep_rest: bool) -> None:
+        self.state = _State.START
+        self.builder = Builder(keep_rest)
+        self.buffer = bytearray()
+        self.base = 0  # offset of the buffer in the file
+        self.safe = 0  # all of the buffer before it is done with
+        self.enough = _BATCH  # do not try again with less
+        self.bulk = False  # many events at once may be tried
+        self.bare_list = self.events_seen = self.truncated = False
+        self.resync = self.suspect = False  # look for the next event; it was found by looking
+        self.runaways = 0
+        self.header: list[tuple[int, bytes, bytes]] = []
+        self.issues: list[Issue] = []
+        self.broken: Counter[str] = Counter()
+        self.ready: list[Any] = []  # decoded events that the builder does not have yet
+
+    def feed(self, data: memoryview) -> None:
+        if self.state is _State.DONE:
+            return
+        self.buffer += data
+        if len(self.buffer) >= self.enough:
+            self._run(last=False)
+
+    def finish(self) -> None:
+        if self.state is not _State.DONE:
+            self._run(last=True)
+        self.truncated |= self.state is not _State.DONE
+
+    def result(self, stream: Stream) -> RawEvents:
+        sizes = self.builder.finish()
+        header, header_issues = parse_header(self.header)
+        counts = dict(self.broken, mistyped_value=self.builder.mistyped)
+        kept = self.issues + self.builder.issues
+        return RawEvents(
+            rows=self.builder.rows,
+            header=header,
+            issues=all_issues(kept, counts, self.truncated, stream) + header_issues,
+            truncated=self.truncated,
+            events_seen=self.events_seen,
+            sizes=sizes,
+            load=self.builder.load,
+        )
+
+    # -- the walk
+
+    def _run(self, last: bool) -> None:
+        text = bytes(self.buffer)
+        self.safe = 0
+        self.bulk = True
+        while True:
+            try:
+                while self.state is not _State.DONE:
+                    self.safe = self._step(text, self.safe)
+                break
+            except scan.NeedMore:
+                if not self._ran_out(text, last):
+                    break
+            except scan.Broken as error:
+                self._broke(text, error)
+        self._flush()
+        del self.buffer[: self.safe]
+        self.base += self.safe
+        # What is longer than a batch is looked at again only when twice as much is there.
+        self.enough = max(_BATCH, 2 * len(self.buffer))
+
+    def _step(self, text: bytes, at: int) -> int:
+        if self.state is _State.EVENTS:
+            return self._event(text, at)
+        return self._header_entry(text, at) if self.state is _State.HEADER else self._start(text)
+
+    def _start(self, text: bytes) -> int:
+        at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+        at = self._outer_space(text, at)
+        self.bare_list = text[at] == ord("[")
+        if not self.bare_list and text[at] != ord("{"):
+            raise scan.Broken("not a JSON object or list", at)
+        self.state = _State.EVENTS if self.bare_list else _State.HEADER
+        self.events_seen = self.bare_list
+        return at + 1
+
+    def _header_entry(self, text: bytes, at: int) -> int:
+        """A member of the outer object, before or after the events."""
+        if self.resync:
+            at = self._found(text, scan.find_header_key(text, at))
+        at = self._outer_space(text, at)
+        if text[at] == ord(","):
+            return at + 1
+        if text[at] == ord("}"):
+            if self.events_seen or not self.broken["broken_header"]:
+                self.state = _State.DONE
+            else:
+                self.resync = True  # damage before has unbalanced the brackets
+            return at + 1
+        start, end = at, scan.key_end(text, at)
+        key = text[start:end]
+        at = scan.value_start(text, end)
+        if key == b'"traceEvents"' and text[at] == ord("[") and not self.events_seen:
+            self.state = _State.EVENTS
+            self.events_seen = True
+            return at + 1
+        end = scan.value_end(text, at)
+        self.header.append((self.base + start, key, text[at:end]))
+        return end
+
+    def _event(self, text: bytes, at: int) -> int:
+        """An event, or many, or what stands between two."""
+        if self.resync:
+            at = self._found(text, scan.find_event(text, at))
+            self.suspect = True
+        elif self.bulk and (end := self._many_events(text, at)):
+            return end
+        at = self._outer_space(text, at)
+        if text[at] == ord(","):
+            return at + 1
+        if text[at] == ord("]"):
+            self.state = _State.DONE if self.bare_list else _State.HEADER
+            return at + 1
+        if text[at] != ord("{"):
+            raise scan.Broken("event expected", at)
+        return self._one_event(text, at)
+
+    def _many_events(self, text: bytes, at: int) -> int | None:
+        """All events up to the last border; None if msgspec refuses any."""
+        self.bulk = False
+        border = _last_border(text)
+        if border is None or border.start() < at:
+            return None
+        events = text[at : border.start() + 1].lstrip(b", \t\r\n")
+        if _MINUS_ZERO.search(events):
+            return None
+        try:
+            decoded = _EVENTS.decode(b"[" + events + b"]")
+        except DECODE_ERRORS:
+            return None
+        self._flush()
+        self.builder.add(decoded)
+        return border.end()
+
+    def _one_event(self, text: bytes, at: int) -> int:
+        if border := _BORDER.search(text, at):
+            piece = text[at : border.start() + 1]
+            try:
+                event = None if _MINUS_ZERO.search(piece) else _EVENT.decode(piece)
+            except DECODE_ERRORS:
+                event = None
+            if event is not None and not (self.suspect and event.ph is None):
+                self.suspect = False
+                self.ready.append(event)
+                return border.start() + 1
+        members, end = scan.members(text, at, inner="args")
+        found = by_key(members)
+        if self.suspect and found.get("ph", b"null") == b"null":
+            self.suspect = False  # a nested object may look like an event, but has no "ph"
+            self.resync = True
+            return at + 1
+        self.suspect = False
+        self._flush()
+        self.builder.add_one(found)
+        return end
+
+    def _flush(self) -> None:
+        self.builder.add(self.ready)
+        self.ready = []
+
+    def _outer_space(self, text: bytes, at: int) -> int:
+        self.safe = len(text)  # between the outer tokens nothing need be kept
+        self.safe = scan.skip_space(text, at)
+        return self.safe
+
+    # -- damage
+
+    def _found(self, text: bytes, at: int | None) -> int:
+        if at is None:
+            self.safe = max(self.safe, len(text) - 256)
+            raise scan.NeedMore
+        self.resync = False
+        return at
+
+    def _note(self, text: bytes, at: int, why: str) -> None:
+        kind = _BROKEN[self.state]
+        self.broken[kind] += 1
+        if self.broken[kind] <= KEPT_ISSUES:
+            near = text[at : at + 40].decode("utf8", "replace")
+            row = self.builder.rows + len(self.ready)
+            self.issues.append(Issue(kind, f"{why} near {near}", self.base + at, row))
+
+    def _broke(self, text: bytes, error: scan.Broken) -> None:
+        if not self.resync:
+            self._note(text, error.at, error.why)
+        if self.state is _State.START:
+            self.state = _State.DONE
+            self.truncated = True
+            return
+        self.resync = True
+        self.suspect = False
+        self.safe = self.safe + 1 if self.safe < error.at else error.at
+
+    def _ran_out(self, text: bytes, last: bool) -> bool:
+        """The input ended inside an event. True: it is given up, go on behind its beginning."""
+        pending = len(text) - self.safe
+        if self.state is _State.START or (not last and pending <= _LONGEST):
+            return False
+        if self.resync or not pending:
+            return False
+        self.runaways += 1
+        if self.runaways > _MOST_RUNAWAYS:
+            self.state = _State.DONE
+            self.truncated = True
+            return False
+        if not last or self._event_follows(text):
+            self._note(text, self.safe, "no end" if last else "no end within 64 MB")
+        self.resync = True
+        self.suspect = False
+        self.safe += 1
+        return True
+
+    def _event_follows(self, text: bytes) -> bool:
+        """Is what ran on to the end an event with others behind it, or just the cut end?"""
+        another = text.find(b"{", self.safe + 1)
+        return self.state is _State.EVENTS and another >= 0 and text.find(b'"ph"', another) >= 0
+
+
+def _last_border(text: bytes) -> re.Match[bytes] | None:
+    """The last place that is surely between two events."""
+    for size in (1 << 13, 1 << 17, len(text)):
+        borders = deque(_BORDER.finditer(text, max(len(text) - size, 0)), maxlen=1)
+        if borders:
+            return borders[0]
+    return None

@@ -1,0 +1,243 @@
+"""The compiled core's reading of JSON, byte for byte, in Python: tokens, members, values.
+
+Slow, and therefore used only where msgspec will not go: the header, damaged events, and values of
+an unusual type. Strict about structure (keys, colons, commas), lenient about what lies within a
+value, as the core is.
+"""
+
+import re
+from typing import NamedTuple
+
+from htk.parsers.kineto.columns import Kind
+
+_SPACE = re.compile(rb"[\x00-\x20]*")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
+_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.S)
+_SCALAR = re.compile(rb"[^,}\]\x00-\x20]*")
+_SCALAR_START = re.compile(rb"[-0-9A-Za-z]")
+_LOOSE_SPACE = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|[\x00-\x20]+', re.S)
+_EVENT_START = re.compile(
+    rb'[,\[}]([\x00-\x20]*)\{[\x00-\x20]*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"'
+)
+_HEADER_KEY = re.compile(rb',[\x00-\x20]*("[A-Za-z0-9_ ]*"[\x00-\x20]*:)')
+_ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/bfnrt]))')
+_MEANT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True))
+_SURROGATE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
+_NUMBER = re.compile(r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+))?", re.A)
+_HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+")
+_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.I)
+_INT64 = range(-(2**63), 2**63)
+
+
+class NeedMore(Exception):
+    """The input ends inside a token."""
+
+
+class Broken(Exception):
+    """Not JSON, or not an event."""
+
+    def __init__(self, why: str, at: int) -> None:
+        super().__init__(why)
+        self.why = why
+        self.at = at
+
+
+class Mistyped(Exception):
+    """A value of another type than its column's."""
+
+
+class Member(NamedTuple):
+    """A member of an object: its key and value as they stand in the file."""
+
+    key: bytes  # with its quotes
+    value: bytes
+
+
+def skip_space(text: bytes, at: int) -> int:
+    """Where the next token begins."""
+    match = _SPACE.match(text, at)
+    assert match is not None  # it may be empty
+    if match.end() >= len(text):
+        raise NeedMore
+    return match.end()
+
+
+def value_end(text: bytes, at: int) -> int:
+    """Where the value ends that begins here."""
+    first = text[at : at + 1]
+    if first == b'"':
+        return _string_end(text, at)
+    if first in (b"[", b"{"):
+        return _nested_end(text, at)
+    match = _SCALAR.match(text, at)
+    assert match is not None  # it may be empty
+    if match.end() >= len(text):
+        raise NeedMore
+    if match.end() == at or not _SCALAR_START.match(first):
+        raise Broken("value expected", at)
+    return match.end()
+
+
+def members(text: bytes, at: int, inner: str | None = None) -> tuple[list[Member], int]:
+    """The members of the object that begins here, and where it ends.
+
+    The value of the key `inner` must have the structure of an object too, if it begins like one.
+    """
+    found: list[Member] = []
+    at = skip_space(text, at + 1)
+    if text[at] == ord("}"):
+        return found, at + 1
+    while True:
+        start, end = at, key_end(text, at)
+        key = text[start:end]
+        at = value_start(text, end)
+        if text[at] == ord("{") and inner is not None and plain(key) == inner:
+            end = members(text, at)[1]
+        else:
+            end = value_end(text, at)
+        found.append(Member(key, text[at:end]))
+        at = skip_space(text, end)
+        if text[at] == ord(","):
+            at = skip_space(text, at + 1)
+            if text[at] != ord("}"):
+                continue
+        if text[at] == ord("}"):
+            return found, at + 1
+        raise Broken("',' or '}' expected", at)
+
+
+def key_end(text: bytes, at: int) -> int:
+    if text[at] != ord('"'):
+        raise Broken("key expected", at)
+    return _string_end(text, at)
+
+
+def value_start(text: bytes, at: int) -> int:
+    """Behind a key: where its value begins."""
+    at = skip_space(text, at)
+    if text[at] != ord(":"):
+        raise Broken("':' expected", at)
+    return skip_space(text, at + 1)
+
+
+def find_event(text: bytes, at: int) -> int | None:
+    """After damage: where something begins that looks like an event behind a border."""
+    while at > 0 and text[at - 1] <= 0x20:
+        at -= 1
+    match = _EVENT_START.search(text, max(at - 1, 0))
+    return match.end(1) if match else None
+
+
+def find_header_key(text: bytes, at: int) -> int | None:
+    """After damage: where something begins that looks like a key behind a comma."""
+    match = _HEADER_KEY.search(text, at)
+    return match.start(1) if match else None
+
+
+def compact(text: bytes) -> bytes:
+    """JSON without the white space outside its strings."""
+    return _LOOSE_SPACE.sub(rb"\1", text)
+
+
+def plain(text: bytes) -> str:
+    """What a JSON string, given with its quotes, says."""
+    said = text[1:-1].decode("utf8", "replace")
+    return _unescape(said) if "\\" in said else said
+
+
+def convert(kind: Kind, text: bytes) -> int | float | str | None:
+    """The value of a column of this kind; Mistyped if it is none."""
+    if text == b"null":
+        return None
+    quoted = text[:1] == b'"'
+    if kind == "json" or (kind == "text" and not quoted):
+        return compact(text).decode("utf8", "replace")
+    said = plain(text) if quoted else text.decode("utf8", "replace")
+    if kind == "text":
+        return said
+    return convert_number(kind, said, quoted)
+
+
+def convert_number(kind: Kind, said: str, quoted: bool) -> int | float | None:
+    """A number from its text, in quotes or not."""
+    if kind == "floats":
+        return _floating(said, quoted)
+    if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(said):
+        value: int | None = int(said, 16)
+    else:
+        value = scaled(said, 3) if kind == "nanos" else scaled(said, 0, exact=True)
+    if value is None or value not in _INT64:
+        raise Mistyped
+    return value
+
+
+def scaled(said: str, places: int, *, exact: bool = False) -> int | None:
+    """A decimal number times 10 ** places as an integer, half to even; None if it is none.
+
+    Also None if digits are lost that must be exact, or if it is far beyond 64 bits.
+    """
+    match = _NUMBER.fullmatch(said)
+    if match is None:
+        return None
+    sign, whole, fraction, bare_fraction, exponent = match.groups("")
+    fraction = fraction or bare_fraction
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return 0
+    power = int(exponent or 0) if len(exponent) < 10 else -(10**9) if exponent[0] == "-" else 10**9
+    keep = len(digits) - len(fraction) + power + places  # digits left of the unit
+    if keep > 19:
+        return None
+    value = int(digits[:keep].ljust(keep, "0")) if keep > 0 else 0
+    lost = digits[keep:] if keep >= 0 else "0" + digits
+    if lost.strip("0"):
+        if exact:
+            return None
+        half = lost[0] == "5" and not lost[1:].strip("0")
+        value += (value & 1) if half else lost[0] >= "5"
+    return -value if sign == "-" else value
+
+
+def _floating(said: str, quoted: bool) -> float | None:
+    if quoted and said == "N/A":
+        return None  # Kineto's bandwidth of a copy of no length
+    if _NUMBER.fullmatch(said) or _NO_NUMBER.fullmatch(said):
+        return float(said)
+    raise Mistyped
+
+
+def _string_end(text: bytes, at: int) -> int:
+    match = _STRING.match(text, at)
+    if match is None:
+        raise NeedMore
+    return match.end()
+
+
+def _nested_end(text: bytes, at: int) -> int:
+    depth = 0
+    for match in _BRACKET.finditer(text, at):
+        token = match.group()
+        if token in (b"[", b"{"):
+            depth += 1
+        elif token in (b"]", b"}"):
+            depth -= 1
+            if depth <= 0:
+                return match.end()
+        elif token == b'"':  # a string without end
+            break
+    raise NeedMore
+
+
+def _unescape(said: str) -> str:
+    def meant(match: re.Match[str]) -> str:
+        code, letter = match.groups()
+        return chr(int(code, 16)) if code else _MEANT[letter]
+
+    return _SURROGATE.sub(_join, _ESCAPE.sub(meant, said))
+
+
+def _join(match: re.Match[str]) -> str:
+    high, low = match.groups()
+    if not high:
+        return "\ufffd"
+    return chr(0x10000 + ((ord(high) - 0xD800) << 10) + (ord(low) - 0xDC00))
