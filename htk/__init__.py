@@ -1,8 +1,8 @@
 """htk: profiling and trace analysis for training and serving on many GPUs.
 
-    import htk
-    trace = htk.open("runs/latest/")
-    htk.run(trace, "kernel_top", n=20).to_pandas()
+import htk
+trace = htk.open("runs/latest/")
+htk.run(trace, "kernel_top", n=20).to_pandas()
 """
 
 import importlib

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
-from htk.parser import Parser, ParseOptions, Source
+from htk.parser import ParseOptions, Parser, Source
 from htk.parsers import PARSERS
 from htk.schema import TABLES
 from htk.sources import head, rank_from_name, resolve
