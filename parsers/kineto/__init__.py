@@ -49,10 +49,15 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     base_ns = header_facts.base_ns(raw.header)
     found = sort_events(raw)
     made = tables(raw, found, base_ns)
-    made["collectives"] = collectives(
-        made["kernels"], made["cpu_ops"], made["annotations"], metadata(raw, found)
-    )
     made["comm_groups"] = comm_groups(raw.header)
+    made["collectives"] = collectives(
+        made["kernels"],
+        made["cpu_ops"],
+        made["annotations"],
+        made["launches"],
+        metadata(raw, found),
+        made["comm_groups"],
+    )
     made["parse_issues"] = _issues(raw, found)
     known |= _extent(made["events"], raw)
     rank = header_facts.rank(raw.header)

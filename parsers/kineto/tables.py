@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from htk import schema as vocabulary
 from htk.arrow import boolean, build, codes_of, number, text, texts, without
+from htk.collective_names import annotated
 from htk.kinds import kind_of
-from htk.parsers.kineto.raw import RawEvents
+from htk.parsers.kineto.collectives import OPERATOR, RECORD
+from htk.parsers.kineto.raw import TYPES, RawEvents
 
 Rows = NDArray[np.int64]
 _INT64 = pa.int64()
@@ -509,20 +511,24 @@ _COLLECTIVE = (
     "rank_stride",
     "is_async",
 )
-_COLLECTIVE_TEXT = ("coll", "in_split", "out_split", "dtype", "pg_name", "pg_desc", "pg_ranks")
+_SHAPES = ("in_dims", "in_type", "concrete")
 
 
 def metadata(raw: RawEvents, found: Sorted) -> pa.Table:
-    """The collective arguments of every event that carries any."""
-    carries = np.zeros(raw.rows, bool)
+    """The collective arguments of every event that carries any, and the shapes of c10d's calls."""
+    carries = _named(raw, _is_call)
     for name in _COLLECTIVE:
         if name != "dtype" and raw.has(name):
             rows = raw.column_rows(name)
             carries[rows if rows is not None else slice(None)] = True
     columns = Columns(raw, found.complete[carries[found.complete]], 0)
     made = {"event": number(columns.rows, pa.int64())}
-    for name in _COLLECTIVE:
-        is_text = raw.has(name) and not isinstance(raw.values(name), np.ndarray)
-        is_text |= not raw.has(name) and name in (*_COLLECTIVE_TEXT, "comms_id", "is_async")
-        made[name] = columns.text(name) if is_text else columns.number(name)
+    for name in (*_COLLECTIVE, *_SHAPES):
+        is_number = TYPES[name] == pa.int64()
+        made[name] = columns.number(name) if is_number else columns.text(name)
     return pa.table(made)
+
+
+def _is_call(name: str) -> bool:
+    """A call whose shapes may tell what a collective carries."""
+    return name == RECORD or OPERATOR.match(name) is not None or annotated(name) is not None
