@@ -26,7 +26,11 @@ class Entry:
 
 
 # fmt: off
-ANALYSES: dict[str, Entry] = {}
+ANALYSES: dict[str, Entry] = {
+    "comm_compute_overlap": Entry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
+    "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
+    "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
+}
 # fmt: on
 
 
