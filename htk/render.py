@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,9 @@ FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
+_ENDLESS = 100_000  # into a file or pipe nothing is cut
+# Sentences, which are given whole; names of kernels and operators are shortened.
+_PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
 
 def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
@@ -46,24 +50,81 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
 
 
 def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
-    """A table for people: units that read well, columns that tell nothing left out."""
+    """A table for people: units that read well, and no wider than the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=file or sys.stdout, highlight=False, soft_wrap=False)
-    columns = _shown_columns(result)
-    table = Table(title=None, header_style="bold", box=None, pad_edge=False)
-    for name in columns:
-        numeric = not _is_text(result, name)
-        table.add_column(_heading(name), justify="right" if numeric else "left", no_wrap=numeric)
-    for row in result.table.slice(0, limit).to_pylist():  # rows that a person will read
-        table.add_row(*(_cell(row[name], name) for name in columns))
+    target = file or sys.stdout
+    wide = not Console(file=target).is_terminal
+    console = Console(file=target, highlight=False, width=_ENDLESS if wide else None)
+    columns = _text_columns(result, limit)
+    shown = columns if wide else _fitting(columns, console.width)
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in shown:
+        table.add_column(
+            column.heading, justify="left" if column.is_text else "right", no_wrap=True
+        )
+    for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
+        table.add_row(*map(_escape, row))
     console.print(table)
-    hidden = result.table.num_rows - limit
-    if hidden > 0:
-        console.print(f"… {hidden:,} more rows; --format csv or json gives all", style="dim")
-    for line in coverage_lines(result.coverage):
-        console.print(line, style="dim", markup=False)
+    for line in _left_out(result, limit, columns[len(shown) :]) + coverage_lines(result.coverage):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Column:
+    heading: str
+    cells: list[str]
+    is_text: bool
+
+    @property
+    def width(self) -> int:
+        return max(map(len, [self.heading, *self.cells]))
+
+
+def _text_columns(result: Result, limit: int) -> list[_Column]:
+    """Columns as people read them; a time and its share stand in one cell."""
+    names = _shown_columns(result)
+    rows = result.table.slice(0, limit).to_pylist()
+    columns = []
+    for name in names:
+        stem = name.removesuffix("_pct")
+        if name.endswith("_pct") and f"{stem}_ns" in names:
+            continue
+        share = name.removesuffix("_ns") + "_pct"
+        both = name.endswith("_ns") and share in names
+        cells = [
+            _cell(row[name], name) + (f" {_share(row[share]):>5}" if both else "") for row in rows
+        ]
+        columns.append(
+            _Column(_heading(name) + (" %" if both else ""), cells, _is_text(result, name))
+        )
+    return columns
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _fitting(columns: list[_Column], width: int) -> list[_Column]:
+    """As many columns from the left as the terminal holds, but two at least."""
+    used = 0
+    for k, column in enumerate(columns):
+        used += column.width + 2
+        if used > width + 2 and k > 1:
+            return columns[:k]
+    return columns
+
+
+def _left_out(result: Result, limit: int, columns: list[_Column]) -> list[str]:
+    lines = []
+    if result.table.num_rows > limit:
+        more = result.table.num_rows - limit
+        lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")
+    if columns:
+        names = ", ".join(c.heading for c in columns)
+        lines.append(f"… more columns in a wider terminal: {names}")
+    return lines
 
 
 def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
@@ -134,6 +195,8 @@ def _shown_columns(result: Result) -> list[str]:
         column = result.table[name]
         if result.table.num_rows and column.null_count == len(column):
             continue
+        if name == "complete" and False not in column.unique().to_pylist():
+            continue
         if name in _QUIET and result.table.num_rows > 1 and len(column.unique()) == 1:
             continue
         names.append(name)
@@ -153,7 +216,7 @@ def _heading(name: str) -> str:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        return _escape(shortened(value, _TEXT_WIDTH))
+        return value if name in _PROSE else shortened(value, _TEXT_WIDTH)
     text = for_people(value, unit_of(name))
     return text.removesuffix(" %") if name.endswith("_pct") else text
 
@@ -174,15 +237,12 @@ def _csv(result: Result) -> str:
 
 
 def _markdown(result: Result, limit: int) -> str:
-    columns = _shown_columns(result)
-    lines = ["| " + " | ".join(map(_heading, columns)) + " |"]
-    lines.append(
-        "|" + "|".join(" --- " if _is_text(result, c) else " ---: " for c in columns) + "|"
-    )
-    for row in result.table.slice(0, limit).to_pylist():  # rows that a person will read
-        cells = (_cell(row[c], c).replace("\\[", "[").replace("|", "\\|") for c in columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", *coverage_lines(result.coverage)]
+    columns = _text_columns(result, limit)
+    lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
+    lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    lines += ["", *_left_out(result, limit, []), *coverage_lines(result.coverage)]
     return "\n".join(lines) + "\n"
 
 
