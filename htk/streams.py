@@ -15,7 +15,7 @@ from isal import igzip_lib
 
 from htk.errors import TraceError
 
-_GzipError: type[Exception] = igzip_lib.IsalError
+_GzipError = cast(type[Exception], igzip_lib.IsalError)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = 0x184D2A50 >> 4  # any of sixteen frame types, by their upper 28 bits

@@ -182,7 +182,7 @@ class _Document:
         if self.resync:
             at = self._found(text, scan.find_event(text, at))
             self.suspect = True
-        elif self.bulk and (end := self._many_events(text, at)):
+        elif self.bulk and not self.suspect and (end := self._many_events(text, at)):
             return end
         at = self._outer_space(text, at)
         if text[at] == ord(","):

@@ -15,7 +15,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
 _BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.S)
 _SCALAR = re.compile(rb"[^,}\]\x00-\x20]*")
 _SCALAR_START = re.compile(rb"[-0-9A-Za-z]")
-_LOOSE_SPACE = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|[\x00-\x20]+', re.S)
+_LOOSE_SPACE = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*"?)|[\x00-\x20]+', re.S)
 _EVENT_START = re.compile(
     rb'[,\[}]([\x00-\x20]*)\{[\x00-\x20]*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"'
 )

@@ -6,6 +6,7 @@ goes through `scan`, which reads as the compiled core does.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ _ARGS = {c.key: i for i, c in enumerate(COLUMNS) if c.scope == "args" and i != _
 _EVENT_TYPES: dict[str, Any] = {"text": str | int | None, "nanos": Raw}
 _ARGS_TYPES: dict[str, Any] = {"ints": int | str | None, "floats": float | str | None}
 _PLAIN_TYPES: dict[str, set[type]] = {"ints": {int}, "floats": {int, float}}
-_MOST_KEYS = 150  # a category with more (counters) is read without learning its keys
+_MOST_KEYS = 150  # a category with more (counters) is read with all columns, and no others
+_UNFIT_KEY = re.compile(r'["\\\x00-\x1f]')  # msgspec names no field so
 _NANOS_BATCH = 1 << 20
 _NANOS_TYPE = pa.decimal128(22, 3)
 _DTYPES: dict[str, Any] = {"ints": np.int64, "floats": np.float64, "nanos": np.int64}
@@ -292,16 +294,15 @@ class _Learned:
         keys: set[str] = set().union(*_KEYS.decode(_as_list(args)))
         if before is not None:
             keys |= before.keys
-        self.keys: set[str] = keys if len(keys) <= _MOST_KEYS else set(_ARGS)
+        strict = len(keys) <= _MOST_KEYS and not any(map(_UNFIT_KEY.search, keys))
+        self.keys: set[str] = keys if strict else set(_ARGS)
         ordered = sorted(self.keys)
         self.columns = [_ARGS.get(key, -1) for key in ordered]
         fields = [
             (f"f{j}", *self._field(key, i))
             for j, (key, i) in enumerate(zip(ordered, self.columns, strict=True))
         ]
-        record = msgspec.defstruct(
-            "Arguments", fields, gc=False, forbid_unknown_fields=len(keys) <= _MOST_KEYS
-        )
+        record = msgspec.defstruct("Arguments", fields, gc=False, forbid_unknown_fields=strict)
         self._decoder = msgspec.json.Decoder(list[record])  # type: ignore[valid-type]
 
     def decode(self, args: list[Raw]) -> list[Any]:
