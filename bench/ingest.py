@@ -119,6 +119,9 @@ def hta_folder(folder: Path) -> dict[str, float]:
 
 
 def raw(trace: Path) -> dict[str, float]:
+    import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
+
+    import htk.parsers.kineto.pure  # noqa: F401  (imported late otherwise)
     from htk.parsers.kineto.raw import read_events
     from htk.streams import open_stream
 
@@ -171,15 +174,14 @@ def copies(trace: Path, folder: Path, count: int) -> Path:
 
 def enlarged(trace: Path, target: Path, gigabytes: float) -> Path:
     """The trace's events again and again, until the text has that size."""
-    text = (gzip.open if trace.suffix == ".gz" else open)(trace, "rb").read()
-    start = text.index(b"[", text.index(b'"traceEvents"')) + 1
-    end = text.rindex(b"]")
-    events = text[start:end].rstrip()
+    with (gzip.open if trace.suffix == ".gz" else open)(trace, "rb") as stored:
+        document = json.load(stored)
+    events = json.dumps(document.pop("traceEvents"), indent=1)[1:-1].rstrip().encode()
     with gzip.open(target, "wb", compresslevel=1) as file:
-        file.write(text[:start])
+        file.write(json.dumps(document)[:-1].encode() + b', "traceEvents": [')
         for k in range(max(1, round(gigabytes * 1e9 / len(events)))):
             file.write((b"," if k else b"") + events)
-        file.write(text[end:])
+        file.write(b"]}")
     return target
 
 

@@ -81,8 +81,7 @@ class Columns:
         if not self.has(name):
             return np.full(self.length, -1, np.int32), pa.array([], pa.string())
         codes, dictionary = codes_of(self.raw.values(name))
-        spread, there = self._spread(name, codes, -1)
-        return np.where(there, spread, -1).astype(np.int32), dictionary
+        return self._spread(name, codes, -1)[0], dictionary
 
     def text(self, name: str) -> pa.Array:
         return text(*self.codes(name))
@@ -109,10 +108,14 @@ class Columns:
             return values[self.rows], np.ones(self.length, bool)
         place = self._place[rows]
         mine = place >= 0
+        if not mine.all():
+            place, values = place[mine], values[mine]
+        if len(place) == self.length:  # every row has it, in order
+            return values, np.ones(self.length, bool)
         out = np.full(self.length, fill, values.dtype)
         there = np.zeros(self.length, bool)
-        out[place[mine]] = values[mine]
-        there[place[mine]] = True
+        out[place] = values
+        there[place] = True
         return out, there
 
 
