@@ -36,7 +36,9 @@ _BATCH = 1 << 19  # longer batches spill the cache
 _LONGEST = 64 << 20  # a longer event, or header entry, is taken for damage
 _MOST_RUNAWAYS = 100
 _BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"\s*:)')
-_MINUS_ZERO = re.compile(rb":\s*-0\s*[,}]")  # as text it is "-0", which an int forgets
+_BETWEEN = re.compile(rb"[,\x00-\x20]*")
+_MAYBE_MINUS_ZERO = re.compile(rb"-0\s*[,}]")  # fast: begins with what it looks for
+_MINUS_ZERO = re.compile(rb":\s*-0\s*[,}]")
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EVENT = msgspec.json.Decoder(Event)
 
@@ -198,13 +200,14 @@ class _Document:
         """All events up to the last border; None if msgspec refuses any."""
         self.bulk = False
         border = _last_border(text)
-        if border is None or border.start() < at:
+        between = _BETWEEN.match(text, at)
+        if border is None or between is None or border.start() < between.end():
             return None
-        events = text[at : border.start() + 1].lstrip(b", \t\r\n")
-        if _MINUS_ZERO.search(events):
+        events = b"".join((b"[", memoryview(text)[between.end() : border.start() + 1], b"]"))
+        if _has_minus_zero(events):
             return None
         try:
-            decoded = _EVENTS.decode(b"[" + events + b"]")
+            decoded = _EVENTS.decode(events)
         except DECODE_ERRORS:
             return None
         self._flush()
@@ -215,7 +218,7 @@ class _Document:
         if border := _BORDER.search(text, at):
             piece = text[at : border.start() + 1]
             try:
-                event = None if _MINUS_ZERO.search(piece) else _EVENT.decode(piece)
+                event = None if _has_minus_zero(piece) else _EVENT.decode(piece)
             except DECODE_ERRORS:
                 event = None
             if event is not None and not (self.suspect and event.ph is None):
@@ -293,6 +296,11 @@ class _Document:
         """Is what ran on to the end an event with others behind it, or just the cut end?"""
         another = text.find(b"{", self.safe + 1)
         return self.state is _State.EVENTS and another >= 0 and text.find(b'"ph"', another) >= 0
+
+
+def _has_minus_zero(text: bytes) -> bool:
+    """As text it is "-0", which an int would forget."""
+    return _MAYBE_MINUS_ZERO.search(text) is not None and _MINUS_ZERO.search(text) is not None
 
 
 def _last_border(text: bytes) -> re.Match[bytes] | None:

@@ -91,7 +91,7 @@ class Builder:
             if args[k] is not NO_VALUE:
                 groups[category].append(k)
         for category, places in groups.items():
-            self._add_args(category, places, [args[k] for k in places])
+            self._add_args(category, np.array(places, np.uint32), [args[k] for k in places])
         if self._keep_rest or not {*_FREE_KEYS}.isdisjoint(columns[_PH]):
             for k, ph in enumerate(columns[_PH]):
                 self._put_rest(k, ph, bytes(args[k]))
@@ -111,7 +111,7 @@ class Builder:
 
     # -- arguments
 
-    def _add_args(self, category: Any, places: list[int], args: list[Raw]) -> None:
+    def _add_args(self, category: Any, places: Rows, args: list[Raw]) -> None:
         """The arguments of one category's events, at their places in the batch."""
         try:
             learned = self._learned[category]
@@ -121,7 +121,7 @@ class Builder:
                 learned = _Learned(args, self._learned.get(category))
                 records = learned.decode(args)
             except DECODE_ERRORS:
-                for place, text in zip(places, args, strict=True):
+                for place, text in zip(places.tolist(), args, strict=True):
                     self._add_args_text(place, bytes(text))
                 return
             self._learned[category] = learned
@@ -130,7 +130,7 @@ class Builder:
             if i < 0:
                 continue
             if COLUMNS[i].kind in ("text", "json"):
-                self._put_codes(i, places, list(map(bytes, values)))
+                self._put_codes(i, places, _spelled(values))
             else:
                 self._put_numbers(i, places, values)
 
@@ -176,13 +176,12 @@ class Builder:
         else:
             self._put(i, np.asarray(places)[there], codes[there])
 
-    def _put_numbers(self, i: int, places: Sequence[int], values: Sequence[Any]) -> None:
+    def _put_numbers(self, i: int, places: Rows, values: Sequence[Any]) -> None:
         kind = COLUMNS[i].kind
         types = set(map(type, values))
         if type(None) in types:
-            there = [k for k, value in enumerate(values) if value is not None]
-            places = [places[k] for k in there]
-            values = [values[k] for k in there]
+            places = places[[value is not None for value in values]]
+            values = [value for value in values if value is not None]
             types.discard(type(None))
         if types <= _PLAIN_TYPES[kind]:
             try:
@@ -190,7 +189,7 @@ class Builder:
                 return
             except OverflowError:  # one is too large
                 pass
-        for place, value in zip(places, values, strict=True):
+        for place, value in zip(places.tolist(), values, strict=True):
             self._put_text(i, place, json.dumps(value).encode())
 
     def _put_text(self, i: int, place: int, text: bytes) -> None:
@@ -332,6 +331,12 @@ def by_key(members: list[scan.Member]) -> dict[str, bytes]:
 
 def _as_list(texts: list[Raw]) -> bytes:
     return b"[" + b",".join(texts) + b"]"
+
+
+def _spelled(texts: Sequence[Raw]) -> list[bytes]:
+    """JSON texts as bytes; valid ones hold no NUL. A third of the time of bytes(text) for each."""
+    spelled = b"\0".join(texts).split(b"\0")
+    return spelled if len(spelled) == len(texts) else [bytes(text) for text in texts]
 
 
 def _nanos_line(value: Any) -> bytes:
