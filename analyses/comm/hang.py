@@ -1,0 +1,324 @@
+"""Why a job hangs, from the flight recorders of its ranks."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.desync import Mismatch, listed, mismatch, named
+from htk.flight import Call, GroupId, Histories, Place, cycle_among, histories
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+RETURNS = table(
+    finding=(
+        TEXT,
+        "missing_rank, type/size/dtype/order_mismatch, cycle, not_completed, cannot_decide, "
+        "waiting or nothing_pending.",
+    ),
+    ranks=(TEXT, "Whom it is about: 0-2,7."),
+    group=(TEXT, "Process group name."),
+    group_desc=(TEXT, "Process group description."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
+    seq=(pa.int64(), "Sequence number of the call; for messages, their number between two ranks."),
+    type=(TEXT, "What the call was."),
+    words=(TEXT, "The finding in words."),
+    frames=(TEXT, "Where Python stood, innermost first, one frame a line."),
+)
+
+_MOST_MISMATCHES = 10  # of completed calls: after the first of a group the pairing is unsure
+
+
+@analysis(returns=RETURNS)
+def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
+    """Why does the job hang: who never came, who made another call, who only waits?
+
+    From flight recorder dumps of all or some ranks. Causes come first, then who waits for them.
+    A rank that never came to a collective is told from one that waits elsewhere itself; calls that
+    differ are judged by the majority; waits that form a circle are named; what missing dumps
+    leave open is said.
+    """
+    history = histories(collectives, comm_groups)
+    case = _Case(history)
+    rows = [*_mismatches(case), *_missing(case), *_cycles(case), *_complete(case)]
+    rows += _undecided(case)
+    decided = any(f.decided for f in rows)
+    if not case.waiting and not rows:
+        rows.append(_nothing_pending(case))
+    verdict = " ".join(f.words for f in rows[:4])
+    rows += _waiting(case)
+    found = pa.Table.from_pylist([f.row(history) for f in rows], schema=RETURNS)
+    return with_coverage(
+        found,
+        verdict=verdict,
+        decided=decided,
+        dumps=listed(history.dumped),
+        dumps_missing=listed(case.undumped) or None,
+    )
+
+
+@dataclass(frozen=True)
+class _Finding:
+    what: str
+    ranks: tuple[int, ...]
+    place: Place | None
+    type: str | None
+    words: str
+    frames: str | None = None
+    decided: bool = True
+
+    def row(self, history: Histories) -> dict[str, Any]:
+        group = self.place.group if self.place else None
+        return {
+            "finding": self.what,
+            "ranks": listed(self.ranks),
+            "group": group.name if group else None,
+            "group_desc": history.descriptions.get(group) if group else None,
+            "group_ranks": _compact(group.ranks) if group and group.ranks else None,
+            "seq": self.place.seq if self.place else None,
+            "type": self.type,
+            "words": self.words,
+            "frames": self.frames,
+        }
+
+
+@dataclass
+class _Case:
+    """Who waits where, and for whom."""
+
+    history: Histories
+    waiting: dict[int, Call] = field(default_factory=dict)
+    waits_for: dict[int, set[int]] = field(default_factory=dict)
+    desync: dict[Place, Mismatch] = field(default_factory=dict)
+    undumped: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        history = self.history
+        for rank in history.dumped:
+            call = history.waits_at(rank)
+            if call is not None:
+                place = call.place
+                self.waiting[rank] = call
+                away = {*history.absent(place), *history.unknown(place)} - {rank}
+                self.waits_for[rank] = away
+        self.desync = _first_mismatches(history)
+        members = {r for p in history.at for r in history.members(p)}
+        members |= {r for _, group in history.status for r in group.ranks}
+        self.undumped = sorted(members - set(history.dumped))
+
+    @property
+    def stuck(self) -> dict[Place, list[int]]:
+        """Ranks by the call that they wait at."""
+        found: dict[Place, list[int]] = defaultdict(list)
+        for rank, call in self.waiting.items():
+            found[call.place].append(rank)
+        return dict(found)
+
+    def reaching(self, roots: Iterable[int]) -> set[int]:
+        """Ranks that wait for one of these, over however many others."""
+        before = defaultdict(set)
+        for rank, others in self.waits_for.items():
+            for other in others:
+                before[other].add(rank)
+        seen, todo = set(roots), list(roots)
+        while todo:
+            for rank in before[todo.pop()] - seen:
+                seen.add(rank)
+                todo.append(rank)
+        return seen
+
+    def type_at(self, place: Place) -> str:
+        return next((c.type for _, c in sorted(self.history.at.get(place, {}).items())), "call")
+
+    def at(self, place: Place) -> str:
+        """A call in words."""
+        group = self.group(place.group)
+        if place.pair:
+            return f"message {place.seq} from rank {place.pair[0]} to {place.pair[1]} in {group}"
+        return f"{self.type_at(place)} number {place.seq} of {group}"
+
+    def group(self, group: GroupId) -> str:
+        description = self.history.descriptions.get(group)
+        known = description and description != "undefined"
+        return f"group {group.name} ({description})" if known else f"group {group.name}"
+
+
+def _first_mismatches(history: Histories) -> dict[Place, Mismatch]:
+    """The first disagreement of each group and of each pair of ranks."""
+    found: dict[Place, Mismatch] = {}
+    done: set[tuple[Any, ...]] = set()
+    for place in sorted(history.at, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
+        lane = (place.group, place.pair)
+        if lane in done or len(history.at[place]) < 2:
+            continue
+        difference = mismatch(history, place)
+        if difference is not None:
+            done.add(lane)
+            found[place] = difference
+    return found
+
+
+def _mismatches(case: _Case) -> list[_Finding]:
+    """Disagreements, those that ranks wait at first."""
+    stuck = case.stuck
+    order = sorted(case.desync, key=lambda p: (p not in stuck, p.seq))
+    found = []
+    for place in order[:_MOST_MISMATCHES]:
+        wrong = case.desync[place]
+        who = named(wrong.culprits)
+        blame = f"{who} at fault" if wrong.decided else f"no majority: cannot say who of {who}"
+        found.append(
+            _Finding(
+                f"{wrong.what}_mismatch",
+                wrong.culprits,
+                place,
+                case.type_at(place),
+                f"{case.at(place)} differs between ranks: {wrong.words}; {blame}.",
+                _frames_at(case, place, wrong.culprits),
+                wrong.decided,
+            )
+        )
+    return found
+
+
+def _frames_at(case: _Case, place: Place, ranks: tuple[int, ...]) -> str | None:
+    calls = case.history.at[place]
+    return next((calls[r].frames for r in ranks if r in calls and calls[r].frames), None)
+
+
+def _missing(case: _Case) -> list[_Finding]:
+    """Ranks that others wait for and that wait nowhere themselves."""
+    wanted: dict[int, list[Place]] = defaultdict(list)
+    away = {p: set().union(*(case.waits_for[r] for r in rs)) for p, rs in case.stuck.items()}
+    # First the calls that nobody else keeps from: those are what they should have come to next.
+    for place in sorted(
+        away, key=lambda p: (len(away[p] & set(case.waiting)), -len(case.stuck[p]))
+    ):
+        for rank in sorted(away[place]):
+            if rank in case.history.calls and rank not in case.waiting:
+                wanted[rank].append(place)
+    together: dict[tuple[Place, str, str | None], list[int]] = defaultdict(list)
+    for rank, places in wanted.items():
+        last = case.history.calls[rank][-1:]
+        stood = f"; last call {case.at(last[0].place)}{_where(last[0].frames)}" if last else ""
+        together[places[0], stood, last[0].frames if last else None].append(rank)
+    return [
+        _Finding(
+            "missing_rank",
+            tuple(ranks),
+            place,
+            case.type_at(place),
+            f"{named(ranks)} never came to {case.at(place)}{stood}.",
+            frames,
+        )
+        for (place, stood, frames), ranks in together.items()
+    ]
+
+
+def _where(frames: str | None) -> str:
+    """The innermost frame that is not torch's own."""
+    lines = frames.split("\n") if frames else []
+    own = next((f for f in lines if "/torch/" not in f), lines[0] if lines else "")
+    return f", from {own}" if own else ""
+
+
+def _cycles(case: _Case) -> list[_Finding]:
+    """Ranks that wait for each other in a circle."""
+    ends = {r for others in case.waits_for.values() for r in others} - set(case.waiting)
+    ends |= {r for r, others in case.waits_for.items() if not others}
+    left = {r: case.waits_for[r] for r in case.waiting if r not in case.reaching(ends)}
+    if not left:
+        return []
+    ring = cycle_among(left)
+    steps = [
+        f"rank {rank} waits at {case.at(case.waiting[rank].place)} for rank {after}"
+        for rank, after in zip(ring, [*ring[1:], *ring[:1]], strict=True)
+    ]
+    first = case.waiting[ring[0]]
+    return [
+        _Finding(
+            "cycle",
+            tuple(sorted(ring)),
+            first.place,
+            first.type,
+            f"{named(ring)} wait for each other in a circle: {'; '.join(steps)}.",
+            first.frames,
+        )
+    ]
+
+
+def _complete(case: _Case) -> list[_Finding]:
+    """Calls that every member came to, alike, and that do not end."""
+    found = []
+    for place, ranks in case.stuck.items():
+        if place in case.desync or any(case.waits_for[r] for r in ranks):
+            continue
+        calls = case.history.at[place]
+        everyone = case.history.members(place)
+        started = [r for r in everyone if r in calls and calls[r].started]
+        seen = f" ({len(started)} saw it start)" if started else ""
+        known = bool(place.group.ranks or place.pair)
+        words = (
+            f"All {len(everyone)} ranks of {case.at(place)} came to it{seen}, made the same call, "
+            f"and it has not ended on {named(ranks)}: the network or a GPU, not the program."
+            if known
+            else f"{case.at(place)} has not ended; which ranks belong to it is not recorded."
+        )
+        found.append(
+            _Finding(
+                "not_completed" if known else "cannot_decide",
+                tuple(ranks),
+                place,
+                case.type_at(place),
+                words,
+                calls[ranks[0]].frames,
+                known,
+            )
+        )
+    return found
+
+
+def _undecided(case: _Case) -> list[_Finding]:
+    """Ranks without a dump that others wait for."""
+    found = []
+    for place, ranks in case.stuck.items():
+        lost = case.history.unknown(place)
+        if not lost or (place in case.desync and case.desync[place].decided):
+            continue
+        words = (
+            f"{named(lost)} left no dump: whether they came to {case.at(place)}, where "
+            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}, cannot be decided."
+        )
+        found.append(
+            _Finding("cannot_decide", tuple(lost), place, case.type_at(place), words, decided=False)
+        )
+    return found
+
+
+def _nothing_pending(case: _Case) -> _Finding:
+    dumped = case.history.dumped
+    lost = f"; {named(case.undumped)} left no dump" if case.undumped else ""
+    words = f"No collective was left unfinished on {named(dumped)}{lost}."
+    return _Finding("nothing_pending", tuple(dumped), None, None, words, decided=False)
+
+
+def _waiting(case: _Case) -> list[_Finding]:
+    """Who only waits, by the call they wait at."""
+    found = []
+    for place, ranks in case.stuck.items():
+        others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
+        away = f" for {named(others)}" if others else ""
+        words = (
+            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(place)}{away}."
+        )
+        frames = _frames_at(case, place, tuple(ranks))
+        found.append(_Finding("waiting", tuple(ranks), place, case.type_at(place), words, frames))
+    return found
+
+
+def _compact(ranks: tuple[int, ...]) -> str:
+    return json.dumps(list(ranks), separators=(",", ":"))
