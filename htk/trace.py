@@ -1,7 +1,9 @@
 """A trace: the files of all ranks as one set of tables, made when first asked for."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -231,11 +233,19 @@ class Trace:
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
-        tables = [part.table(name) for part in self._parts]
+        tables = self._of_parts(name)
         tables = self._renumbered(schema, tables)
         if not tables:
             return schema.empty_table()
         return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+
+    def _of_parts(self, name: str) -> list[pa.Table]:
+        """A table of each file; what has to be made is made side by side."""
+        parts = self._parts
+        if name in TABLES or len(parts) < 2:
+            return [part.table(name) for part in parts]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(lambda part: part.table(name), parts))
 
     def _renumbered(self, schema: pa.Schema, tables: list[pa.Table]) -> list[pa.Table]:
         """Row numbers of one file become row numbers of all."""
