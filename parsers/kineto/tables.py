@@ -517,21 +517,29 @@ _COLLECTIVE = (
 _SHAPES = ("in_dims", "in_type", "concrete")
 
 
+_SHAPES = ("in_dims", "in_type", "concrete")
+
+
 def metadata(raw: RawEvents, found: Sorted) -> pa.Table:
-    """The collective arguments of every event that carries any."""
-    carries = np.zeros(raw.rows, bool)
+    """The collective arguments of every event that carries any, and the shapes of c10d's calls."""
+    carries = _named(raw, _is_call)
     for name in _COLLECTIVE:
         if name != "dtype" and raw.has(name):
             rows = raw.column_rows(name)
             carries[rows if rows is not None else slice(None)] = True
     chosen = found.complete[carries[found.complete]] if carries.any() else np.empty(0, np.int64)
+    names = (*_COLLECTIVE, *_SHAPES)
     if not len(chosen):
-        return pa.table(
-            {"event": nulls(pa.int64(), 0)} | {n: nulls(TYPES[n], 0) for n in _COLLECTIVE}
-        )
+        none = {name: nulls(TYPES[name], 0) for name in names}
+        return pa.table({"event": nulls(pa.int64(), 0), **none})
     columns = Columns(raw, chosen, 0)
     made = {"event": number(chosen, pa.int64())}
-    for name in _COLLECTIVE:
-        is_text = pa.types.is_dictionary(TYPES[name])
-        made[name] = columns.text(name) if is_text else columns.number(name)
+    for name in names:
+        is_number = TYPES[name] == pa.int64()
+        made[name] = columns.number(name) if is_number else columns.text(name)
     return pa.table(made)
+
+
+def _is_call(name: str) -> bool:
+    """A call whose shapes may tell what a collective carries."""
+    return name == RECORD or OPERATOR.match(name) is not None or annotated(name) is not None
