@@ -929,7 +929,7 @@ struct Parser {
     p = skip_space(key_end);
     if (*p != ':') fail(p, "':' expected");
     p = skip_space(p + 1);
-    if (*p == '[' && !events_seen && key_end - key == 13 && !memcmp(key, "\"traceEvents\"", 13)) {
+    if (*p == '[' && !events_seen && unescape(key + 1, key_end - 1) == "traceEvents") {
       state = kEvents;
       events_seen = true;
       return p + 1;
@@ -1090,7 +1090,7 @@ struct Parser {
     have -= used;
     memmove(buffer, safe, have);
     // An event longer than a step is looked at again only when twice as much is there: linear, not quadratic.
-    enough = have > kStep ? have * 2 : 0;
+    enough = have > kStep ? std::min(have * 2, kLongest + 1) : 0;
   }
 };
 

@@ -138,7 +138,7 @@ class _Document:
         del self.buffer[: self.safe]
         self.base += self.safe
         # What is longer than a batch is looked at again only when twice as much is there.
-        self.enough = max(_BATCH, 2 * len(self.buffer))
+        self.enough = max(_BATCH, min(2 * len(self.buffer), _LONGEST + 1))
 
     def _step(self, text: bytes, at: int) -> int:
         if self.state is _State.EVENTS:
@@ -171,7 +171,7 @@ class _Document:
         start, end = at, scan.key_end(text, at)
         key = text[start:end]
         at = scan.value_start(text, end)
-        if key == b'"traceEvents"' and text[at] == ord("[") and not self.events_seen:
+        if text[at] == ord("[") and not self.events_seen and scan.plain(key) == "traceEvents":
             self.state = _State.EVENTS
             self.events_seen = True
             return at + 1

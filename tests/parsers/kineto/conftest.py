@@ -4,7 +4,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from types import SimpleNamespace
@@ -199,11 +199,19 @@ class Pieces(io.RawIOBase):
         return len(piece)
 
 
-def engines() -> list[str]:
-    return ["compiled", "pure"]
+class Parts(io.RawIOBase):
+    """A stream of parts, none longer than a block."""
+
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self.parts = iter(parts)
+
+    def readinto(self, buffer: Any) -> int:
+        part = next(self.parts, b"")
+        buffer[: len(part)] = part
+        return len(part)
 
 
-@pytest.fixture(scope="session", params=engines())
+@pytest.fixture(scope="session", params=["compiled", "pure"])
 def read(request: pytest.FixtureRequest) -> Callable[..., RawEvents]:
     """Reads bytes by one engine, then by the other."""
     return reader(request.param)
@@ -217,7 +225,7 @@ def both() -> tuple[Callable[..., RawEvents], Callable[..., RawEvents]]:
 @pytest.fixture(scope="session")
 def truth() -> SimpleNamespace:
     return SimpleNamespace(
-        read=read_truth, differences=differences, sparse=sparse, cells=cells, Pieces=Pieces
+        read=read_truth, differences=differences, sparse=sparse, cells=cells, Pieces=Pieces, Parts=Parts
     )
 
 

@@ -1,0 +1,252 @@
+"""What is broken is left out and said; what is whole around it is kept, by both engines alike."""
+
+import itertools
+import json
+import tracemalloc
+
+import pytest
+
+from htk.errors import UsageError
+from htk.parsers.kineto import pure
+from htk.parsers.kineto.raw import engine, read_events
+
+EVENT = b'{"ph":"X","name":"a","pid":1,"tid":2,"ts":1.5,"dur":2,"args":{"correlation":%d}}'
+
+
+def event(correlation: int) -> bytes:
+    return EVENT % correlation
+
+
+def trace(*events: bytes, before: bytes = b"", after: bytes = b'],"x":1}') -> bytes:
+    return b"{" + before + b'"traceEvents":[' + b",".join(events) + after
+
+
+def correlations(raw) -> list[int]:
+    return raw.values("correlation").tolist()
+
+
+WHOLE = {  # nothing is lost, and nothing need be said
+    "byte order mark": b"\xef\xbb\xbf" + trace(event(1), event(3)),
+    "indented": json.dumps(json.loads(trace(event(1), event(3))), indent=2).encode(),
+    "sorted keys": json.dumps(json.loads(trace(event(1), event(3))), sort_keys=True).encode(),
+    "bare list": b"[" + event(1) + b",\n" + event(3) + b"]",
+    "trailing comma": trace(event(1), event(3), after=b',],"x":1}'),
+    "missing comma": trace(event(1) + b"\n" + event(3)),
+    "bare NaN": trace(event(1), b'{"ph":"X","name":"b","args":{"warps per SM":NaN}}', event(3)),
+    "bare inf": trace(event(1), b'{"ph":"X","name":"b","args":{"blocks per SM":inf}}', event(3)),
+    "bare -nan": trace(event(1), b'{"ph":"X","name":"b","args":{"blocks per SM":-nan}}', event(3)),
+    "control characters": trace(event(1), b'{"ph":"X","name":"a\nb\tc\x01"}', event(3)),
+    "invalid UTF-8": trace(event(1), b'{"ph":"X","name":"a\xff\xc3"}', event(3)),
+    "stray backslashes": trace(event(1), b'{"ph":"X","name":"C:\\Users\\q\\new"}', event(3)),
+    "comma after the last member": trace(event(1), b'{"ph":"X","args":{"bytes":5,}}', event(3)),
+    "the word in a header": trace(
+        event(1), event(3), before=b'"a":{"traceEvents":[{"ph":"X"}]},"b":"\\"traceEvents\\":[",'
+    ),
+    "header before and after": trace(event(1), event(3), before=b'"schemaVersion":1,'),
+    "200,000 deep": trace(event(1), b'{"ph":"X","q":' + b"[" * 200000 + b"]" * 200000 + b"}", event(3)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_nothing_is_lost(name, read):
+    raw = read(WHOLE[name])
+    assert correlations(raw) == [1, 3]
+    assert not raw.issues
+    assert not raw.truncated
+
+
+BROKEN = {  # one event is lost, and said
+    "unescaped quotes": b'{"ph":"X","name":"say "hi" now","ts":2.5}',
+    "missing value": b'{"ph":"X","ts":1,"args":{"correlation": , "stream":7}}',
+    "missing colon": b'{"ph" "X","ts":1}',
+    "not an object": b"null",
+    "a string too long by its quote": b'{"ph":"X","name":"a,"ts":1}',
+    "a bracket too many": b'{"ph":"X","args":{"grid":[1]]}}',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_event_is_lost(name, read):
+    text = trace(event(1), BROKEN[name], event(3), event(4))
+    raw = read(text)
+    assert correlations(raw) == [1, 3, 4]
+    assert raw.header == {"x": 1}
+    assert not raw.truncated
+    [issue] = raw.issues
+    assert issue.kind == "broken_event"
+    assert issue.row == 1
+    start = text.index(BROKEN[name])
+    assert start <= issue.offset <= start + len(BROKEN[name])
+
+
+def test_an_event_without_end_costs_no_other(read):
+    raw = read(trace(event(1), b'{"ph":"X","args":{"Input Dims":[[}}', event(3)))
+    assert correlations(raw) == [1, 3]
+    assert [issue.kind for issue in raw.issues][:1] == ["broken_event"]
+
+
+def test_whole_events_before_a_cut_are_kept(read):
+    text = trace(event(1), event(2))
+    ends = [text.index(event(n)) + len(event(n)) for n in (1, 2)]
+    for cut in range(1, len(text)):
+        raw = read(text[:cut])
+        assert raw.truncated
+        assert raw.rows == sum(end <= cut for end in ends)
+        assert set(raw.issue_counts) == {"truncated"}
+
+
+def test_a_broken_header_entry_costs_only_itself(read):
+    before = b'"WARNING":["say "hi" now, [x"],"rank":7,'
+    after = b'],"baseTimeNanoseconds":5,"ERROR":"a "b" c","traceName":"t"}'
+    raw = read(trace(event(1), before=before, after=after))
+    assert correlations(raw) == [1]
+    assert raw.header["rank"] == 7
+    assert raw.header["baseTimeNanoseconds"] == 5
+    assert raw.header["traceName"] == "t"
+    assert set(raw.issue_counts) == {"broken_header"}
+
+
+@pytest.mark.parametrize("text", [b"", b"   ", b"\x00\x01garbage", b"<html></html>", b"ph"])
+def test_what_is_no_json_is_no_trace(text, read):
+    raw = read(text)
+    assert raw.rows == 0
+    assert not raw.events_seen
+    assert raw.truncated
+
+
+@pytest.mark.parametrize("text", [b'{"schema":1,"nodes":[1]}', b'{"traceEvents":null}', b"{}"])
+def test_json_without_events(text, read):
+    raw = read(text)
+    assert raw.rows == 0
+    assert not raw.events_seen
+    assert not raw.truncated
+    assert raw.header == json.loads(text)
+
+
+def test_no_events_is_not_the_same_as_an_empty_list(read):
+    raw = read(b'{"traceEvents":[],"x":1}')
+    assert raw.events_seen
+    assert raw.rows == 0
+    assert raw.header == {"x": 1}
+
+
+def test_a_second_list_of_events_is_left_out(read):
+    raw = read(trace(event(1), after=b'],"traceEvents":[{"ph":"X"}]}'))
+    assert correlations(raw) == [1]
+    assert set(raw.issue_counts) == {"broken_header"}
+
+
+def test_mistyped_values_are_null_and_counted(read):
+    odd = b'{"ph":"X","ts":"soon","args":{"stream":{"a":1},"correlation":true}}'
+    raw = read(trace(event(1), *[odd] * 1500))
+    assert raw.rows == 1501
+    assert raw.dense("ts").to_pylist() == [1500] + [None] * 1500
+    assert not raw.has("stream")
+    assert raw.issue_counts["mistyped_value"] == 4500
+    assert len(raw.issues) == 1001  # the last one stands for the others
+    texts = {issue.text for issue in read(trace(event(1), odd)).issues}
+    assert texts == {'ts: "soon"', 'stream: {"a":1}', "correlation: true"}
+
+
+def test_the_last_of_a_repeated_key_counts(read):
+    repeated = (
+        b'{"ph":"X","ts":1,"ts":2,"pid":3,"pid":null,"args":{"stream":5,"bytes":1},'
+        b'"args":{"stream":7,"stream":8}}'
+    )
+    raw = read(trace(repeated))
+    assert raw.values("ts").tolist() == [2000]
+    assert raw.values("stream").tolist() == [8]
+    assert not raw.has("pid")
+    assert not raw.has("bytes")
+
+
+def test_numbers_in_other_dress(read):
+    args = (
+        b'{"stream":"0x1F","device":"7","correlation":12.0,"queued":1e3,'
+        b'"memory bandwidth (GB/s)":"N/A","est. achieved occupancy %":"nan"}'
+    )
+    raw = read(trace(b'{"ph":"X","ts":0.0005,"dur":"1.0015","args":' + args + b"}"))
+    assert raw.values("stream").tolist() == [31]
+    assert raw.values("device").tolist() == [7]
+    assert raw.values("correlation").tolist() == [12]
+    assert raw.values("queued").tolist() == [1000]
+    assert raw.values("ts").tolist() == [0]  # half a nanosecond goes to the even one
+    assert raw.values("dur").tolist() == [1002]
+    assert not raw.has("mem_bw")
+    assert not raw.issues
+
+
+def test_counters_and_metadata_keep_all_their_arguments(read):
+    counter = b'{"ph":"C","name":"GPU 0","args":{"SM %":12.5, "bytes": 3}}'
+    names = b'{"args":{"name":"python","labels":"CPU"},"ph":"M","name":"process_name"}'
+    raw = read(trace(event(1), counter, names))
+    assert raw.column_rows("args_rest").tolist() == [1, 2]
+    assert raw.values("args_rest").to_pylist() == [
+        '{"SM %":12.5,"bytes":3}',
+        '{"name":"python","labels":"CPU"}',
+    ]
+    assert raw.values("meta_name").to_pylist() == ["python"]
+    assert raw.values("meta_labels").to_pylist() == ["CPU"]
+
+
+def test_unread_arguments_are_kept_on_request(read):
+    text = trace(b'{"ph":"X","args":{"stream":1,"new key":[1, 2], "other":"x y"}}', event(2))
+    assert not read(text).has("args_rest")
+    raw = read(text, rest=True)
+    assert raw.values("args_rest").to_pylist() == ['{"new key":[1,2],"other":"x y"}']
+    assert raw.column_rows("args_rest").tolist() == [0]
+
+
+def test_an_event_of_endless_length_is_given_up(both, monkeypatch):
+    """Neither engine keeps more than 64 MB in the hope of an end (pure: 1 MB, to be quick)."""
+    monkeypatch.setattr(pure, "_LONGEST", 1 << 20)
+    for read, length in zip(both, (66 << 20, 2 << 20), strict=True):
+        endless = b'{"ph":"X","name":"' + b"x" * length + b'"}'
+        raw = read(trace(event(1), endless, event(3)))
+        assert correlations(raw) == [1, 3]
+        assert set(raw.issue_counts) == {"broken_event"}
+
+
+def test_spaces_without_end_are_not_kept(truth, read):
+    """200 MB of white space between two events, in a memory that stays small."""
+    first, last = trace(event(1), event(2)).split(b",{")
+    spaces = itertools.repeat(b" " * (1 << 18), 800)
+    tracemalloc.start()
+    raw = read(truth.Parts(itertools.chain([first], spaces, [b",{" + last])))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert correlations(raw) == [1, 2]
+    assert most < 20 << 20
+
+
+def test_the_engine_can_be_forced(truth, monkeypatch):
+    monkeypatch.setenv("HTK_ENGINE", "pure")
+    assert engine() == "pure"
+    assert read_events(truth.Pieces(trace(event(1)))).rows == 1
+    monkeypatch.setenv("HTK_ENGINE", "fast")
+    with pytest.raises(UsageError, match="expected 'compiled' or 'pure'"):
+        engine()
+
+
+def test_a_missing_compiled_engine_is_said(monkeypatch):
+    monkeypatch.setattr("htk.engine.core", lambda: None)
+    monkeypatch.setenv("HTK_ENGINE", "compiled")
+    with pytest.raises(UsageError, match=r"reinstall htk with a C\+\+17 compiler"):
+        engine()
+    monkeypatch.delenv("HTK_ENGINE")
+    assert engine() == "pure"
+
+
+def test_progress_is_told_the_bytes(read):
+    told: list[int] = []
+    text = trace(*map(event, range(9999)))
+    read(text, progress=told.append)
+    assert told[-1] == len(text)
+    assert told == sorted(told)
+
+
+def test_small_batches_make_no_difference(both, monkeypatch):
+    compiled, slow = both
+    text = trace(*map(event, range(300)))
+    monkeypatch.setattr(pure, "_BATCH", 500)
+    assert correlations(slow(text)) == correlations(compiled(text)) == list(range(300))

@@ -1,0 +1,82 @@
+"""The core without SSE2 (aarch64, macOS) reads what the core with it reads."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from htk.engine import core
+
+SOURCE = Path(__file__).parents[3] / "native/kineto.cpp"
+EVENT = (
+    '{{"ph":"X","cat":"{cat}","name":"{name}","pid":{pid},"tid":7,"ts":{ts},"dur":{dur},\n'
+    '  "args":{{"External id":{pid},"Input Dims":[[{pid}, 2],[]],"unread":"{name}",'
+    '"memory bandwidth (GB/s)":{ts}{pid},"grid":[1,1,{pid}]}}}}'
+)
+NAMES = ["a", "aten::" + "x" * 40, 'say \\"}],[{\\" now', "é😀", "back\\\\slash", "", "\\u00e9" * 9]
+
+
+@pytest.fixture(scope="module")
+def scalar(tmp_path_factory):
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None or core() is None:
+        pytest.skip("no C++ compiler here to build the core without SSE2")
+    built = tmp_path_factory.mktemp("scalar") / "_kineto.abi3.so"
+    include = sysconfig.get_paths()["include"]
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-DHTK_SCALAR", f"-I{include}"]
+    command = [compiler, *flags, str(SOURCE), "-o", str(built)]
+    if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
+        pytest.skip(f"{compiler} cannot build the core here: {done.stderr[:200]}")
+    spec = importlib.util.spec_from_file_location("htk_scalar._kineto", built)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def document(dice: Random, events: int) -> bytes:
+    written = [
+        EVENT.format(
+            cat=dice.choice(["cpu_op", "kernel"]),
+            name=dice.choice(NAMES),
+            pid=dice.randrange(10 ** dice.randrange(1, 9)),
+            ts=dice.randrange(10 ** dice.randrange(1, 16)) / 8,
+            dur=dice.choice(["1", "0.5", "1234567.125", "1e3"]),
+        )
+        for _ in range(events)
+    ]
+    between = dice.choice([",", ",\n" + " " * 20, " ,\t"])
+    return ('{"traceEvents":[' + between.join(written) + '],"traceName":"t"}').encode()
+
+
+def test_the_same_cells(scalar, truth):
+    from htk.parsers.kineto import native
+
+    dice = Random(1)
+    for _ in range(40):
+        text = document(dice, 30)
+        text = text[: dice.choice([len(text), dice.randrange(len(text))])]
+        sizes = Random(2)
+        wide = native.read(truth.Pieces(text), rest=True)
+        narrow = native.read(
+            truth.Pieces(text, lambda dice=sizes: dice.randrange(1, 99)), rest=True, core=scalar
+        )
+        assert truth.cells(wide) == truth.cells(narrow)
+        assert wide.header == narrow.header
+        assert wide.issues == narrow.issues
+
+
+def test_public_traces(scalar, truth, shared):
+    from htk.parsers.kineto import native
+    from htk.streams import open_stream
+
+    for name in ("hta/mtia_inference_trace/mtia_inference_rank_0", "tracelens/b200/eager_trace"):
+        path = shared / "traces" / f"{name}.json.gz"
+        with open_stream(path) as one, open_stream(path) as other:
+            wide, narrow = native.read(one), native.read(other, core=scalar)
+        assert wide.rows > 1000
+        assert truth.cells(wide) == truth.cells(narrow)
