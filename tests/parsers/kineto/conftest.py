@@ -225,7 +225,12 @@ def both() -> tuple[Callable[..., RawEvents], Callable[..., RawEvents]]:
 @pytest.fixture(scope="session")
 def truth() -> SimpleNamespace:
     return SimpleNamespace(
-        read=read_truth, differences=differences, sparse=sparse, cells=cells, Pieces=Pieces, Parts=Parts
+        read=read_truth,
+        differences=differences,
+        sparse=sparse,
+        cells=cells,
+        Pieces=Pieces,
+        Parts=Parts,
     )
 
 

@@ -43,7 +43,9 @@ WHOLE = {  # nothing is lost, and nothing need be said
         event(1), event(3), before=b'"a":{"traceEvents":[{"ph":"X"}]},"b":"\\"traceEvents\\":[",'
     ),
     "header before and after": trace(event(1), event(3), before=b'"schemaVersion":1,'),
-    "200,000 deep": trace(event(1), b'{"ph":"X","q":' + b"[" * 200000 + b"]" * 200000 + b"}", event(3)),
+    "200,000 deep": trace(
+        event(1), b'{"ph":"X","q":' + b"[" * 200000 + b"]" * 200000 + b"}", event(3)
+    ),
 }
 
 

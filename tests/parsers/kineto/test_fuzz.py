@@ -22,7 +22,21 @@ QUOTED = """
 """.split()
 LETTERS = [*'ab"\\\n é😀{[]0/', "\u2028", "\x7f", '}, {"ph": "X"', "traceEvents", "x" * 20]
 ESCAPED = ["\\ud800", "\\udc00", "\\ud83d\\ude00", "\\u0000", "\\/", "\\b"]
-DAMAGE = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"nan", b"\xff", b"\x01", b"inf", b"null"]
+DAMAGE = [
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\\",
+    b"nan",
+    b"\xff",
+    b"\x01",
+    b"inf",
+    b"null",
+]
 KEYS = sorted({c.key for c in COLUMNS if c.scope == "args"} | {"unread", 'x"y', "ph", "é", "\\"})
 FUZZ = settings(max_examples=150, deadline=None)
 
