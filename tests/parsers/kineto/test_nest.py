@@ -34,7 +34,7 @@ def by_all_pairs(rows):
     """The last span, in order of start, length and row, that is open when this one begins."""
 
     def place(i):
-        thread, start, length = rows[i]
+        _thread, start, length = rows[i]
         return start, -(start + length), i
 
     parents = []

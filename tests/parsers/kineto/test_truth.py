@@ -4,8 +4,6 @@ import gzip
 import os
 from pathlib import Path
 
-import pytest
-
 SAMPLE = (
     "hta/trace_compare/base/base.json.gz",
     "hta/execution_trace/benchmark_simple_add_trace.json.gz",
