@@ -30,7 +30,10 @@ _PER_FILE = {
     "rank_windows": "htk.windows",
     "step_windows": "htk.windows",
 }
-_OVER_RANKS: dict[str, str] = {}
+_OVER_RANKS: dict[str, str] = {
+    "collective_matches": "htk.match",
+    "rank_clocks": "htk.clocks",
+}
 
 NAMES = (*_PER_FILE, *_OVER_RANKS)
 

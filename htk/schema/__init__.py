@@ -11,6 +11,7 @@ import pyarrow as pa
 from htk.schema.columns import TEXT, doc_of, index_of, table, unit_of
 from htk.schema.comm import (
     BENCH_POINTS,
+    COLLECTIVE_MATCHES,
     COLLECTIVES,
     COMM_CHANNELS,
     COMM_GROUPS,
@@ -19,6 +20,7 @@ from htk.schema.comm import (
     COMM_TRANSPORTS,
     COMM_TUNING,
     PROXY_STEPS,
+    RANK_CLOCKS,
 )
 from htk.schema.links import (
     ACTIVITIES,
@@ -82,6 +84,8 @@ DERIVED: dict[str, pa.Schema] = {
     "activities": ACTIVITIES,
     "rank_windows": WINDOWS,
     "step_windows": WINDOWS,
+    "collective_matches": COLLECTIVE_MATCHES,
+    "rank_clocks": RANK_CLOCKS,
 }
 
 __all__ = [

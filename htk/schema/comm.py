@@ -163,3 +163,30 @@ BENCH_POINTS = table(
     busbw_gbps=(_F64, "Bus bandwidth, recomputed from size and time."),
     wrong=(_I64, "Wrong elements; null where unchecked."),
 )
+
+# Made from those, over all ranks.
+
+COLLECTIVE_MATCHES = table(
+    match=(_I64, "Number of the collective that several ranks took part in; null: unmatched."),
+    matched_by=(TEXT, "How that was found: comms_id, sequence, order."),
+    reason=(TEXT, "Why wait and transfer are unknown."),
+    members_expected=(_I32, "Ranks of its group, where recorded."),
+    members_present=(_I32, "Ranks that it was found on."),
+    common_start_ns=(_I64, "Latest start over the ranks that this rank depends on."),
+    wait_ns=(_I64, "From its start to the common start, within its duration."),
+    transfer_ns=(_I64, "The rest of its duration."),
+    span_ns=(_I64, "Last end less last start over its ranks: the time that bandwidth counts."),
+    last_rank=(_I32, "The rank that started last."),
+    before_window=(_BOOL, "Some rank began it before the recording of another began."),
+)
+
+RANK_CLOCKS = table(
+    rank=(_I32, "Global rank."),
+    aligned_with=(_I32, "Lowest rank of those whose clocks could be compared; null: none."),
+    offset_ns=(_I64, "To be added to the rank's times at `reference_ns`."),
+    drift_ppm=(_F64, "How much that grows, parts per million."),
+    reference_ns=(_I64, "The time that the offset is for."),
+    residual_ns=(_F64, "Root mean square distance of its ends from the common end, after that."),
+    collectives=(_I64, "Synchronising collectives that it rests on."),
+    violations=(_I64, "Of those: it would end before the last rank had begun."),
+)
