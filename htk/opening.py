@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
@@ -67,9 +67,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
 def _with_sample(inputs: Inputs) -> Inputs:
     """`sample` is the set that comes with the package, unless a file is called so."""
     if inputs == "sample" and not Path("sample").exists():
-        from htk.sample import PATH
-
-        return PATH
+        return Path(__file__).parent / "sample"
     return inputs
 
 
@@ -111,7 +109,7 @@ def _read_one(
         entry: Entry = MemoryEntry(parser.parse(source, parse_options))
     else:
         key = store.key(source, parser.NAME, parse_options)
-        entry = store.find(key) or store.save(key, parser.parse(source, parse_options))
+        entry = store.find(key) or store.save(key, parser.parse(source, parse_options), source.name)
     options.progress.done(source.name)
     return _Read(source, parser.NAME, entry)
 
@@ -227,22 +225,12 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[Part]:
         else:
             kept.append(item)
     parts: list[Part] = []
-    for item, rank_from in kept:
+    for one, rank_from in kept:
         before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
-        name = item.source.name
-        parts.append(
-            Part(
-                item.entry,
-                name,
-                rank,
-                len(parts),
-                rank_from,
-                before,
-                item.parser,
-                item.source.size,
-                tuple(dropped[name]),
-            )
-        )
+        name = one.source.name
+        part = Part(one.entry, name, rank, len(parts), rank_from, before, one.parser)
+        size, others = one.source.size, tuple(dropped[name])
+        parts.append(replace(part, file_bytes=size, duplicates=others))
     return parts
 
 

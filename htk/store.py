@@ -1,12 +1,34 @@
-"""Where parsed files are kept."""
+"""The cache: a parsed file's tables on disk, memory-mapped when it is opened again.
 
-from collections.abc import Callable, Mapping
+An entry is a folder named by what the file is (its identity), who read it and how; it holds one
+Arrow file for each table and `meta.json`. Entries appear whole (a rename) or not at all, so two
+processes may work at once and a kill leaves nothing but a temporary folder, swept later.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from htk.errors import UsageError
 from htk.parser import Parsed, ParseOptions, Source
+from htk.schema import SCHEMA_VERSION
+
+DEFAULT_LIMIT_BYTES = 20 << 30
+_META = "meta.json"
+_TEMPORARY = ".new-"
+_STALE_S = 24 * 3600
 
 
 class Entry(Protocol):
@@ -35,16 +57,219 @@ class MemoryEntry:
         return self._derived[name]
 
 
+class _Mapped(Mapping[str, pa.Table]):
+    """Tables of a folder, each mapped when first asked for."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self._folder, self._names = folder, names
+        self._open: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._open:
+            self._open[name] = _read(self._folder / f"{name}.arrow")
+        return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class StoredEntry:
+    """Tables on disk."""
+
+    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self.tables = _Mapped(folder, list(meta["tables"]))
+        self.parsed = Parsed(self.tables, meta["rank"], meta["world_size"], meta["facts"])
+        self._derived: dict[str, pa.Table] = {}
+
+    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        if name not in self._derived:
+            self._derived[name] = self._find(name) or self._keep(name, make())
+        return self._derived[name]
+
+    def _find(self, name: str) -> pa.Table | None:
+        try:
+            return _read(self._folder / f"derived-{name}.arrow")
+        except (OSError, pa.ArrowInvalid):
+            return None
+
+    def _keep(self, name: str, table: pa.Table) -> pa.Table:
+        try:
+            temporary = self._folder / f"{_TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
+            _write(temporary, table)
+            temporary.replace(self._folder / f"derived-{name}.arrow")
+        except OSError as error:
+            _warn(error)
+        return table
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An entry, as `htk cache ls` shows it."""
+
+    source: str
+    size_bytes: int
+    created: float
+    last_used: float
+    folder: Path
+
+
 class Store:
+    """Parsed files by what they are."""
+
+    def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
+        self.root = root or cache_root()
+        self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
+
     def key(self, source: Source, parser: str, options: ParseOptions) -> str:
-        return ""
+        """What an entry is called; another file, reader or version has another name."""
+        facts = [
+            source.identity,
+            parser,
+            SCHEMA_VERSION,
+            version("htk"),
+            options.keep_unknown_arguments,
+            source.name,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
 
     def find(self, key: str) -> Entry | None:
-        return None
+        """The entry, unless there is none or it is damaged (then it is dropped)."""
+        folder = self.root / key
+        try:
+            meta = json.loads((folder / _META).read_text())
+            entry = StoredEntry(folder, meta)
+            for name in entry.tables:  # a dozen tables: mapping them shows whether they are whole
+                entry.tables[name]
+            os.utime(folder / _META)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowInvalid):
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return entry
 
-    def save(self, key: str, parsed: Parsed) -> Entry:
-        return MemoryEntry(parsed)
+    def save(self, key: str, parsed: Parsed, source_name: str = "") -> Entry:
+        """Keep what was parsed; where the disk will not, it stays in memory, with a warning."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
+        except OSError as error:
+            _warn(error)
+            return MemoryEntry(parsed)
+        try:
+            self._fill(temporary, parsed, source_name)
+            self._publish(temporary, self.root / key)
+        except OSError as error:
+            _warn(error)
+            return MemoryEntry(parsed)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        self._evict(key)
+        return self.find(key) or MemoryEntry(parsed)
+
+    def list(self) -> list[Listed]:
+        """What is kept, the last used first."""
+        found = []
+        for folder in self._folders():
+            try:
+                meta_file = folder / _META
+                meta = json.loads(meta_file.read_text())
+                size = sum(f.stat().st_size for f in folder.iterdir())
+                used = meta_file.stat().st_mtime
+                found.append(Listed(meta["source"], size, meta["created"], used, folder))
+            except (OSError, ValueError, KeyError):
+                continue  # being written or removed by another process
+        return sorted(found, key=lambda e: -e.last_used)
+
+    def clear(self) -> int:
+        """Remove everything; says how many entries there were."""
+        folders = list(self._folders())
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._sweep(0)
+        return len(folders)
+
+    def _folders(self) -> Iterator[Path]:
+        if self.root.is_dir():
+            yield from (f for f in self.root.iterdir() if (f / _META).is_file())
+
+    def _fill(self, folder: Path, parsed: Parsed, source_name: str) -> None:
+        for name, table in parsed.tables.items():
+            _write(folder / f"{name}.arrow", table)
+        meta = {
+            "source": source_name,
+            "created": time.time(),
+            "tables": list(parsed.tables),
+            "rank": parsed.rank,
+            "world_size": parsed.world_size,
+            "facts": dict(parsed.facts),
+        }
+        (folder / _META).write_text(json.dumps(meta))
+
+    def _publish(self, temporary: Path, target: Path) -> None:
+        """Give the entry its name; whoever came first has it."""
+        try:
+            temporary.rename(target)
+        except OSError:
+            if not (target / _META).is_file():
+                raise
+
+    def _evict(self, keep: str) -> None:
+        """The least recently used go, until the rest fits."""
+        self._sweep(_STALE_S)
+        entries = self.list()
+        total = sum(e.size_bytes for e in entries)
+        for entry in reversed(entries):
+            if total <= self.limit_bytes:
+                return
+            if entry.folder.name != keep:
+                shutil.rmtree(entry.folder, ignore_errors=True)
+                total -= entry.size_bytes
+
+    def _sweep(self, older_than_s: float) -> None:
+        """What a killed process left behind."""
+        for folder in self.root.glob(f"{_TEMPORARY}*") if self.root.is_dir() else ():
+            try:
+                if time.time() - folder.stat().st_mtime >= older_than_s:
+                    shutil.rmtree(folder, ignore_errors=True)
+            except OSError:
+                continue
 
 
 def cache_root() -> Path:
-    return Path(".")
+    """HTK_CACHE_DIR, else the user's cache folder."""
+    said = os.environ.get("HTK_CACHE_DIR")
+    if said:
+        return Path(said)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("htk", appauthor=False))
+
+
+def _limit() -> int:
+    said = os.environ.get("HTK_CACHE_LIMIT")
+    if not said:
+        return DEFAULT_LIMIT_BYTES
+    if not said.isdigit():
+        raise UsageError(f"HTK_CACHE_LIMIT is {said!r}; expected a number of bytes")
+    return int(said)
+
+
+def _read(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as mapped:
+        return pa.ipc.open_file(mapped).read_all()
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.unify_dictionaries().combine_chunks())
+
+
+def _warn(error: OSError) -> None:
+    warnings.warn(f"nothing kept in {cache_root()}: {error}", RuntimeWarning, stacklevel=3)

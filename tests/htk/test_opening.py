@@ -82,7 +82,7 @@ def test_what_is_no_trace_is_refused(
 ) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(error, match="x.json"):
+    with pytest.raises(error, match=r"x\.json"):
         open_trace(path, KEEP_NOTHING)
 
 
