@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
         sys.stderr.write("htk: stopped\n")
         return 130
     except BrokenPipeError:  # the reader of our output had enough
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     except HtkError as error:
         sys.stderr.write(f"htk: {error}\n")

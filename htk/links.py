@@ -216,7 +216,7 @@ def _look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
 
 def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
     """Put source into target where asked; says where it put something."""
-    put = where & (source != NONE)
+    put: NDArray[np.bool_] = where & (source != NONE)
     target[put] = source[put]
     return put
 
@@ -258,7 +258,7 @@ def _follow_flows(
     as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
     keys = np.append(as_number, NONE)[codes]
     found = _look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
-    use = (at == NONE) & (found != NONE) & (numbers(kernels["correlation"], NONE) > 0)
+    use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & (numbers(kernels["correlation"], NONE) > 0)
     if use.any():
         at[use] = numbers(starts["time_ns"])[found[use]]
         thread[use] = threads.of(starts)[found[use]]

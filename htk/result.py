@@ -31,7 +31,8 @@ class Result:
         return polars.from_arrow(self.table)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        return self.table.to_pylist()
+        rows: list[dict[str, Any]] = self.table.to_pylist()
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """One object: the question, its columns, its rows, what it rests on."""

@@ -437,4 +437,5 @@ def _joined(steps: pa.Table) -> pa.Table:
 
 def _event_keys(table: pa.Table) -> NDArray[np.int64]:
     """(rank, event) as one number."""
-    return (numbers(table["rank"], -1).astype(np.int64) << 40) + numbers(table["event"], -1)
+    rank = numbers(table["rank"], -1).astype(np.int64)
+    return np.asarray((rank << 40) + numbers(table["event"], -1))

@@ -470,7 +470,7 @@ def _table_codes(categories: list[str]) -> NDArray[np.int8]:
 def _step_ops(raw: RawEvents, table: NDArray[np.int8]) -> NDArray[np.bool_]:
     """ProfilerStep ranges that an old profiler filed under operators."""
     ops = list(CATEGORIES).index("cpu_ops")
-    return _named(raw, lambda name: name.startswith(STEP)) & (table == ops)
+    return np.asarray(_named(raw, lambda name: name.startswith(STEP)) & (table == ops))
 
 
 def _named(raw: RawEvents, wanted: Any) -> NDArray[np.bool_]:
