@@ -20,11 +20,11 @@ class Menu(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *sorted(ANALYSES)]
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        fixed = name.replace("_", "-")
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        fixed = cmd_name.replace("_", "-")
         if fixed in COMMANDS:
             return COMMANDS[fixed].load()
-        known = name.replace("-", "_")
+        known = cmd_name.replace("-", "_")
         return analysis_command(known) if known in ANALYSES else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
