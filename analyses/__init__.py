@@ -27,8 +27,13 @@ class Entry:
 
 # fmt: off
 ANALYSES: dict[str, Entry] = {
+    "clock_alignment": Entry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
+    "collective_times": Entry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
     "comm_compute_overlap": Entry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
+    "comm_wait": Entry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
+    "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
+    "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
     "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on

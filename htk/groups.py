@@ -22,7 +22,7 @@ class Groups:
     @classmethod
     def of(cls, keys: Ints) -> "Groups":
         """Group rows by one column of keys, or several (a column each)."""
-        columns = keys.reshape(len(keys), -1)
+        columns = keys.reshape(len(keys), -1 if len(keys) else 1)
         if not len(columns):
             return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
         flat = _flat(columns)

@@ -104,8 +104,7 @@ class Rows:
         comm = self.table["comm_hash"]
         hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
         hashed = np.where(valid(comm), hashed, NONE)
-        columns = [source, name, ranks, self.group_size, hashed]
-        return Groups.of(np.stack(columns, axis=1).astype(np.int64)).which
+        return Groups.of(np.column_stack([source, name, ranks, self.group_size, hashed])).which
 
     def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
         """A group's ranks, also where one record has them cut short and others have not."""
@@ -209,8 +208,8 @@ def _lanes(rows: Rows, chosen: Ints) -> Ints:
     sends = rows.is_type("send")[chosen]
     source = np.where(message, np.where(sends, rank, peer), NONE)
     target = np.where(message, np.where(sends, peer, rank), NONE)
-    columns = [rows.group[chosen], rows.cycle[chosen], library, stream, source, target]
-    return Groups.of(np.stack(columns, axis=1).astype(np.int64)).which
+    group, cycle = rows.group[chosen], rows.cycle[chosen]
+    return Groups.of(np.column_stack([group, cycle, library, stream, source, target])).which
 
 
 def _stream_ordinals(rows: Rows, chosen: Ints) -> Ints:

@@ -26,7 +26,7 @@ RETURNS = table(
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
     seq=(pa.int64(), "Sequence number of the call; for messages, their number between two ranks."),
     type=(TEXT, "What the call was."),
-    words=(TEXT, "The finding in words."),
+    text=(TEXT, "The finding in words."),
     frames=(TEXT, "Where Python stood, innermost first, one frame a line."),
 )
 
@@ -81,7 +81,7 @@ class _Finding:
             "group_ranks": _compact(group.ranks) if group and group.ranks else None,
             "seq": self.place.seq if self.place else None,
             "type": self.type,
-            "words": self.words,
+            "text": self.words,
             "frames": self.frames,
         }
 

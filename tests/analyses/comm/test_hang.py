@@ -280,7 +280,7 @@ def test_swapped_calls_are_called_so() -> None:
     programs = {r: [a, b] for r in world} | {1: [b, a]}
     found = answer(dumps(Job(programs, ahead=1)))
     assert verdicts(found) == [("order_mismatch", "1")]
-    assert "rank 1 swaps two calls" in found["words"][0].as_py()
+    assert "rank 1 swaps two calls" in found["text"][0].as_py()
 
 
 def test_a_call_that_contradicts_itself_needs_no_majority() -> None:
@@ -310,4 +310,4 @@ def test_a_message_that_nobody_receives() -> None:
         }
     )
     assert verdicts(found) == [("missing_rank", "1")]
-    assert "message 2 from rank 0 to 1" in found["words"][0].as_py()
+    assert "message 2 from rank 0 to 1" in found["text"][0].as_py()

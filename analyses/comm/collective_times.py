@@ -1,0 +1,147 @@
+"""Every collective of every rank."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, nulls, number, numbers, valid
+from htk.calls import Calls, bandwidth, only_source, scopes
+from htk.chart import Timeline
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+
+RETURNS = table(
+    rank=(_I32, "Global rank; rank of the communicator where the source knows no other."),
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream."),
+    source=(TEXT, "Who recorded it: kineto, flight_recorder, inspector, …"),
+    event=(_I64, "Row of the event in its rank's trace."),
+    match=(_I64, "Number of the collective over all ranks; null: unmatched."),
+    group=(TEXT, "Process group name."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
+    group_size=(_I32, "Number of its ranks."),
+    scope=(TEXT, "Within a node or across nodes, where hosts are known."),
+    seq=(_I64, "Sequence number."),
+    type=(TEXT, "all_reduce, all_gather, reduce_scatter, broadcast, …"),
+    library=(TEXT, "nccl, gloo, nvshmem, …"),
+    raw_name=(TEXT, "Name as recorded."),
+    dtype=(TEXT, "Element type."),
+    in_bytes=(_I64, "Bytes in."),
+    out_bytes=(_I64, "Bytes out."),
+    root=(_I32, "Root, as rank of the group."),
+    peer=(_I32, "Global rank of the peer (send, recv)."),
+    algorithm=(TEXT, "RING, TREE, …: only where a source that knows says so."),
+    protocol=(TEXT, "LL, LL128, SIMPLE: only where a source that knows says so."),
+    start_ns=(_I64, "Start; aligned, where that was asked for."),
+    end_ns=(_I64, "End; aligned, where that was asked for."),
+    wait_ns=(_I64, "Waiting for the ranks it depends on; null where unmatched."),
+    transfer_ns=(_I64, "The rest of its duration; null where unmatched."),
+    reason=(TEXT, "Why wait and transfer are unknown."),
+    algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
+    busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
+    duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
+    matched_by=(TEXT, "comms_id, sequence or order."),
+    members_expected=(_I32, "Ranks of the group."),
+    members_present=(_I32, "Ranks that it was found on."),
+    last_rank=(_I32, "The rank that started last."),
+    before_window=(pa.bool_(), "Some rank began it before the recording of another began."),
+    clock_offset_ns=(_I64, "What the alignment added to start and end."),
+    inferred=(TEXT, "Facts taken from elsewhere than the record itself."),
+)
+
+_AS_THEY_ARE = (
+    "device",
+    "stream",
+    "source",
+    "event",
+    "group",
+    "group_ranks",
+    "group_size",
+    "seq",
+    "type",
+    "library",
+    "raw_name",
+    "dtype",
+    "in_bytes",
+    "out_bytes",
+    "root",
+    "peer",
+    "algorithm",
+    "protocol",
+    "inferred",
+)
+_OF_MATCH = ("match", "matched_by", "members_expected", "members_present")
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Timeline("start_ns", "end_ns", "rank", "type"),
+    needs=("collectives",),
+)
+def collective_times(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    *,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    source: Annotated[str | None, "Only what this source recorded: kineto, inspector, …"] = None,
+) -> pa.Table:
+    """When did each collective run on each rank, how long did it wait, how fast was it?
+
+    wait + transfer = duration. Wait lasts from a rank's start to the latest start of the ranks
+    that it depends on. Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
+    """
+    rows, matches = only_source(collectives, collective_matches, source)
+    calls = Calls.of(rows, matches, ranks, rank_clocks if align else None)
+    waited = calls.waits
+    size, factor = calls.traffic
+    made: dict[str, pa.Array | pa.ChunkedArray] = {
+        "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
+        "scope": scopes(calls),
+        "start_ns": _time(calls.start, rows["start_ns"]),
+        "end_ns": _time(calls.end, rows["end_ns"]),
+        "wait_ns": number(waited.wait, _I64, waited.known),
+        "transfer_ns": number(waited.transfer, _I64, waited.known),
+        "reason": matches["reason"],
+        "algbw_gbps": bandwidth(size, calls.span),
+        "busbw_gbps": bandwidth(size * factor, calls.span),
+        "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
+        "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
+        "before_window": matches["before_window"],
+        "clock_offset_ns": number(calls.correction, _I64) if align else nulls(_I64, len(size)),
+    }
+    made |= {name: rows[name] for name in _AS_THEY_ARE}
+    made |= {name: matches[name] for name in _OF_MATCH}
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    lacking = {f"without_{c}": rows[c].null_count for c in ("group", "in_bytes", "out_bytes")}
+    return with_coverage(found, **_facts(matches, rank_clocks, align), **lacking)
+
+
+def _time(
+    values: np.ndarray[tuple[int], np.dtype[np.int64]], recorded: pa.ChunkedArray
+) -> pa.Array:
+    return number(values, _I64, valid(recorded))
+
+
+def _facts(matches: pa.Table, clocks: pa.Table, align: bool) -> dict[str, object]:
+    """How much was matched, why the rest was not, and what the clocks are like."""
+    codes, names = codes_of(matches["reason"])
+    reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist()) if name}
+    leads = sorted({x for x in clocks["aligned_with"].to_pylist() if x is not None})
+    alone = clocks.filter(pc.is_null(clocks["aligned_with"]))["rank"].to_pylist()
+    return {
+        "collectives": matches.num_rows,
+        "matched": matches.num_rows - matches["match"].null_count,
+        "unmatched_because": {k: n for k, n in reasons.items() if n},
+        "clock_alignment": "applied" if align else "not applied",
+        "clock_offset_ns_max": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
+        "clock_residual_ns_max": round(float(numbers(clocks["residual_ns"]).max(initial=0.0)), 1),
+        "clock_groups": len(leads),
+        "ranks_unaligned": alone,
+    }

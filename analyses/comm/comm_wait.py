@@ -1,0 +1,131 @@
+"""Each rank: what it waited for others, and what others waited for it."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import number, numbers, truths
+from htk.breakdown import percent
+from htk.calls import Calls, Ints
+from htk.chart import Bar
+from htk.exposure import comm_shares
+from htk.groups import Groups
+from htk.lateness import Lateness, lateness
+from htk.schema import table
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+_LIKE_BEST = 0.10  # this part of equal calls waited least: what they took is transfer
+
+RETURNS = table(
+    rank=(_I32, "Global rank."),
+    collectives=(_I64, "Collectives with times."),
+    matched=(_I64, "Of those: wait and transfer are known."),
+    comm_ns=(_I64, "Sum of their durations."),
+    wait_ns=(_I64, "Waiting for ranks that came later, in matched ones: time lost to others."),
+    transfer_ns=(_I64, "The rest of the matched ones."),
+    wait_pct=(_F64, "Wait, of the duration of matched ones."),
+    transfer_low_ns=(_I64, "Transfer of all, at least: matched ones, and 0 of the others."),
+    transfer_high_ns=(
+        _I64,
+        "Transfer of all, at most: each unmatched one as long as it ran, or as the fastest tenth "
+        "of its like, whichever is less.",
+    ),
+    arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
+    blamed=(_I64, "Of those all: ones where the others waited for its own time."),
+    lateness_ns=(_I64, "Sum of its lateness."),
+    cost_to_others_ns=(_I64, "What all others waited because of it."),
+    exposed_wait_ns=(_I64, "Waiting while no compute ran."),
+    exposed_transfer_ns=(_I64, "Transferring while no compute ran."),
+    exposed_unmatched_ns=(_I64, "In unmatched collectives while no compute ran."),
+    transfer_overlap_pct=(_F64, "Transfer behind compute, of all transfer."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("wait_ns", "transfer_ns", "cost_to_others_ns"), stacked=False),
+    needs=("collectives",),
+)
+def comm_wait(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    activities: pa.Table,
+    *,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """How long does each rank wait in collectives, and who makes the others wait?
+
+    A late rank's collectives are short and its step looks short: it is found by its own time
+    between collectives, and by what the others wait. What began before some rank's recording is
+    counted as wait and blamed on nobody. Without matches (one rank at hand) only a band is known.
+    """
+    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    timed = np.flatnonzero(calls.rows.timed)
+    by_rank = Groups.of(calls.rows.rank[timed])
+    known = calls.waits.known[timed]
+    fair = ~truths(collective_matches["before_window"])[timed]
+    last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & known & fair
+    late = lateness(calls)
+    duration = calls.duration[timed]
+    wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
+    sums = {
+        "collectives": by_rank.count,
+        "matched": by_rank.sum(known.astype(np.int64)),
+        "comm_ns": by_rank.sum(duration),
+        "wait_ns": by_rank.sum(wait),
+        "transfer_ns": by_rank.sum(transfer),
+        "transfer_low_ns": by_rank.sum(np.where(known, transfer, 0)),
+        "transfer_high_ns": by_rank.sum(np.where(known, transfer, _at_most(calls)[timed])),
+        "arrived_last": by_rank.sum(last.astype(np.int64)),
+        **_blame(late, timed, by_rank),
+        **_exposed(calls, timed, by_rank, activities),
+    }
+    share = sums["transfer_ns"] - sums["exposed_transfer_ns"]
+    matched_ns = by_rank.sum(np.where(known, duration, 0))
+    made = {name: number(values, _I64) for name, values in sums.items()}
+    made["rank"] = number(by_rank.keys.ravel(), _I32)
+    made["wait_pct"] = percent(sums["wait_ns"], matched_ns)
+    made["transfer_overlap_pct"] = percent(share, sums["transfer_ns"])
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+
+
+def _blame(late: Lateness, timed: Ints, by_rank: Groups) -> dict[str, Ints]:
+    return {
+        "blamed": by_rank.sum(late.blamed[timed].astype(np.int64)),
+        "lateness_ns": by_rank.sum(np.maximum(late.late[timed], 0)),
+        "cost_to_others_ns": by_rank.sum(late.cost[timed]),
+    }
+
+
+def _exposed(calls: Calls, timed: Ints, by_rank: Groups, activities: pa.Table) -> dict[str, Ints]:
+    """Wait and transfer while no compute runs. On a rank's own clock, as its compute is."""
+    start, end = calls.rows.start[timed], calls.rows.end[timed]
+    known = calls.waits.known[timed]
+    middle = np.where(known, start + calls.waits.wait[timed], start)
+    rank = calls.rows.rank[timed]
+    device = numbers(calls.table["device"], -1).astype(np.int64)[timed]
+    both = [np.concatenate(pair) for pair in ((start, middle), (middle, end))]
+    share = comm_shares(activities, np.tile(rank, 2), np.tile(device, 2), *both)[:, 1]
+    waiting, moving = share[: len(timed)], share[len(timed) :]
+    return {
+        "exposed_wait_ns": by_rank.sum(waiting),
+        "exposed_transfer_ns": by_rank.sum(np.where(known, moving, 0)),
+        "exposed_unmatched_ns": by_rank.sum(np.where(known, 0, moving)),
+    }
+
+
+def _at_most(calls: Calls) -> Ints:
+    """What each call can have transferred: like the fastest tenth of the calls like it."""
+    table = calls.table
+    size = numbers(table["in_bytes"], -1)
+    like = Groups.of(np.column_stack([calls.rows.type, size, calls.rows.group]))
+    if not len(like):
+        return np.empty(0, np.int64)
+    duration = np.maximum(calls.duration, 0)
+    fast = like.quantiles(duration, [_LIKE_BEST])[0][like.which]
+    return np.minimum(duration, np.rint(fast).astype(np.int64))

@@ -1,0 +1,81 @@
+"""Each collective: who came last, and what the others waited."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import boolean, number, numbers, truths
+from htk.calls import Calls
+from htk.chart import Bar
+from htk.groups import Groups
+from htk.lateness import lateness
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64 = pa.int32(), pa.int64()
+
+RETURNS = table(
+    match=(_I64, "Number of the collective over all ranks."),
+    group=(TEXT, "Process group name."),
+    type=(TEXT, "all_reduce, all_gather, …"),
+    in_bytes=(_I64, "Bytes in, of its first row."),
+    members_expected=(_I32, "Ranks of the group."),
+    members_present=(_I32, "Ranks that it was found on."),
+    last_rank=(_I32, "The rank that started last."),
+    blamed_rank=(_I32, "Whom the others waited for: the most own time since the last collective."),
+    lateness_ns=(_I64, "Its own time, less the smallest of the group; null at the first one."),
+    wait_total_ns=(_I64, "What all ranks waited."),
+    wait_max_ns=(_I64, "What the first one waited."),
+    span_ns=(_I64, "Last end less last start."),
+    start_ns=(_I64, "Latest start."),
+    before_window=(pa.bool_(), "Began before the recording of some rank: blamed on nobody."),
+)
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("match", "wait_total_ns", "blamed_rank"), needs=("collectives",)
+)
+def late_arrivals(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    *,
+    n: Annotated[int, "Collectives to show, those that cost most first; 0: all."] = 50,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """Which collectives were waited in longest, and for whom?"""
+    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    late = lateness(calls)
+    chosen = np.flatnonzero(calls.waits.known)
+    members = Groups.of(calls.match[chosen])
+    first = chosen[members.first]
+    wait = calls.waits.wait[chosen]
+    guilty = np.full(len(members), -1, np.int64)
+    blamed = late.blamed[chosen]
+    guilty[members.which[blamed]] = chosen[blamed]
+    who = np.append(calls.rows.rank, -1)[guilty]
+    by = np.append(late.late, -1)[guilty]
+    last = calls.waits.last_rank[first]
+    total = members.sum(wait)
+    made = {
+        "match": number(calls.match[first], _I64),
+        "group": collectives["group"].take(pa.array(first)),
+        "type": collectives["type"].take(pa.array(first)),
+        "in_bytes": collectives["in_bytes"].take(pa.array(first)),
+        "members_expected": collective_matches["members_expected"].take(pa.array(first)),
+        "members_present": collective_matches["members_present"].take(pa.array(first)),
+        "last_rank": number(last, _I32, last >= 0),
+        "blamed_rank": number(who, _I32, who >= 0),
+        "lateness_ns": number(by, _I64, by >= 0),
+        "wait_total_ns": number(total, _I64),
+        "wait_max_ns": number(members.max(wait), _I64),
+        "span_ns": number(calls.waits.span[first], _I64),
+        "start_ns": number(members.max(calls.start[chosen]), _I64),
+        "before_window": boolean(truths(collective_matches["before_window"])[first]),
+    }
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    order = np.argsort(-numbers(found["wait_total_ns"]), kind="stable")
+    return found.take(pa.array(order[:n] if n else order))

@@ -1,0 +1,180 @@
+"""Collectives as the analyses of communication see them: matched, timed, and what they moved."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, number, numbers, text, valid
+from htk.clocks import corrections
+from htk.collective_names import dtype_bytes
+from htk.match import NONE, Rows
+from htk.models.bandwidth import traffic
+from htk.waits import Waits, waits
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All rows of `collectives`, their matches, and their waits on the chosen clocks."""
+
+    rows: Rows
+    table: pa.Table
+    matches: pa.Table
+    ranks: pa.Table
+    clocks: pa.Table | None  # None: each rank's own clock
+
+    @classmethod
+    def of(
+        cls,
+        collectives: pa.Table,
+        matches: pa.Table,
+        ranks: pa.Table,
+        clocks: pa.Table | None = None,
+    ) -> "Calls":
+        return cls(Rows(collectives), collectives, matches, ranks, clocks)
+
+    @cached_property
+    def match(self) -> Ints:
+        return numbers(self.matches["match"], NONE)
+
+    @cached_property
+    def correction(self) -> Ints:
+        """What the alignment adds to each row's times."""
+        if self.clocks is None:
+            return np.zeros(self.rows.length, np.int64)
+        return corrections(self.clocks, self.rows.rank, self.rows.start)
+
+    @cached_property
+    def start(self) -> Ints:
+        return self.rows.start + self.correction
+
+    @cached_property
+    def end(self) -> Ints:
+        return self.rows.end + self.correction
+
+    @cached_property
+    def waits(self) -> Waits:
+        return waits(self.rows, self.match, self.start, self.end)
+
+    @cached_property
+    def duration(self) -> Ints:
+        """How long each ran (NONE: unknown)."""
+        recorded = numbers(self.table["duration_ns"], NONE)
+        return np.where(self.rows.timed, self.rows.end - self.rows.start, recorded)
+
+    @cached_property
+    def span(self) -> Ints:
+        """The time that bandwidth counts: from the last start to the last end; else how long a
+        source says that it ran, where it tells no times (NONE: unknown)."""
+        measured = np.where((self.waits.span > 0) & (self.match != NONE), self.waits.span, NONE)
+        return np.where(self.rows.timed, measured, self.duration)
+
+    @cached_property
+    def size(self) -> Ints:
+        """Ranks of the group (NONE: unknown). What all ranks of the job take part in needs none."""
+        world = max((n for n in self.ranks["world_size"].to_pylist() if n), default=NONE)
+        present = numbers(self.matches["members_present"], NONE)
+        recorded = self.rows.group_size
+        return np.where((recorded == NONE) & (present == world), present, recorded)
+
+    @cached_property
+    def traffic(self) -> tuple[Floats, Floats]:
+        """Bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
+        codes, names = codes_of(self.table["type"])
+        kinds = [*names.to_pylist(), None]
+        into = numbers(self.table["in_bytes"], NONE)
+        out = numbers(self.table["out_bytes"], NONE)
+        listed = [kinds[k] for k in codes.tolist()]
+        return traffic(listed, into, out, self.size, self._kept)
+
+    @cached_property
+    def _kept(self) -> Ints:
+        """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
+        kept = np.full(self.rows.length, NONE, np.int64)
+        place = numbers(self.table["comm_rank"], NONE)
+        for row in np.flatnonzero(valid(self.table["in_split"])).tolist():  # these are few
+            found = self.sent(row)
+            own = int(place[row]) if place[row] >= 0 else _place(self, row)
+            if found is not None and 0 <= own < len(found):
+                kept[row] = found[own]
+        return kept
+
+    def members(self, row: int) -> tuple[int, ...] | None:
+        """Global ranks of a row's group."""
+        code, groups = self.rows.group_ranks
+        return groups[code[row]] if code[row] != NONE else None
+
+    def sent(self, row: int) -> list[int] | None:
+        """Bytes from a rank to each of its group, in an all-to-all."""
+        return self._per_peer(row, "in_split", "in_bytes")
+
+    def received(self, row: int) -> list[int] | None:
+        """Bytes to a rank from each of its group, in an all-to-all."""
+        return self._per_peer(row, "out_split", "out_bytes")
+
+    def _per_peer(self, row: int, split: str, total: str) -> list[int] | None:
+        listed = self.table[split][row].as_py()
+        dtype = self.table["dtype"][row].as_py()
+        whole = self.table[total][row].as_py()
+        if listed:
+            elements = _elements(listed)
+            count = sum(elements)
+            width = whole // count if whole is not None and count else dtype_bytes(dtype or "")
+            return None if width is None else [n * width for n in elements]
+        size = int(self.size[row])
+        return [whole // size] * size if whole is not None and size > 0 else None
+
+
+def _place(calls: Calls, row: int) -> int:
+    members = calls.members(row) or ()
+    rank = int(calls.rows.rank[row])
+    return members.index(rank) if rank in members else NONE
+
+
+@lru_cache(maxsize=10_000)
+def _elements(listed: str) -> tuple[int, ...]:
+    return tuple(json.loads(listed))
+
+
+def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
+    """GB/s (bytes a nanosecond); null where either is unknown."""
+    known = ~np.isnan(bytes_) & (time_ns > 0)
+    found = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=known)
+    return number(found, pa.float64(), known)
+
+
+def hosts_of(ranks: pa.Table) -> dict[int, str]:
+    """Host of each rank, where recorded."""
+    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
+    return {rank: host for rank, host in pairs if rank is not None and host}
+
+
+def scopes(calls: Calls) -> pa.Array:
+    """Whether each group lies within a node or spans several; null where hosts are unknown."""
+    hosts = hosts_of(calls.ranks)
+    codes, groups = calls.rows.group_ranks
+    found = []
+    for members in groups:  # a few groups
+        seen = [hosts.get(r) for r in members]
+        several = len({h for h in seen if h}) > 1
+        found.append(1 if several else 0 if seen and None not in seen else NONE)
+    return text(np.array([*found, NONE])[codes], pa.array(["node", "across nodes"]))
+
+
+def only_source(
+    table: pa.Table, matches: pa.Table, source: str | None
+) -> tuple[pa.Table, pa.Table]:
+    """Rows that one source wrote."""
+    if source is None:
+        return table, matches
+    codes, names = codes_of(table["source"])
+    listed = names.to_pylist()
+    mine = pa.array(codes == (listed.index(source) if source in listed else -2))
+    return table.filter(mine), matches.filter(mine)

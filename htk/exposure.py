@@ -1,0 +1,69 @@
+"""Time in which communication runs and no compute does, shared by those that run at that time.
+
+An instant with k collectives active belongs to each of them by 1/k, so that rows add up to the
+whole. A nanosecond is never split: what a division leaves over goes to the first ones.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import matching, numbers
+from htk.intervals import Clipped, Ints, Spans, clip, subtract, union
+
+
+def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end: Ints) -> Ints:
+    """For each span: its shared part of the time that spans run, and of that without compute.
+
+    A column each. Spans are collectives or parts of them, by rank and device.
+    """
+    shares = np.zeros((len(start), 2), np.int64)
+    lanes = _lanes(rank, device)
+    compute = activities.filter(pa.array(matching(activities["kind"], "compute".__eq__)))
+    of_rank, of_device = (numbers(compute[c], -1).astype(np.int64) for c in ("rank", "device"))
+    begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
+    for lane in lanes:  # one device after the other
+        mine = np.flatnonzero((rank == lane[0]) & (device == lane[1]) & (end > start))
+        busy = (of_rank == lane[0]) & (of_device == lane[1])
+        computing = union(begin[busy], finish[busy])
+        shares[mine, 0] = _shared(start[mine], end[mine], None)
+        shares[mine, 1] = _shared(start[mine], end[mine], computing)
+    return shares
+
+
+def _lanes(rank: Ints, device: Ints) -> list[tuple[int, int]]:
+    return sorted(set(zip(rank.tolist(), device.tolist(), strict=True)))
+
+
+def _shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
+    """Shared time of each span outside what is covered."""
+    if not len(start):
+        return np.empty(0, np.int64)
+    whole = Spans(np.array([start.min()]), np.array([end.max()]))
+    free = whole if covered is None else subtract(whole, covered)
+    pieces = clip(start, end, free.start, free.end)
+    return _split(pieces, len(start))
+
+
+def _split(pieces: Clipped, length: int) -> Ints:
+    """Pieces cut where any of them begins or ends, each cut shared by those that run in it."""
+    total = np.zeros(length, np.int64)
+    some = pieces.end > pieces.start
+    row, start, end = pieces.row[some], pieces.start[some], pieces.end[some]
+    if not len(row):
+        return total
+    edges = np.unique(np.concatenate([start, end]))
+    first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    count = last - first
+    owner = np.repeat(np.arange(len(row)), count)
+    segment = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
+    order = np.lexsort((row[owner], segment))
+    owner, segment = owner[order], segment[order]
+    active = np.bincount(segment, minlength=len(edges))[segment]
+    new = np.append(True, segment[1:] != segment[:-1])
+    place = np.arange(len(segment)) - np.maximum.accumulate(
+        np.where(new, np.arange(len(segment)), 0)
+    )
+    width = edges[np.minimum(segment + 1, len(edges) - 1)] - edges[segment]
+    share = width // active + (place < width % active)
+    np.add.at(total, row[owner], share)
+    return total

@@ -1,0 +1,1 @@
+"""Cost models shared by the simulator, the what-ifs and the analyses."""
