@@ -23,6 +23,7 @@ def coverage(trace: Trace, reads: Iterable[str]) -> dict[str, Any]:
         "annotation": trace.selection.annotation,
     }
     narrowed = {k: v for k, v in chosen.items() if v is not None}
+    facts["origin_ns"] = trace.origin_ns
     return facts | ({"selection": narrowed} if narrowed else {})
 
 

@@ -17,6 +17,7 @@ FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
+_ABSOLUTE = ("start_ns", "end_ns", "time_ns")  # as in the vocabulary
 _ENDLESS = 100_000  # into a file or pipe nothing is cut
 # Sentences, which are given whole; names of kernels and operators are shortened.
 _PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
@@ -93,13 +94,24 @@ def _text_columns(result: Result, limit: int) -> list[_Column]:
             continue
         share = name.removesuffix("_ns") + "_pct"
         both = name.endswith("_ns") and share in names
+        origin = _origin(result, name)
         cells = [
-            _cell(row[name], name) + (f" {_share(row[share]):>5}" if both else "") for row in rows
+            _cell(_since(row[name], origin), name) + (f" {_share(row[share]):>5}" if both else "")
+            for row in rows
         ]
         columns.append(
             _Column(_heading(name) + (" %" if both else ""), cells, _is_text(result, name))
         )
     return columns
+
+
+def _origin(result: Result, name: str) -> int:
+    """What times of a column are told from: absolute ones from the start of the trace."""
+    return int(result.coverage.get("origin_ns") or 0) if name in _ABSOLUTE else 0
+
+
+def _since(value: Any, origin: int) -> Any:
+    return value - origin if origin and value is not None else value
 
 
 def _share(value: float | None) -> str:
@@ -172,6 +184,7 @@ _GENERIC = {
     "carry_in_ns",
     "unlinked_activities",
     "unlinked_ns",
+    "origin_ns",
 }
 
 

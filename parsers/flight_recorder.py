@@ -28,7 +28,10 @@ NAME = "flight_recorder"
 
 _MAJORS = (1, 2)
 _PICKLED = re.compile(rb"pg_config|profiling_name|comm_lib_version|pg_status")
-_JSON = re.compile(rb'"(?:profiling_name|pg_config|pg_status|comm_lib_version)"\s*:')
+_JSON = re.compile(rb'"(?:profiling_name|pg_status|comm_lib_version)"\s*:')
+_PROFILE = re.compile(
+    rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:'
+)  # has pg_config too
 _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
@@ -36,7 +39,9 @@ def sniff(head: Head) -> bool:
     if head.data[:1] == b"\x80" and head.data[1:2] <= b"\x05":
         return _PICKLED.search(head.data) is not None
     start = head.data.lstrip()[:1]
-    return start in (b"{", b"[") and _JSON.search(head.data) is not None
+    if start not in (b"{", b"[") or _PROFILE.search(head.data):
+        return False
+    return _JSON.search(head.data) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:

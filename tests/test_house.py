@@ -24,7 +24,10 @@ FORMATS = {parser.NAME for parser in PARSERS}
 SAMPLE_FILES = [
     path
     for path in sorted(SAMPLES.rglob("*"))
-    if path.is_file() and path.relative_to(SAMPLES).parts[0] in FORMATS and path.name != "README.md"
+    if path.relative_to(SAMPLES).parts[0] in FORMATS
+    and path.is_file()
+    and path.name != "README.md"
+    and path.stat().st_size  # a dump of 0 bytes is a sample of a killed process
 ]
 SIMPLE = (int, float, str, bool)
 HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
@@ -66,6 +69,8 @@ def test_an_analysis_is_labelled(name: str) -> None:
 def test_times_and_sizes_state_their_unit(name: str) -> None:
     for field in analyses.find(name).returns:
         words = field.name.split("_")
+        if {"pct", "busbw", "algbw"} & set(words):
+            continue
         if words[-1] in ("time", "duration", "latency", "delay", "size") and len(words) > 1:
             assert pa.types.is_dictionary(field.type) or pa.types.is_string(field.type), field.name
 
