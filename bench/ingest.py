@@ -122,7 +122,7 @@ def raw(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
     import htk.parsers.kineto.pure  # noqa: F401  (imported late otherwise)
-    from htk.parsers.kineto.raw import read_events
+    from htk.parsers.kineto.read import read_events
     from htk.streams import open_stream
 
     def work() -> object:

@@ -48,7 +48,7 @@ constexpr size_t kStep = size_t(1) << 18;
 // Only so many issues are kept as text; all are counted.
 constexpr size_t kKeptIssues = 1000;
 // A file in which this many events run on without end is given up.
-constexpr int kMostRunaways = 100;
+constexpr int kMostRunaways = 20;
 
 // ---- Arrow C Data Interface (arrow.apache.org/docs/format/CDataInterface.html) ---------------------------------
 

@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.arrow import number, texts, without
+from htk.engine import engine
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives, comm_groups
-from htk.parsers.kineto.raw import RawEvents, engine, read_events
+from htk.parsers.kineto.raw import RawEvents
+from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.tables import DAY_NS, Columns, Sorted, metadata, sort_events, tables
 from htk.schema import PARSE_ISSUES
 from htk.streams import open_stream

@@ -34,7 +34,7 @@ from htk.parsers.kineto.sparse import DECODE_ERRORS, Builder, Event, by_key
 
 _BATCH = 1 << 19  # longer batches spill the cache
 _LONGEST = 64 << 20  # a longer event, or header entry, is taken for damage
-_MOST_RUNAWAYS = 100
+_MOST_RUNAWAYS = 20  # a file with more of them is given up
 _BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"\s*:)')
 _BETWEEN = re.compile(rb"[,\x00-\x20]*")
 _MAYBE_MINUS_ZERO = re.compile(rb"-0\s*[,}]")  # fast: begins with what it looks for

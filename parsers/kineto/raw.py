@@ -11,10 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.engine import Engine, engine
 from htk.parsers.kineto.columns import COLUMNS
-
-__all__ = ["Engine", "Issue", "RawEvents", "Stream", "engine", "read_events"]
 
 BLOCK = 256 * 1024  # decompressed and parsed while still in the cache
 KEPT_ISSUES = 1000  # one by one; the others are counted
@@ -106,23 +103,6 @@ class RawEvents:
         if name not in self._loaded:
             self._loaded[name] = self.load(name)
         return self._loaded[name]
-
-
-def read_events(
-    stream: Stream, *, rest: bool = False, progress: Progress | None = None
-) -> RawEvents:
-    """The events of a decompressed stream, by the engine in use.
-
-    `rest` keeps the arguments that no column reads, in `args_rest`. `progress` is told the bytes
-    read so far: stored ones where the stream knows them.
-    """
-    if engine() == "compiled":
-        from htk.parsers.kineto import native  # needs the compiled core
-
-        return native.read(stream, rest=rest, progress=progress)
-    from htk.parsers.kineto import pure  # a second to import that the other engine saves
-
-    return pure.read(stream, rest=rest, progress=progress)
 
 
 def blocks(stream: Stream, progress: Progress | None) -> Iterable[memoryview]:

@@ -6,9 +6,10 @@ import tracemalloc
 
 import pytest
 
+from htk.engine import engine
 from htk.errors import UsageError
 from htk.parsers.kineto import pure
-from htk.parsers.kineto.raw import engine, read_events
+from htk.parsers.kineto.read import read_events
 
 EVENT = b'{"ph":"X","name":"a","pid":1,"tid":2,"ts":1.5,"dur":2,"args":{"correlation":%d}}'
 

@@ -1,0 +1,21 @@
+"""Ingest by the engine in use."""
+
+from htk.engine import engine
+from htk.parsers.kineto.raw import Progress, RawEvents, Stream
+
+
+def read_events(
+    stream: Stream, *, rest: bool = False, progress: Progress | None = None
+) -> RawEvents:
+    """The events of a decompressed stream, by the engine in use.
+
+    `rest` keeps the arguments that no column reads, in `args_rest`. `progress` is told the bytes
+    read so far: stored ones where the stream knows them.
+    """
+    if engine() == "compiled":
+        from htk.parsers.kineto import native  # needs the compiled core
+
+        return native.read(stream, rest=rest, progress=progress)
+    from htk.parsers.kineto import pure  # a second to import that the other engine saves
+
+    return pure.read(stream, rest=rest, progress=progress)
