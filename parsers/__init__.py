@@ -1,6 +1,30 @@
-"""Every format that htk reads: one module each, asked in this order."""
+"""Every format that htk reads: one module each, asked in this order.
+
+What is told by one sure mark comes first. A benchmark's output may hold lines of NCCL's log, so it
+is asked before that; a bare array of events may be NCCL's plugin, so that is asked before kineto.
+"""
 
 from htk.parser import Parser
-from htk.parsers import flight_recorder, kineto
+from htk.parsers import (
+    flight_recorder,
+    inspector,
+    inspector_prometheus,
+    kineto,
+    nccl_debug,
+    nccl_tests,
+    profiler_plugin,
+    ras,
+    rccl_replay,
+)
 
-PARSERS: tuple[Parser, ...] = (flight_recorder, kineto)
+PARSERS: tuple[Parser, ...] = (
+    flight_recorder,
+    inspector,
+    profiler_plugin,
+    kineto,
+    ras,
+    rccl_replay,
+    nccl_tests,
+    inspector_prometheus,
+    nccl_debug,
+)

@@ -45,7 +45,7 @@ COLLECTIVES = table(
     in_split=(TEXT, "Elements to each peer, compact JSON (all-to-all-v)."),
     out_split=(TEXT, "Elements from each peer, compact JSON (all-to-all-v)."),
     root=(_I32, "Root, as rank of the group (broadcast, reduce, gather, scatter)."),
-    peer=(_I32, "Global rank of the peer (send, recv)."),
+    peer=(_I32, "Global rank of the peer (send, recv); of the communicator where `rank` is null."),
     algorithm=(TEXT, "RING, TREE, NVLS, …: only where truly known."),
     protocol=(TEXT, "LL, LL128, SIMPLE: only where truly known."),
     channels=(_I32, "Channels used."),
@@ -145,7 +145,7 @@ COMM_NOTES = table(
 )
 
 BENCH_POINTS = table(
-    source=(TEXT, "Who wrote it: nccl_tests."),
+    source=(TEXT, "Who wrote it: nccl_tests, inspector_prometheus."),
     file=(TEXT, "The file."),
     type=(TEXT, "Collective type."),
     group_size=(_I32, "Ranks."),
@@ -161,7 +161,21 @@ BENCH_POINTS = table(
     max_us=(_F64, "Slowest iteration, where recorded."),
     algbw_gbps=(_F64, "Algorithm bandwidth, recomputed from size and time."),
     busbw_gbps=(_F64, "Bus bandwidth, recomputed from size and time."),
+    algorithm=(TEXT, "Algorithm, where recorded."),
+    protocol=(TEXT, "Protocol, where recorded."),
     wrong=(_I64, "Wrong elements; null where unchecked."),
+)
+
+COMM_COUNTS = table(
+    **_SOURCE,
+    **_COMM,
+    group_size=(_I32, "Ranks of the communicator."),
+    host=(TEXT, "Host."),
+    process=(TEXT, "Process id."),
+    device=(_I32, "CUDA device."),
+    type=(TEXT, "Collective type; null for a rank that did not answer."),
+    count=(_I64, "Collectives of that type that it has enqueued."),
+    status=(TEXT, "What is wrong with the rank; null: nothing."),
 )
 
 # Made from those, over all ranks.

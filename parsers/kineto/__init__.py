@@ -29,11 +29,18 @@ _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
     rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack)"\s*:'
 )
+# NCCL's profiler plugin writes a bare array of events too, its RAS service the same versions.
+_OTHERS = re.compile(
+    rb'"communicators(?:_count)?"\s*:|"cat": "(?:GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP'
+    rb'|COLL|P2P|PROXY|CE_COLL)", "ph": "[be]"'
+)
 _BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 
 
 def sniff(head: Head) -> bool:
     start = head.data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if _OTHERS.search(start[:4096]):
+        return False
     if _BARE_ARRAY.match(head.data):
         return b'"ts"' in head.data
     return start.startswith(b"{") and _HEADER.search(head.data) is not None

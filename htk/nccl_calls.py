@@ -1,0 +1,36 @@
+"""What an NCCL call moves, from the count that it was given."""
+
+from typing import Any
+
+from htk.collective_names import dtype_bytes
+
+
+def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> dict[str, Any]:
+    """Elements and bytes in and out, as columns of `collectives`.
+
+    NCCL's count is per rank in all_gather (sent), reduce_scatter (received), gather and scatter,
+    per peer in all_to_all, and the whole buffer in the others.
+    """
+    if count is None:
+        return {"dtype": dtype}
+    whole = count * ranks if ranks else None
+    into: int | None = count
+    out: int | None = count
+    if kind in ("all_gather", "gather"):
+        out = whole
+    elif kind in ("reduce_scatter", "scatter"):
+        into = whole
+    elif kind == "all_to_all":
+        into = out = whole
+    elif kind == "send":
+        out = None
+    elif kind == "recv":
+        into = None
+    width = dtype_bytes(dtype) if dtype else None
+    return {
+        "dtype": dtype,
+        "in_elements": into,
+        "out_elements": out,
+        "in_bytes": None if into is None or width is None else into * width,
+        "out_bytes": None if out is None or width is None else out * width,
+    }

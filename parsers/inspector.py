@@ -1,0 +1,153 @@
+"""NCCL Inspector: one line of JSON for each finished collective or message of a process.
+
+Written by the profiler plugin libnccl-profiler-inspector.so (NCCL 2.28 and later) as
+<host>-pid<pid>.log, output format v4.0; with NCCL_INSPECTOR_DUMP_VERBOSE also per channel. Ranks
+are those of the communicator. The time of a line is when it was written, not when the call ran, and
+is not read; verbose lines carry times that the host observed.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from htk.collective_names import collective_type
+from htk.errors import MalformedTrace
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.records import Issues, read_lines, said, table_of, whole_number
+
+NAME = "inspector"
+
+_LINE = re.compile(rb'^\s*\{"header":\{"id":"0x[0-9a-fA-F]+".*"(?:coll|p2p)_perf":', re.DOTALL)
+_BARE = re.compile(r"(:\s*)-?(?:inf|nan)\b")  # numbers that are none, printed bare
+_GPU = "kernel_gpu"
+
+
+def sniff(head: Head) -> bool:
+    return _LINE.match(head.data.split(b"\n", 1)[0]) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    calls: list[dict[str, Any]] = []
+    channels: list[dict[str, Any]] = []
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    metadata: Mapping[str, Any] = {}
+    for number, (offset, line) in enumerate(read_lines(source, issues, options.progress)):
+        record = _record(line, offset, issues)
+        if record is None:
+            continue
+        try:
+            call, mine = _call(record, number)
+        except (KeyError, TypeError, ValueError) as error:
+            issues.add("broken_line", f"{type(error).__name__}: {error}", offset)
+            continue
+        metadata = record.get("metadata") or metadata
+        calls.append(call)
+        channels += mine
+        groups.setdefault((call["comm_hash"], call["comm_rank"]), _group(call, record["header"]))
+    if not calls:
+        raise MalformedTrace(f"{source.name}: no whole line of NCCL Inspector output")
+    found = {"collectives": calls, "comm_channels": channels, "comm_groups": [*groups.values()]}
+    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.items()}
+    tables["parse_issues"] = issues.table()
+    facts: dict[str, object] = {
+        "host": said(metadata.get("hostname")),
+        "versions": json.dumps({"nccl_version": metadata.get("git_rev")}, separators=(",", ":")),
+        "events": len(calls),
+        "truncated": issues.has("truncated"),
+    }
+    return Parsed(tables, facts=facts)
+
+
+def _record(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        record = json.loads(_BARE.sub(r"\1null", line), strict=False)
+    except (ValueError, RecursionError) as error:
+        kind = "broken_line" if line.rstrip().endswith("}") else "truncated"
+        issues.add(kind, f"{error}: {line[:80]}", offset)
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A row of `collectives`, and of `comm_channels` where the line is a verbose one."""
+    header = record["header"]
+    sort = "p2p" if "p2p_perf" in record else "coll"
+    perf = record[f"{sort}_perf"]
+    kind = collective_type(perf[sort])
+    seq = whole_number(perf.get(f"{sort}_sn"))
+    who = {
+        "source": NAME,
+        "comm_hash": int(header["id"], 16),
+        "comm_rank": whole_number(header["rank"]),
+    }
+    channels = [
+        who | {"type": kind, "seq": seq} | channel
+        for channel in _channels(perf.get("event_trace_ts"))
+    ]
+    micros = whole_number(perf.get(f"{sort}_exec_time_us"))
+    size = whole_number(perf.get(f"{sort}_msg_size_bytes"))
+    name = said(header.get("comm_name"))
+    call = who | {
+        "event": number,
+        "group": None if name == "unknown" else name,
+        "group_size": whole_number(header.get("n_ranks")),
+        "seq": seq,
+        "seq_kind": "p2p" if sort == "p2p" else "function",
+        "type": kind,
+        "raw_name": perf[sort],
+        "library": "nccl",
+        **_bytes(kind, size, whole_number(header.get("n_ranks"))),
+        "peer": whole_number(perf.get("p2p_peer")),
+        "channels": len(channels) or None,
+        "start_ns": min(_known(channels, "start_ns"), default=None),
+        "end_ns": max(_known(channels, "end_ns"), default=None),
+        "duration_ns": None if micros is None else micros * 1000,
+        "timing": "gpu" if perf.get(f"{sort}_timing_source") == _GPU and not channels else "cpu",
+    }
+    return call, channels
+
+
+def _bytes(kind: str, size: int | None, ranks: int | None) -> dict[str, int | None]:
+    """The size is one rank's input of all_gather, one rank's output of reduce_scatter."""
+    whole = size * ranks if size is not None and ranks else None
+    into = whole if kind == "reduce_scatter" else None if kind == "recv" else size
+    out = whole if kind == "all_gather" else None if kind == "send" else size
+    return {"in_bytes": into, "out_bytes": out}
+
+
+def _channels(traced: Any) -> list[dict[str, Any]]:
+    events = traced.get("kernel_events") if isinstance(traced, dict) else None
+    return [
+        {
+            "channel": whole_number(event.get("channel_id")),
+            "start_ns": _ns(event.get("kernel_start_ts")),
+            "end_ns": _ns(event.get("kernel_stop_ts")),
+            "timing": "cpu",
+        }
+        for event in (events if isinstance(events, list) else [])
+        if isinstance(event, dict)
+    ]
+
+
+def _known(channels: list[dict[str, Any]], column: str) -> list[int]:
+    return [c[column] for c in channels if c[column]]
+
+
+def _ns(micros: Any) -> int | None:
+    """Unix microseconds; 0 where it was not seen."""
+    value = whole_number(micros)
+    return value * 1000 if value else None
+
+
+def _group(call: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "source": NAME,
+        "group": call["group"],
+        "group_size": call["group_size"],
+        "comm_hash": call["comm_hash"],
+        "nodes": whole_number(header.get("nnodes")),
+    }

@@ -1,0 +1,263 @@
+"""Output of nccl-tests (and rccl-tests): a benchmark of one collective over sizes.
+
+The text that every version prints (12, 13 or 21 columns, maybe a time of day behind them; lines of
+NCCL's log may lie between), and the JSON of 2.17.3 and later, versions 1 to 3. Bandwidth is
+recomputed from size and time, which lose fewer digits. Not read: the environment in the JSON, which
+may hold secrets.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from htk.collective_names import collective_type
+from htk.errors import MalformedTrace
+from htk.models.bandwidth import factor
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.records import Issues, read_lines, read_whole, said, table_of, whole_number
+
+NAME = "nccl_tests"
+
+_TEXT = re.compile(
+    rb"^# (?:nccl-tests version|rccl-tests|nThread \d+)|^#\s+size\s+count\s+type\s", re.MULTILINE
+)
+_JSON = re.compile(rb'"(?:out_of_place|average_bus_bandwidth|blocking_collectives)"\s*:')
+_STARTING = re.compile(r"^# Collective test starting: (\w+?)_perf")
+_DEVICE = re.compile(r"^#\s+Rank\s+(\d+) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device")
+_THREADS = re.compile(r"^# nThread (\d+) nGpus (\d+)")
+_VERSION = re.compile(r"^# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
+_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\w+)\s+(.*)$")
+_NAMED = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv"
+    r"|hypercube|gather|scatter|reduce)_perf"
+)
+_FOOTER = "# Out of bounds values"
+
+
+def sniff(head: Head) -> bool:
+    if head.data.lstrip()[:1] == b"{":
+        return _JSON.search(head.data) is not None and b'"traceEvents"' not in head.data
+    return _TEXT.search(head.data) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    with source.open() as file:
+        start = file.read(1)
+    packed = start in (b"\x1f", b"\x28")
+    read = _read_json if start == b"{" or (packed and _holds_json(source)) else _read_text
+    run = read(source, issues, options)
+    if not run.points:
+        raise MalformedTrace(f"{source.name}: nccl-tests output without one whole row")
+    tables = {
+        "bench_points": table_of("bench_points", run.points, of_one_rank=False),
+        "parse_issues": issues.table(),
+    }
+    facts: dict[str, object] = {
+        "versions": json.dumps(run.versions, separators=(",", ":")),
+        "device_name": run.device,
+        "world_size": run.ranks,
+        "events": len(run.points),
+        "truncated": issues.has("truncated"),
+    }
+    return Parsed(tables, world_size=run.ranks, facts=facts)
+
+
+@dataclass
+class _Run:
+    """What the head of the output says, and the points."""
+
+    kind: str = "unknown"
+    ranks: int | None = None
+    hosts: set[str] = field(default_factory=set)
+    device: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, common: Mapping[str, Any], half: Mapping[str, Any]) -> None:
+        """A point, where it was timed at all."""
+        size, time = common["size_bytes"], half.get("time_us")
+        if not time or time <= 0 or not size:
+            return
+        moved = size
+        if self.kind == "hypercube" and self.ranks:
+            moved = size * (self.ranks - 1) / self.ranks
+        speed = moved / time / 1e3
+        times = factor(self.kind, self.ranks) if self.ranks else None
+        self.points.append(
+            {
+                "source": NAME,
+                "type": self.kind,
+                "group_size": self.ranks,
+                "nodes": len(self.hosts) or None,
+                **common,
+                **half,
+                "algbw_gbps": speed,
+                "busbw_gbps": None if times is None else speed * times,
+            }
+        )
+
+
+def _holds_json(source: Source) -> bool:
+    return read_whole(source, Issues()).lstrip()[:1] == b"{"
+
+
+# Text
+
+
+def _read_text(source: Source, issues: Issues, options: ParseOptions) -> _Run:
+    run = _Run(_kind_of_file(source))
+    ended = False
+    for offset, line in read_lines(source, issues, options.progress):
+        if match := _STARTING.match(line):
+            run.kind = collective_type(match[1])
+            ended = False
+        elif match := _DEVICE.match(line):
+            run.ranks = max(run.ranks or 0, int(match[1]) + 1)
+            run.hosts.add(match[2])
+            run.device = line.rpartition("] ")[2].strip() or run.device
+        elif (match := _THREADS.match(line)) and run.ranks is None:
+            run.ranks = int(match[1]) * int(match[2])  # until the devices are listed
+        elif match := _VERSION.match(line):
+            run.versions["nccl_tests"] = match[1]
+            if match[2]:
+                run.versions["nccl_version"] = match[2]
+        elif line.startswith(_FOOTER):
+            ended = True
+        elif match := _ROW.match(line):
+            _text_row(run, match, line, offset, issues)
+    if not ended:
+        issues.add("truncated", "the output ends before its summary")
+    return run
+
+
+def _kind_of_file(source: Source) -> str:
+    match = _NAMED.search(PurePosixPath(source.file_name).name)
+    return collective_type(match[1]) if match else "unknown"
+
+
+def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: Issues) -> None:
+    """size count type redop [root], then time algbw busbw #wrong twice, maybe with more between."""
+    rest = match[5].split()
+    root = None
+    if rest and re.fullmatch(r"-?\d+", rest[0]):  # times have a point
+        root = int(rest.pop(0))
+    rest = rest[: len(rest) // 2 * 2]  # without the time of day
+    width = 8 if len(rest) == 16 else 4
+    if len(rest) != 2 * width:
+        issues.add("broken_row", line.strip()[:80], offset)
+        return
+    common = {
+        "size_bytes": int(match[1]),
+        "count": int(match[2]),
+        "dtype": match[3],
+        "redop": None if match[4] == "none" else match[4],
+        "root": root,
+    }
+    for place, cells in enumerate((rest[:width], rest[width:])):
+        time = _number(cells[0])
+        half: dict[str, Any] = {"in_place": place == 1, "time_us": time}
+        wrong = _number(cells[3])
+        half["wrong"] = None if wrong is None else int(wrong)
+        if width == 8:
+            half |= {"min_us": _number(cells[4]), "max_us": _number(cells[5])}
+        run.add(common, half)
+
+
+def _number(text: Any) -> float | None:
+    """A number; N/A, nan and text are none."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if abs(value) < 1e18 else None
+
+
+# JSON
+
+
+def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
+    text = read_whole(source, issues, options.progress).decode("utf8", "replace")
+    try:
+        report = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as error:
+        issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
+        report = _salvaged(text)
+    if not isinstance(report, dict):
+        raise MalformedTrace(f"{source.name}: expected the JSON of nccl-tests")
+    run = _Run(_kind_of_file(source))
+    command = report.get("args")
+    if isinstance(command, list) and command:
+        match = _NAMED.search(str(command[0]))
+        run.kind = collective_type(match[1]) if match else run.kind
+    _head(run, report)
+    for result in report.get("results") or []:
+        if isinstance(result, dict):
+            _json_row(run, result)
+    return run
+
+
+def _head(run: _Run, report: Mapping[str, Any]) -> None:
+    config = report.get("config")
+    devices = config.get("devices") if isinstance(config, dict) else None
+    listed = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    run.ranks = len(listed) or None
+    run.hosts = {str(d.get("hostname")) for d in listed}
+    run.device = said(listed[0].get("device_info")) if listed else None
+    for key, name in (("version", "nccl_tests_json"), ("nccl_version", "nccl_version")):
+        if isinstance(report.get(key), int):
+            run.versions[name] = str(report[key])
+
+
+def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
+    common = {
+        "size_bytes": whole_number(result.get("size")),
+        "count": whole_number(result.get("count")),
+        "dtype": said(result.get("type")),
+        "redop": None if result.get("redop") == "none" else said(result.get("redop")),
+        "root": whole_number(result.get("root")),
+    }
+    for place in ("out_of_place", "in_place"):
+        half = result.get(place)
+        if not isinstance(half, dict):
+            continue
+        each = result.get(f"{place}_per_iter")
+        spread = each if isinstance(each, dict) else {}
+        wrong = _number(half.get("nwrong"))
+        run.add(
+            common,
+            {
+                "in_place": place == "in_place",
+                "time_us": _number(half.get("time", half.get("cpu_time"))),
+                "min_us": _number(spread.get("min_us")),
+                "max_us": _number(spread.get("max_us")),
+                "wrong": None if wrong is None or wrong != wrong else int(wrong),
+            },
+        )
+
+
+def _salvaged(text: str) -> dict[str, Any]:
+    """A killed run: whatever values and results are whole."""
+    decoder = json.JSONDecoder(strict=False)
+    report: dict[str, Any] = {"results": list(_results(decoder, text))}
+    for key in ("version", "args", "nccl_version", "config"):
+        match = re.search(rf'"{key}"\s*:\s*', text)
+        try:
+            if match:
+                report[key] = decoder.raw_decode(text, match.end())[0]
+        except (ValueError, RecursionError):
+            continue
+    return report
+
+
+def _results(decoder: json.JSONDecoder, text: str) -> Iterator[Any]:
+    place = text.find('"results"')
+    while place >= 0 and (opening := text.find("{", place)) >= 0:
+        try:
+            result, place = decoder.raw_decode(text, opening)
+        except (ValueError, RecursionError):
+            return
+        yield result

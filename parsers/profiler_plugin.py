@@ -1,0 +1,223 @@
+"""NCCL's example profiler plugin: async events of groups, collectives, channels and proxy steps.
+
+Written at the end of a communicator: `<name>-<host>-<tid>.txt` (NCCL 2.23 to 2.26), later
+`<name>_<commHash>_<rank>.json`. A JSON array with one event a line, `b` and `e` paired by category,
+name and order; 2.28.3 to 2.29.2 leave some values unquoted, and a crash leaves out the end. Read
+line by line. Times are since the plugin began and not comparable between processes; only the GPU's
+clock on channels is.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from htk.collective_names import NCCL_DTYPES, collective_type
+from htk.errors import MalformedTrace
+from htk.nccl_calls import sizes
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.records import Issues, read_lines, said, table_of, whole_number
+
+NAME = "profiler_plugin"
+
+_SNIFF = re.compile(
+    rb'\A\s*\[\s*\{"name": "[^"]*", "cat": "(?:GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP|COLL'
+    rb'|P2P|GPU|PROXY|NET|NET_IB|NET_SOCK|CE_COLL|CE_SYNC|CE_BATCH)", "ph": "[be]"'
+)
+_UNQUOTED = re.compile(r'("(?:datatype|Datatype|Stream)":\s*)(nccl\w+|0x[0-9a-fA-F]+|\(nil\))')
+_NAMED_FILE = re.compile(r"_(\d{1,20})_(\d+)\.json")
+_CALLS = ("COLL", "P2P", "CE_COLL")
+_STEPS = ("NET", "NET_IB", "NET_SOCK", "PROXY")
+
+
+def sniff(head: Head) -> bool:
+    return _SNIFF.match(head.data) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    roots = _Tree()
+    for offset, line in read_lines(source, issues, options.progress):
+        event = _event(line, offset, issues)
+        if event is not None and not roots.take(event):
+            issues.add("unpaired_event", f"end of {event.get('name')} without its begin", offset)
+    if not roots.events:
+        raise MalformedTrace(f"{source.name}: no whole event of NCCL's profiler plugin")
+    for node in roots.open:
+        issues.add("truncated", f"{node.category} {node.name} has no end")
+    known = _NAMED_FILE.search(source.file_name)
+    own = {
+        "source": NAME,
+        "comm_hash": int(known[1]) if known else None,
+        "comm_rank": int(known[2]) if known else None,
+    }
+    found = _Rows(own)
+    for node in roots.nodes:
+        found.read(node, {}, None)
+    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.tables.items()}
+    tables["parse_issues"] = issues.table()
+    facts: dict[str, object] = {"events": roots.events, "truncated": issues.has("truncated")}
+    return Parsed(tables, facts=facts)
+
+
+def _event(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:
+    bare = line.strip().strip(",").removeprefix("[").strip()
+    if bare in ("", "{}", "{}]", "]"):
+        return None
+    try:
+        event = json.loads(_UNQUOTED.sub(r'\1"\2"', bare), parse_float=Decimal)
+    except (ValueError, RecursionError, InvalidOperation) as error:
+        kind = "broken_event" if bare.endswith("}") else "truncated"
+        issues.add(kind, f"{error}: {bare[:80]}", offset)
+        return None
+    return event if isinstance(event, dict) and "ph" in event else None
+
+
+@dataclass
+class _Node:
+    category: str
+    name: str
+    identity: Any
+    args: Mapping[str, Any]
+    start: Decimal
+    end: Decimal | None = None
+    children: list["_Node"] = field(default_factory=list)
+
+
+class _Tree:
+    """Begins and ends in file order: what lies between is nested."""
+
+    def __init__(self) -> None:
+        self.nodes: list[_Node] = []
+        self.open: list[_Node] = []
+        self.events = 0
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        self.events += 1
+        category, name = str(event.get("cat")), str(event.get("name"))
+        time = event.get("ts")
+        at = Decimal(time) if isinstance(time, Decimal | int) else Decimal(0)
+        if event["ph"] == "b":
+            args = event.get("args")
+            node = _Node(
+                category, name, event.get("id"), args if isinstance(args, dict) else {}, at
+            )
+            (self.open[-1].children if self.open else self.nodes).append(node)
+            self.open.append(node)
+            return True
+        for k in range(len(self.open) - 1, -1, -1):  # as deep as events nest
+            if (self.open[k].category, self.open[k].name) == (category, name):
+                self.open[k].end = at
+                del self.open[k:]
+                return True
+        return False
+
+
+class _Rows:
+    """Rows of the vocabulary from the tree."""
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self._own = own
+        self.tables: dict[str, list[dict[str, Any]]] = {
+            "collectives": [],
+            "comm_channels": [],
+            "proxy_steps": [],
+        }
+
+    def read(self, node: _Node, call: Mapping[str, Any], around: _Node | None) -> None:
+        """A node and what it holds; `call` is the collective round it, `around` the parent."""
+        if node.category in _CALLS:
+            row = self._call(node, around)
+            self.tables["collectives"].append(row)
+            keys = ("comm_hash", "comm_rank", "type", "seq")
+            call = {key: row.get(key) for key in keys}
+        elif node.category == "GPU":
+            self.tables["comm_channels"].append(self._channel(node, call))
+        elif node.category in _STEPS and node.name not in ("Idle", "Sleep", "Append"):
+            self.tables["proxy_steps"].append(self._step(node, call, around))
+        for child in node.children:
+            self.read(child, call, node)
+
+    def _call(self, node: _Node, around: _Node | None) -> dict[str, Any]:
+        args = node.args
+        kind = collective_type(node.name)
+        given = around.args if around is not None and around.category.endswith("_API") else {}
+        dtype = _dtype(given.get("datatype", args.get("Datatype", args.get("datatype"))))
+        count = whole_number(given.get("count", args.get("Count", args.get("count"))))
+        clocks = [c for c in map(_clock, node.children) if c]
+        strategy = said(args.get("strategy"))
+        gpu_us = args.get("duration_gpu_us")
+        return {
+            **self._own,
+            "comm_hash": whole(args.get("CommHash"), self._own["comm_hash"]),
+            "comm_rank": whole(args.get("Rank"), self._own["comm_rank"]),
+            "event": len(self.tables["collectives"]),
+            "seq": whole_number(args.get("SeqNum")),
+            "seq_kind": "function" if "SeqNum" in args else None,
+            "type": kind,
+            "raw_name": node.name,
+            "library": "nccl",
+            **sizes(kind, count, dtype, None),
+            "root": whole_number(given.get("root")) if kind in ("broadcast", "reduce") else None,
+            "peer": whole_number(args.get("Peer")),
+            "algorithm": said(args.get("Algorithm")) or (f"CE {strategy}" if strategy else None),
+            "protocol": said(args.get("Protocol")),
+            "channels": whole_number(args.get("nChannels", args.get("nMaxChannels"))),
+            "start_ns": min((c[0] for c in clocks), default=None),
+            "end_ns": max((c[1] for c in clocks), default=None),
+            "duration_ns": _ns(Decimal(str(gpu_us))) if gpu_us else _length(node),
+            "timing": "gpu" if clocks or gpu_us else "cpu",
+        }
+
+    def _channel(self, node: _Node, call: Mapping[str, Any]) -> dict[str, Any]:
+        clock = _clock(node)
+        return {
+            **self._own,
+            **call,
+            "channel": whole_number(node.args.get("Channel")),
+            "start_ns": clock[0] if clock else None,
+            "end_ns": clock[1] if clock else None,
+            "timing": "gpu",
+        }
+
+    def _step(self, node: _Node, call: Mapping[str, Any], around: _Node | None) -> dict[str, Any]:
+        outer = around.args if around is not None and around.category == "PROXY" else {}
+        return {
+            **self._own,
+            **call,
+            "channel": whole_number(node.args.get("Channel", outer.get("Channel"))),
+            "peer": whole_number(node.args.get("Peer", outer.get("Peer"))),
+            "name": node.name,
+            "step": whole_number(node.args.get("Step")),
+            "size_bytes": whole_number(node.args.get("transSize", node.args.get("size"))),
+            "start_ns": _ns(node.start),
+            "end_ns": _ns(node.end) if node.end is not None else None,
+        }
+
+
+def whole(value: Any, instead: Any) -> Any:
+    """A number of up to 64 bits without a sign."""
+    return value if isinstance(value, int) and 0 <= value < 2**64 else instead
+
+
+def _dtype(value: Any) -> str | None:
+    if isinstance(value, int) and 0 <= value < len(NCCL_DTYPES):
+        return NCCL_DTYPES[value]
+    return said(value)
+
+
+def _clock(node: _Node) -> tuple[int, int] | None:
+    """GPU time of a channel; 0 where it is unknown."""
+    start, stop = (whole_number(node.args.get(f"{x}GpuClk")) for x in ("Start", "Stop"))
+    return (start, stop) if start and stop and stop >= start else None
+
+
+def _length(node: _Node) -> int | None:
+    """Only where the begin has a time: that of API events is never set."""
+    return _ns(node.end - node.start) if node.end is not None and node.start else None
+
+
+def _ns(micros: Decimal) -> int:
+    return int((micros * 1000).to_integral_value())

@@ -1,0 +1,124 @@
+"""RCCL replay logs: every call of a process with its time (ROCm 7 on, RCCL_REPLAY_FILE=f.json).
+
+Text that looks like JSON and is none: a call a line, `Name : [key : value, …, context : [time :
+milliseconds, thread : …, captured : …]]`, lines of `{` and `}` round the calls of a group. The
+binary form is undocumented and not read. Times are Unix, when the host made the call.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from htk.collective_names import NCCL_DTYPES, collective_type
+from htk.errors import MalformedTrace
+from htk.nccl_calls import sizes
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.records import Issues, read_lines, said, table_of, whole_number
+
+NAME = "rccl_replay"
+
+_SNIFF = re.compile(rb"\A\s*\{\s*hostname : \S+, version : \d+,")
+_HEAD = re.compile(r"^\s*hostname : (\S+), version : (\d+)")
+_CALL = re.compile(r"^\s*(\w+) : \[(.*?)(?:, context : \[(.*?)\])?\s*\],?\s*$")
+_PAIR = re.compile(r"(\w+) : ([^,\]]+)")
+
+
+def sniff(head: Head) -> bool:
+    return _SNIFF.match(head.data) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    comms: dict[str, dict[str, Any]] = {}
+    calls: list[dict[str, Any]] = []
+    host, version, depth = None, None, 0
+    for offset, line in read_lines(source, issues, options.progress):
+        head, match = _HEAD.match(line), _CALL.match(line)
+        if head:
+            host, version = head[1].rstrip(","), head[2]
+        elif match is None:
+            depth += line.count("{") - line.count("}")
+            if line.strip(" \t{},"):
+                issues.add("broken_line", line[:80], offset)
+        else:
+            given = dict(_PAIR.findall(match[2]))
+            context = dict(_PAIR.findall(match[3] or ""))
+            if "uniqueID" in given:
+                comms[given.get("comm", "")] = _comm(given)
+            elif "count" in given:
+                row = _call(match[1], given, context, comms)
+                row["event"] = len(calls)
+                row["coalesced"] = "group" if depth > 1 else None
+                calls.append(row)
+    if not calls and not comms:
+        raise MalformedTrace(f"{source.name}: no call in this RCCL replay log")
+    groups = [
+        {"source": NAME, "comm_hash": c["comm_hash"], "group_size": c["group_size"]}
+        for c in comms.values()
+    ]
+    tables = {
+        "collectives": table_of("collectives", calls, of_one_rank=False),
+        "comm_groups": table_of("comm_groups", groups, of_one_rank=False),
+        "parse_issues": issues.table(),
+    }
+    facts: dict[str, object] = {
+        "host": said(host),
+        "versions": json.dumps({"rccl_replay": version}) if version else None,
+        "events": len(calls),
+        "truncated": depth > 0,
+    }
+    return Parsed(tables, facts=facts)
+
+
+def _comm(given: Mapping[str, str]) -> dict[str, Any]:
+    identity = given["uniqueID"].strip()
+    return {
+        "comm_hash": int(identity) % 2**64 if identity.isdigit() else None,
+        "comm_rank": whole_number(given.get("rank")),
+        "group_size": whole_number(given.get("size")),
+    }
+
+
+def _call(
+    name: str,
+    given: Mapping[str, str],
+    context: Mapping[str, str],
+    comms: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    kind = collective_type(name)
+    comm = comms.get(given.get("comm", ""), {})
+    ranks = whole_number(given.get("nranks")) or comm.get("group_size")
+    dtype = whole_number(given.get("datatype"))
+    known = dtype is not None and 0 <= dtype < len(NCCL_DTYPES)
+    other = whole_number(given.get("root", given.get("peer")))
+    return {
+        "source": NAME,
+        "comm_hash": comm.get("comm_hash"),
+        "comm_rank": comm.get("comm_rank"),
+        "device": whole_number(context.get("device")),
+        "group_size": ranks,
+        "seq": whole_number(given.get("opCount")),
+        "seq_kind": "plan",
+        "type": kind,
+        "raw_name": name,
+        "library": "rccl",
+        **sizes(
+            kind,
+            whole_number(given.get("count")),
+            NCCL_DTYPES[dtype] if known and dtype is not None else None,
+            ranks,
+        ),
+        "root": other if kind in ("broadcast", "reduce", "gather", "scatter") else None,
+        "peer": other if kind in ("send", "recv") else None,
+        "enqueue_ns": _ns(context.get("time")),
+        "timing": "none",
+    }
+
+
+def _ns(millis: str | None) -> int | None:
+    try:
+        return int((Decimal(millis.strip()) * 1_000_000).to_integral_value()) if millis else None
+    except InvalidOperation:
+        return None
