@@ -258,7 +258,8 @@ def _follow_flows(
     as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
     keys = np.append(as_number, NONE)[codes]
     found = _look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
-    use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & (numbers(kernels["correlation"], NONE) > 0)
+    known = numbers(kernels["correlation"], NONE) > 0
+    use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & known
     if use.any():
         at[use] = numbers(starts["time_ns"])[found[use]]
         thread[use] = threads.of(starts)[found[use]]

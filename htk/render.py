@@ -259,12 +259,13 @@ def _markdown(result: Result, limit: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_binary(result: Result, form: str, output: str | None) -> None:
+def to_bytes(result: Result, form: str) -> bytes:
+    """The result as a file of that form."""
+    if form not in _BINARY:
+        return to_text(result, form).encode()
     import pyarrow as pa
     from pyarrow import parquet
 
-    if output is None and sys.stdout.isatty():
-        raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
     table = _with_coverage(result)
     target = pa.BufferOutputStream()
     if form == "parquet":
@@ -272,11 +273,17 @@ def _write_binary(result: Result, form: str, output: str | None) -> None:
     else:
         with pa.ipc.new_file(target, table.schema) as writer:
             writer.write_table(table)
-    data = target.getvalue().to_pybytes()
-    if output is None:
-        sys.stdout.buffer.write(data)
+    data: bytes = target.getvalue().to_pybytes()
+    return data
+
+
+def _write_binary(result: Result, form: str, output: str | None) -> None:
+    if output is not None:
+        Path(output).write_bytes(to_bytes(result, form))
+    elif sys.stdout.isatty():
+        raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
     else:
-        Path(output).write_bytes(data)
+        sys.stdout.buffer.write(to_bytes(result, form))
 
 
 def _with_coverage(result: Result) -> Any:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("htk", "parsers", "analyses", "dashboard")
 
-PARSER = '''"""Stopwatch logs: a name and a number of nanoseconds on each line, after the word STOPWATCH."""
+PARSER = '''"""Stopwatch logs: the word STOPWATCH, then a name and nanoseconds on each line."""
 
 import pyarrow as pa
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "htk.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),
+    "dashboard": Command("htk.commands.dashboard", "Open the dashboard in a browser."),
     "convert": Command("htk.commands.convert", "Write the tables as Parquet, Arrow or CSV."),
     "cache": Command("htk.commands.cache", "List or clear the parsed traces that are kept."),
     "analyses": Command("htk.commands.analyses", "List the questions that htk answers."),

@@ -1,0 +1,21 @@
+/* Numbers as people read them; the same rules as htk/units.py. */
+const htkGrid = (window.dashAgGridFunctions = window.dashAgGridFunctions || {});
+
+function htkScaled(value, units) {
+  if (value === null || value === undefined) return "–";
+  for (const [factor, unit] of units) {
+    if (Math.abs(value) >= factor) {
+      const scaled = value / factor;
+      if (factor === 1) return `${Number(value.toPrecision(3))} ${unit}`;
+      const digits = Math.abs(scaled) < 10 ? 2 : Math.abs(scaled) < 100 ? 1 : 0;
+      return `${scaled.toFixed(digits)} ${unit}`;
+    }
+  }
+  return `${value} ${units[units.length - 1][1]}`;
+}
+
+htkGrid.htkTime = (v) => htkScaled(v, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
+htkGrid.htkSize = (v) => htkScaled(v, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
+htkGrid.htkPlain = (v) =>
+  v === null || v === undefined ? "–" : typeof v === "number" ? (Number.isInteger(v) ? v.toLocaleString("en") : Number(v.toPrecision(4)).toLocaleString("en")) : String(v);
