@@ -121,9 +121,13 @@ def hta_folder(folder: Path) -> dict[str, float]:
 def raw(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
-    import htk.parsers.kineto.pure  # noqa: F401  (imported late otherwise)
+    import htk.parsers.kineto.pure
+    from htk.engine import engine
     from htk.parsers.kineto.read import read_events
     from htk.streams import open_stream
+
+    if engine() == "compiled":
+        import htk.parsers.kineto.native  # noqa: F401
 
     def work() -> object:
         with open(trace, "rb") as file, open_stream(file) as stream:

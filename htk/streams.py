@@ -21,6 +21,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = 0x184D2A50 >> 4  # any of sixteen frame types, by their upper 28 bits
 _STORED_BLOCK = 32 * 1024
 _CAREFUL_BLOCK = 4 * 1024
+_BLOCK = 256 * 1024
 
 # A trace packs 10 to 60 to one, a file of one repeated event some hundreds.
 _MOST_RATIO = 1000
@@ -78,15 +79,6 @@ class _Source:
         self._ahead = data + self._ahead
         self.offset -= len(data)
 
-    def readinto(self, buffer: memoryview) -> int:
-        if not self._ahead and hasattr(self.file, "readinto"):
-            size = self.file.readinto(buffer) or 0
-            self.offset += size
-            return size
-        taken = self.read(len(buffer))
-        buffer[: len(taken)] = taken
-        return len(taken)
-
     def again(self) -> bool:
         """Back to the beginning, if the file can go there."""
         try:
@@ -116,20 +108,23 @@ class Stream:
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
         """Fills some of the buffer; 0 at the end."""
         view = memoryview(buffer).cast("B")
-        if not len(view):
-            return 0
-        size = self._fill(view)
-        self.offset += size
+        data = self.read1(len(view)) if len(view) else b""
+        view[: len(data)] = data
+        return len(data)
+
+    def read1(self, size: int) -> bytes:
+        """Some bytes, up to `size`, without putting pieces together; none at the end."""
+        data = self._more(size)
+        self.offset += len(data)
         self._check_limit()
-        return size
+        return data
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes, fewer only at the end."""
         parts: list[bytes] = []
-        buffer = memoryview(bytearray(min(size, 1 << 20)))
-        while size > 0 and (got := self.readinto(buffer[:size])):
-            parts.append(bytes(buffer[:got]))
-            size -= got
+        while size > 0 and (data := self.read1(min(size, _BLOCK))):
+            parts.append(data)
+            size -= len(data)
         return b"".join(parts)
 
     def close(self) -> None:
@@ -146,8 +141,8 @@ class Stream:
     ) -> None:
         self.close()
 
-    def _fill(self, view: memoryview) -> int:
-        return self.source.readinto(view)
+    def _more(self, size: int) -> bytes:
+        return self.source.read(size)
 
     def _check_limit(self) -> None:
         if self._limit is None:
@@ -169,20 +164,19 @@ class _Gzip(Stream):
         self._saved: Iterator[bytes] = iter(())  # what a careful decoder gets out of damaged data
         self._left = b""
 
-    def _fill(self, view: memoryview) -> int:
+    def _more(self, size: int) -> bytes:
         while not self._ended:
             try:
-                data = self._step(len(view))
+                data = self._step(size)
             except _GzipError as error:
                 self._damaged(str(error))
                 break
             if data:
-                return _put(view, data)
+                return data
         while not self._left and (part := next(self._saved, None)) is not None:
             self._left = part
-        size = _put(view, self._left[: len(view)])
-        self._left = self._left[size:]
-        return size
+        data, self._left = self._left[:size], self._left[size:]
+        return data
 
     def _step(self, size: int) -> bytes:
         decoder = self._decoder
@@ -229,15 +223,15 @@ class _Zstd(Stream):
             cast(BinaryIO, source), read_size=_STORED_BLOCK, read_across_frames=True, closefd=False
         )
 
-    def _fill(self, view: memoryview) -> int:
+    def _more(self, size: int) -> bytes:
         if self.damage is not None:
-            return 0
+            return b""
         try:
-            return self._reader.readinto(view)
+            return self._reader.read(size)
         except self._error as error:
             place = self.source.offset
             self.damage = f"zstd data is damaged near stored byte {place:,} ({error})"
-            return 0
+            return b""
 
 
 def _kind(start: bytes) -> str:
@@ -246,11 +240,6 @@ def _kind(start: bytes) -> str:
     number = int.from_bytes(start, "little")
     zstd = start == _ZSTD or (len(start) == 4 and number >> 4 == _ZSTD_SKIPPABLE)
     return "zstd" if zstd else "plain"
-
-
-def _put(view: memoryview, data: bytes) -> int:
-    view[: len(data)] = data
-    return len(data)
 
 
 def _careful(source: _Source) -> Iterator[bytes]:

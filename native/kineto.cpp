@@ -223,7 +223,7 @@ static string unescape(Ptr p, Ptr end) {
     char c = p[1];
     p += 2;
     static const char known[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
-    uint32_t v, low;
+    uint32_t v = 0, low = 0;
     if (Ptr k = c ? strchr(known, c) : nullptr) {
       out += meant[k - known];
     } else if (c == 'u' && hex4(p, end, v)) {

@@ -36,8 +36,8 @@ _BATCH = 1 << 19  # longer batches spill the cache
 _LONGEST = 64 << 20  # a longer event, or header entry, is taken for damage
 _MOST_RUNAWAYS = 20  # a file with more of them is given up
 _BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"\s*:)')
-_BETWEEN = re.compile(rb"[,\x00-\x20]*")
 _MAYBE_MINUS_ZERO = re.compile(rb"-0\s*[,}]")  # fast: begins with what it looks for
+_BETWEEN = re.compile(rb"[,\x00-\x20]*")
 _MINUS_ZERO = re.compile(rb":\s*-0\s*[,}]")
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EVENT = msgspec.json.Decoder(Event)
@@ -82,7 +82,6 @@ class _Document:
         self.base = 0  # offset of the buffer in the file
         self.safe = 0  # all of the buffer before it is done with
         self.enough = _BATCH  # do not try again with less
-        self.bulk = False  # many events at once may be tried
         self.bare_list = self.events_seen = self.truncated = False
         self.resync = self.suspect = False  # look for the next event; it was found by looking
         self.runaways = 0
@@ -91,7 +90,7 @@ class _Document:
         self.broken: Counter[str] = Counter()
         self.ready: list[Any] = []  # decoded events that the builder does not have yet
 
-    def feed(self, data: memoryview) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         if self.state is _State.DONE:
             return
         self.buffer += data
@@ -121,24 +120,35 @@ class _Document:
     # -- the walk
 
     def _run(self, last: bool) -> None:
+        if self.state is not _State.EVENTS:
+            self._walk(last)  # until the events begin
+        if self.state is _State.EVENTS and not self.resync and not self.suspect:
+            self._many_events()
+        self._walk(last)
+        # What is longer than a batch is looked at again only when twice as much is there.
+        self.enough = max(_BATCH, min(2 * len(self.buffer), _LONGEST + 1))
+
+    def _walk(self, last: bool) -> None:
+        """Token by token to the end of the input; once, where the events begin, only to there."""
         text = bytes(self.buffer)
         self.safe = 0
-        self.bulk = True
-        while True:
+        before = self.state
+        while self.state is not _State.DONE:
             try:
-                while self.state is not _State.DONE:
-                    self.safe = self._step(text, self.safe)
-                break
+                self.safe = self._step(text, self.safe)
+                if self.state is _State.EVENTS and before is not _State.EVENTS:
+                    break
             except scan.NeedMore:
                 if not self._ran_out(text, last):
                     break
             except scan.Broken as error:
                 self._broke(text, error)
         self._flush()
-        del self.buffer[: self.safe]
-        self.base += self.safe
-        # What is longer than a batch is looked at again only when twice as much is there.
-        self.enough = max(_BATCH, min(2 * len(self.buffer), _LONGEST + 1))
+        self._drop(self.safe)
+
+    def _drop(self, size: int) -> None:
+        del self.buffer[:size]
+        self.base += size
 
     def _step(self, text: bytes, at: int) -> int:
         if self.state is _State.EVENTS:
@@ -180,12 +190,10 @@ class _Document:
         return end
 
     def _event(self, text: bytes, at: int) -> int:
-        """An event, or many, or what stands between two."""
+        """An event, or what stands between two."""
         if self.resync:
             at = self._found(text, scan.find_event(text, at))
             self.suspect = True
-        elif self.bulk and not self.suspect and (end := self._many_events(text, at)):
-            return end
         at = self._outer_space(text, at)
         if text[at] == ord(","):
             return at + 1
@@ -196,23 +204,22 @@ class _Document:
             raise scan.Broken("event expected", at)
         return self._one_event(text, at)
 
-    def _many_events(self, text: bytes, at: int) -> int | None:
-        """All events up to the last border; None if msgspec refuses any."""
-        self.bulk = False
-        border = _last_border(text)
-        between = _BETWEEN.match(text, at)
-        if border is None or between is None or border.start() < between.end():
-            return None
-        events = b"".join((b"[", memoryview(text)[between.end() : border.start() + 1], b"]"))
+    def _many_events(self) -> None:
+        """All events up to the last border, unless msgspec refuses any."""
+        end = _last_border(self.buffer)
+        first = _BETWEEN.match(self.buffer).end()  # type: ignore[union-attr]
+        if end is None or end < first:
+            return
+        with memoryview(self.buffer)[first:end] as view:
+            events = b"".join((b"[", view, b"]"))
         if _has_minus_zero(events):
-            return None
+            return
         try:
             decoded = _EVENTS.decode(events)
         except DECODE_ERRORS:
-            return None
-        self._flush()
+            return
         self.builder.add(decoded)
-        return border.end()
+        self._drop(end)
 
     def _one_event(self, text: bytes, at: int) -> int:
         if border := _BORDER.search(text, at):
@@ -303,10 +310,10 @@ def _has_minus_zero(text: bytes) -> bool:
     return _MAYBE_MINUS_ZERO.search(text) is not None and _MINUS_ZERO.search(text) is not None
 
 
-def _last_border(text: bytes) -> re.Match[bytes] | None:
-    """The last place that is surely between two events."""
+def _last_border(text: bytearray) -> int | None:
+    """The last place that is surely the end of an event."""
     for size in (1 << 13, 1 << 17, len(text)):
         borders = deque(_BORDER.finditer(text, max(len(text) - size, 0)), maxlen=1)
         if borders:
-            return borders[0]
+            return borders[0].start() + 1
     return None

@@ -28,7 +28,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 class Stream(Protocol):
-    """Bytes, decompressed. It may also have `compressed_offset` and `damage` (htk.streams)."""
+    """Bytes, decompressed. It may also have what htk.streams has: read1, damage and so on."""
 
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
@@ -105,15 +105,24 @@ class RawEvents:
         return self._loaded[name]
 
 
-def blocks(stream: Stream, progress: Progress | None) -> Iterable[memoryview]:
-    """The stream's bytes, in one buffer used again and again."""
-    buffer = memoryview(bytearray(BLOCK))
+def blocks(stream: Stream, progress: Progress | None) -> Iterable[bytes | memoryview]:
+    """The stream's bytes: as it has them, or else through one buffer used again and again."""
+    if hasattr(stream, "read1"):
+        found: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
+    else:
+        found = _filled(stream)
     done = 0
-    while size := stream.readinto(buffer):
-        yield buffer[:size]
-        done += size
+    for block in found:
+        yield block
+        done += len(block)
         if progress is not None:
             progress(getattr(stream, "compressed_offset", done))
+
+
+def _filled(stream: Stream) -> Iterable[memoryview]:
+    buffer = memoryview(bytearray(BLOCK))
+    while size := stream.readinto(buffer):
+        yield buffer[:size]
 
 
 def all_issues(
