@@ -587,6 +587,7 @@ struct Parser {
   vector<HeaderEntry> header;
   vector<Issue> issues;
   uint64_t broken[4] = {0, 0, 0, 0}, mistyped = 0;  // broken: by the state it happened in
+  uint64_t settled = 0;  // `mistyped` without the row being read
   string rest;
 
   ~Parser() { free(buffer); }
@@ -949,6 +950,7 @@ struct Parser {
     }
     if (*p != '{') fail(p, "event expected");
     args_begin = args_end = nullptr;
+    settled = mistyped;
     p = object<true>(p);
     if (suspect) {  // found by looking: a nested object may look like an event, but has no "ph"
       if (ph_column >= 0 && !columns[static_cast<size_t>(ph_column)].has(row)) {
@@ -959,6 +961,7 @@ struct Parser {
       suspect = false;
     }
     finish_rest();
+    settled = mistyped;
     if (++row == UINT32_MAX) throw Broken{"more events than 32 bits can count", p};
     return p;
   }
@@ -975,10 +978,8 @@ struct Parser {
   void undo_row() {
     for (auto& column : columns) column.drop(row);
     rest.clear();
-    while (!issues.empty() && issues.back().column >= 0 && issues.back().row == row) {
-      issues.pop_back();
-      mistyped--;
-    }
+    while (!issues.empty() && issues.back().column >= 0 && issues.back().row == row) issues.pop_back();
+    mistyped = settled;
   }
   // After damage: the next '{' behind a border and before a usual first key.
   Ptr find_event(Ptr p) {

@@ -4,11 +4,13 @@ It walks the document as native/kineto.cpp does, with the same states and the sa
 damage. Where it can it decodes many events at once: up to the last sure border between events,
 which is `}`, `,`, `{` and a usual first key in bare quotes (within a string they would be escaped).
 
-On valid JSON both engines give equal cells. On damage they may differ in this:
+On valid JSON both engines give equal cells, and on damage they keep the same events: what msgspec
+refuses (control characters, invalid UTF-8, stray backslashes, a bare nan or inf, wrong types, deep
+nesting) goes through `scan`, which reads as the core does. What differs is only what is said:
 
-- A string with a bare control character, invalid UTF-8 or a stray backslash, or a bare nan or inf,
-  makes msgspec refuse; `scan` then reads the event as the core does. No difference is left there.
-- Only the compiled core knows offsets of mistyped values.
+- The offset of a mistyped value is known to the core alone.
+- Of a repeated key the core counts each mistyped value, this engine the last one.
+- Which of more than a thousand mistyped values are told one by one.
 """
 
 import gc

@@ -253,3 +253,20 @@ def test_small_batches_make_no_difference(both, monkeypatch):
     text = trace(*map(event, range(300)))
     monkeypatch.setattr(pure, "_BATCH", 500)
     assert correlations(slow(text)) == correlations(compiled(text)) == list(range(300))
+
+
+def test_what_the_engines_say_differently(both):
+    """All that may differ, as the docstring of the pure engine lists it."""
+    repeated = b'{"ph":"X","ts":"soon","ts":"later","name":"a"}'
+    compiled, slow = (read(trace(event(1), repeated)) for read in both)
+    assert [issue.text for issue in compiled.issues] == ['ts: "soon"', 'ts: "later"']
+    assert [issue.text for issue in slow.issues] == ['ts: "later"']
+    assert compiled.issues[-1].offset is not None
+    assert slow.issues[-1].offset is None
+
+
+def test_mistyped_values_of_an_event_that_breaks_are_not_counted(read):
+    odd = b'{"ph":"X","ts":"soon"}'
+    broken = b'{"ph":"X","ts":"soon" "dur":1}'
+    raw = read(trace(*[odd] * 1100, broken, event(1)))
+    assert raw.issue_counts == {"mistyped_value": 1100, "broken_event": 1}
