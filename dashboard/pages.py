@@ -37,7 +37,7 @@ def page(trace: Trace, view: View, *, dark: bool) -> Any:
         if view.page == "":
             return overview(narrowed, view, dark=dark)
         if view.page == "timeline":
-            return timeline(view)
+            return timeline()
         if view.page in ANALYSES:
             return answer(narrowed, find(view.page), view, dark=dark)
     except HtkError as error:
@@ -61,7 +61,9 @@ def answer(trace: Trace, analysis: Analysis[...], view: View, *, dark: bool) -> 
         result = api.run(trace, analysis.name, **options)
     except HtkError as error:
         return html.Div([*head, problem(str(error))])
-    return html.Div([*head, picture(result, dark=dark), *coverage(result), grid(result, dark=dark)])
+    return html.Div(
+        [*head, picture(result, dark=dark), *coverage(result), grid(result, view, dark=dark)]
+    )
 
 
 def control(option: Option, value: Any) -> Any:
@@ -85,7 +87,7 @@ def picture(result: Result, *, dark: bool) -> Any:
     chart = result.analysis.chart
     if chart is None or not len(result):
         return html.Div()
-    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg"}}
+    config: Any = {"displaylogo": False, "toImageButtonOptions": {"format": "svg"}}
     return dcc.Graph(figure=figure(result.table, chart, dark=dark), config=config, className="plot")
 
 
@@ -93,7 +95,7 @@ def coverage(result: Result) -> list[Any]:
     return [html.Div(line, className="coverage") for line in coverage_lines(result.coverage)]
 
 
-def grid(result: Result, *, dark: bool) -> Any:
+def grid(result: Result, view: View, *, dark: bool) -> Any:
     """A table that sorts, filters and exports."""
     table = result.table.slice(0, ROWS)
     note = [] if len(result) <= ROWS else [html.Div(f"first {ROWS:,} of {len(result):,} rows")]
@@ -103,9 +105,8 @@ def grid(result: Result, *, dark: bool) -> Any:
                 [
                     html.A(
                         f"Export {form}",
-                        href=f"/export/{result.analysis.name}.{form}",
+                        href=f"/export/{result.analysis.name}.{form}{view.search()}",
                         className="export",
-                        **{"data-form": form},
                     )
                     for form in ("csv", "md", "parquet")
                 ]
@@ -126,7 +127,7 @@ def grid(result: Result, *, dark: bool) -> Any:
 
 
 def _used(table: Any, field: Any) -> bool:
-    return table.num_rows == 0 or table[field.name].null_count < table.num_rows
+    return bool(table.num_rows == 0 or table[field.name].null_count < table.num_rows)
 
 
 def _row(row: dict[str, Any], result: Result, table: Any) -> dict[str, Any]:
@@ -175,13 +176,13 @@ def overview(trace: Trace, view: View, *, dark: bool) -> Any:
     return html.Div(parts)
 
 
-def timeline(view: View) -> Any:
+def timeline() -> Any:
     """All ranks, threads and streams in lanes, drawn by the canvas component."""
     return html.Div(
         [
             dmc.Title("What ran when?", order=2),
             html.P("W/S zoom, A/D pan, 0 all, / search; drag to pan, click an event for details."),
-            html.Div(id="timeline", className="timeline", **{"data-query": view.search()}),
+            html.Div(id="timeline", className="timeline"),
             html.Pre(id="event", className="event"),
         ]
     )

@@ -21,9 +21,14 @@ def open(
     strict: bool = False,
     rank: int | None = None,
     rank_pattern: str | None = None,
+    keep_unknown_arguments: bool = False,
+    cache_by_content: bool = False,
 ) -> Trace:
     """Open a trace: a file, a folder, a glob, several, an archive, a URL, or 'sample'."""
-    return open_trace(inputs, OpenOptions(cache, strict, rank, rank_pattern))
+    options = OpenOptions(
+        cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content
+    )
+    return open_trace(inputs, options)
 
 
 def catalog() -> dict[str, str]:

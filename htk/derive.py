@@ -26,6 +26,7 @@ _PER_FILE = {
     "kernel_links": "htk.links",
     "op_links": "htk.links",
     "launch_links": "htk.links",
+    "op_callers": "htk.callers",
     "activities": "htk.windows",
     "rank_windows": "htk.windows",
     "step_windows": "htk.windows",

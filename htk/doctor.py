@@ -140,14 +140,25 @@ def _links(trace: Trace) -> Iterator[Row]:
 
 
 def _clocks(trace: Trace) -> Iterator[Row]:
-    bases = {v for v in trace.tables["ranks"]["base_ns"].to_pylist() if v is not None}
+    """How far the ranks' clocks are apart, where collectives tell."""
     if len(trace.ranks) < 2:
         return
-    if bases == {0}:
-        yield "clocks", "base time", "note", "absolute times of each host", None
     starts = numbers(trace.tables["ranks"]["start_ns"])
-    spread = int(starts.max() - starts.min())
-    yield "clocks", "first events", "ok", f"ranks begin within {time(spread)}", None
+    spread = time(int(starts.max() - starts.min()))
+    yield "clocks", "first events", "ok", f"ranks begin within {spread}", None
+    clocks = trace.tables["rank_clocks"].to_pylist()
+    known = [c for c in clocks if c["offset_ns"] is not None]
+    if len(known) < 2:
+        advice = "no collective that ends on all ranks at once was recorded"
+        yield "clocks", "alignment", "note", "cannot be told", advice
+        return
+    offset = time(max(abs(c["offset_ns"]) for c in known))
+    residual = time(round(max(c["residual_ns"] or 0 for c in known)))
+    groups = len({c["aligned_with"] for c in known})
+    text = f"offsets up to {offset}, residual up to {residual}"
+    if groups > 1:
+        text += f"; {groups} sets of ranks share no collective and cannot be compared"
+    yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
 
 
 def _damage(trace: Trace) -> Iterator[Row]:

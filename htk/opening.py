@@ -13,7 +13,7 @@ from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.parser import ParseOptions, Parser, Source
 from htk.parsers import PARSERS
 from htk.schema import TABLES
-from htk.sources import head, rank_from_name, resolve
+from htk.sources import content_identity, head, rank_from_name, resolve
 from htk.store import Entry, MemoryEntry, Store
 from htk.trace import Part, Trace
 
@@ -41,6 +41,7 @@ class OpenOptions:
     rank: int | None = None  # for one file that does not name its rank
     rank_pattern: str | None = None  # a regular expression whose group finds it in each name
     keep_unknown_arguments: bool = False
+    cache_by_content: bool = False  # a hash of the bytes instead of size and time
     progress: Progress = field(default_factory=Progress)
 
 
@@ -105,6 +106,8 @@ def _read_one(
     parse_options = ParseOptions(
         options.keep_unknown_arguments, _watched(options.progress, stopped)
     )
+    if options.cache_by_content:
+        source = replace(source, identity=content_identity(source))
     if store is None or source.identity is None:
         entry: Entry = MemoryEntry(parser.parse(source, parse_options))
     else:

@@ -30,7 +30,7 @@
   }
 
   async function build(place) {
-    const query = place.dataset.query || "?";
+    const query = window.location.search || "?";
     const about = await (await fetch(`/timeline/lanes${query}`)).json();
     const dark = document.documentElement.dataset.mantineColorScheme === "dark";
     const bar = document.createElement("div");

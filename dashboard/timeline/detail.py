@@ -85,7 +85,11 @@ class Detail:
         share[whole] = 0
         density, dominant = self._folded(share)
         order = self._order[rows]
-        head = {"width": width, "lanes": len(self.lanes.labels), "count": len(rows)}
+        head: dict[str, object] = {
+            "width": width,
+            "lanes": len(self.lanes.labels),
+            "count": len(rows),
+        }
         return _packed(
             head,
             [

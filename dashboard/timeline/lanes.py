@@ -33,16 +33,16 @@ class Lanes:
 
 def lanes_of(trace: Trace) -> Lanes:
     """All GPU activities, operators and launching calls."""
-    parts = [_part(trace, place) for place in range(len(_TABLES))]
-    parts = [p for p in parts if len(p["start"])]
+    made = [_part(trace, place) for place in range(len(_TABLES))]
+    parts = [part for part, _ in made if len(part["start"])]
+    own_names = [own for part, own in made if len(part["start"])]
     if not parts:
         none = np.empty(0, np.int64)
         return Lanes([], none, none, none, [], none, none, none, none)
-    base, names = 0, []
-    for part in parts:
-        part["name"] = part["name"] + base
-        names += part.pop("names")
-        base = len(names)
+    names: list[str] = []
+    for part, own in zip(parts, own_names, strict=True):
+        part["name"] = part["name"] + len(names)
+        names += own
     whole = {key: np.concatenate([p[key] for p in parts]) for key in parts[0]}
     keys = np.stack([whole[k] for k in ("rank", "side", "place")], axis=1)
     depth = _depth(Groups.of(keys).which, whole["start"], whole["end"])
@@ -69,7 +69,8 @@ def event(trace: Trace, table: int, row: int) -> dict[str, object]:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _part(trace: Trace, place: int) -> dict[str, NDArray[np.int64]]:
+def _part(trace: Trace, place: int) -> tuple[dict[str, NDArray[np.int64]], list[str]]:
+    """Columns of the spans of one table, and their names."""
     table = trace.tables[_TABLES[place]]
     codes, names = codes_of(table["name"])
     part = {
@@ -79,9 +80,9 @@ def _part(trace: Trace, place: int) -> dict[str, NDArray[np.int64]]:
         "name": codes.astype(np.int64),
         "table": np.full(len(codes), place, np.int64),
         "row": np.arange(len(codes)),
-        "names": names.to_pylist(),
     }
-    return part | (_gpu_place(table) if place == 0 else _cpu_place(table, place))
+    where = _gpu_place(table) if place == 0 else _cpu_place(table, place)
+    return part | where, names.to_pylist()
 
 
 def _gpu_place(table: pa.Table) -> dict[str, NDArray[np.int64]]:

@@ -17,6 +17,8 @@ from htk.units import duration, numbers_of
 _OPENING = (
     click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
     click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing."),
+    click.option("--cache-by-content", is_flag=True, help="Know files by a hash of their bytes."),
+    click.option("--keep-arguments", is_flag=True, help="Keep unknown arguments of events."),
     click.option("--strict", is_flag=True, help="Any loss while parsing is an error."),
     click.option("--rank", type=int, help="Rank of the one file, where it does not say."),
     click.option("--rank-pattern", help="Regular expression whose group finds it in file names."),
@@ -35,7 +37,6 @@ _WRITING = (
     click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file."),
     click.option("--limit", default=200, show_default=True, help="Rows of a table for people."),
 )
-OPENING = ("no_cache", "strict", "rank", "rank_pattern")
 
 
 def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +60,8 @@ def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
         strict=given.pop("strict"),
         rank=given.pop("rank"),
         rank_pattern=given.pop("rank_pattern"),
+        keep_unknown_arguments=given.pop("keep_arguments"),
+        cache_by_content=given.pop("cache_by_content"),
         progress=_Bar() if sys.stderr.isatty() else Progress(),
     )
     trace = open_trace(paths[0] if len(paths) == 1 else list(paths), options)

@@ -35,7 +35,7 @@ OP_LINKS = table(
 OP_CALLERS = table(
     python_row=(_I64, "Innermost Python call round the operator.", "python_calls"),
     module=(TEXT, "nn.Module path round it; backward operators take their forward's."),
-    module_by=(TEXT, "hierarchy, python, annotation or forward; null: none."),
+    module_by=(TEXT, "hierarchy, python or forward; null: none."),
 )
 
 LAUNCH_LINKS = table(

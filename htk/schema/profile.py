@@ -26,6 +26,7 @@ EVENTS = table(
     name=(TEXT, "Name, as recorded."),
     **_THREAD,
     **_WHEN,
+    arguments=(TEXT, "Arguments that no column of the vocabulary reads, compact JSON, on request."),
 )
 
 KERNELS = table(

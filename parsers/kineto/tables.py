@@ -202,6 +202,7 @@ def _events(columns: Columns) -> pa.Table:
         name=columns.text("name"),
         **_thread(columns),
         **_span(columns),
+        arguments=columns.text("args_rest"),
     )
 
 

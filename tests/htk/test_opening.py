@@ -1,11 +1,13 @@
 """From files to a trace: whose is which, what is missing, what is left out."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.opening import OpenOptions, open_trace
+from htk.store import Store
 from tests.kineto_file import kernel, of_rank, op, write
 
 KEEP_NOTHING = OpenOptions(cache=False)
@@ -109,3 +111,22 @@ def test_durations_that_cannot_be_are_mended_and_counted(tmp_path: Path) -> None
     assert spans == [0, 0, 1000]
     kinds = {i["kind"]: i["count"] for i in trace.tables["parse_issues"].to_pylist()}
     assert kinds == {"negative_duration": 1, "overflowed_duration": 1}
+
+
+def test_unknown_arguments_are_kept_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", op("a", 1, 1, **{"My key": [1, 2]}))
+    kept = OpenOptions(cache=False, keep_unknown_arguments=True)
+    assert open_trace(path, kept).tables["events"]["arguments"].to_pylist() == ['{"My key":[1,2]}']
+    assert open_trace(path, KEEP_NOTHING).tables["events"]["arguments"].to_pylist() == [None]
+
+
+def test_a_touched_file_of_the_same_content_is_known_by_its_content(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", op("a", 1, 1))
+    by_content = OpenOptions(cache_by_content=True)
+    open_trace(path, by_content)
+    before = len(Store().list())
+    os.utime(path, ns=(1, 1))
+    open_trace(path, by_content)
+    assert len(Store().list()) == before
+    open_trace(path)
+    assert len(Store().list()) == before + 1

@@ -1,0 +1,75 @@
+"""Which kernels cost most: by hand, against a plain twin, against a public trace's sum."""
+
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htk import api
+from htk.analyses.kernels.kernel_top import kernel_top
+from tests.tables import make
+
+ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
+
+
+def tables(rows: list[tuple[str, int]], steps: list[int | None] | None = None) -> Any:
+    kernels = [
+        {"name": n, "activity": "kernel", "kind": "compute", "start_ns": 0, "end_ns": d}
+        for n, d in rows
+    ]
+    links = [{"step": s} for s in steps or [None] * len(rows)]
+    return make("kernels", kernels), make("kernel_links", links)
+
+
+def test_by_hand() -> None:
+    found = kernel_top(*tables([("a", 10), ("b", 30), ("a", 20), ("c", 1)]), n=2).to_pylist()
+    assert [(r["name"], r["count"], r["total_ns"]) for r in found] == [
+        ("a", 2, 30),
+        ("b", 1, 30),
+        ("others", 1, 1),
+    ]
+    a = found[0]
+    assert (a["mean_ns"], a["min_ns"], a["max_ns"], a["std_ns"], a["p50_ns"]) == (15, 10, 20, 5, 15)
+    assert a["p95_ns"] == pytest.approx(19.5)
+    assert a["pct_of_kernel_time"] == pytest.approx(100 * 30 / 61)
+    assert found[-1]["cumulative_pct"] == 100
+
+
+@given(ROWS, st.integers(1, 5), st.sampled_from(["total", "count", "mean", "max"]))
+def test_against_a_plain_twin(rows: list[tuple[str, int]], n: int, by: Any) -> None:
+    lengths = defaultdict(list)
+    for name, length in rows:
+        lengths[name].append(length)
+    measure = {"total": sum, "count": len, "mean": statistics.mean, "max": max}[by]
+    best = sorted((measure(v) for v in lengths.values()), reverse=True)[:n]
+    found = kernel_top(*tables(rows), n=n, by=by).to_pylist()
+    named = [r for r in found if r["name"] != "others"]
+    assert [measure(lengths[r["name"]]) for r in named] == best
+    for row in named:
+        own = lengths[row["name"]]
+        assert (row["count"], row["total_ns"]) == (len(own), sum(own))
+        assert (row["min_ns"], row["max_ns"]) == (min(own), max(own))
+        assert row["std_ns"] == pytest.approx(statistics.pstdev(own))
+    assert sum(r["total_ns"] for r in found) == sum(length for _, length in rows)
+
+
+def test_per_step_counts_what_each_step_launched() -> None:
+    found = kernel_top(*tables([("a", 1), ("a", 2), ("b", 5)], [0, 1, 1]), per="step").to_pylist()
+    assert [(r["step"], r["name"], r["total_ns"]) for r in found] == [
+        (0, "a", 1),
+        (1, "b", 5),
+        (1, "a", 2),
+    ]
+
+
+def test_the_sum_of_a_public_trace(shared: Path) -> None:
+    lines = (shared / "truth/oracle.jsonl").read_text().splitlines()
+    truth = next(t for t in map(json.loads, lines) if "resnet_act" in t["trace"])
+    found = api.run(api.open(shared / truth["trace"]), "kernel_top", n=1000).to_pylist()
+    kernels = [r for r in found if r["kind"] != "memory"]
+    assert sum(r["total_ns"] for r in kernels) == truth["kernel_sum_ns"]

@@ -1,0 +1,20 @@
+"""Tables of the vocabulary from a few rows, for tests: what is left out is null."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from htk.schema import DERIVED, TABLES
+
+
+def make(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """A table of that name; `rank`, `cycle` and `device` are 0 unless a row says otherwise."""
+    schema = {**TABLES, **DERIVED}[name]
+    defaults = {k: 0 for k in ("rank", "cycle", "device") if k in schema.names}
+    wholes = [{**defaults, **row} for row in rows]
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in wholes]
+        kind = pa.string() if pa.types.is_dictionary(field.type) else field.type
+        columns.append(pa.array(values, kind).cast(field.type))
+    return pa.table(columns, schema=schema)
