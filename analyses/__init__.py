@@ -27,11 +27,21 @@ class Entry:
 
 # fmt: off
 ANALYSES: dict[str, Entry] = {
+    "alltoall_balance": Entry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
+    "bucket_study": Entry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
     "clock_alignment": Entry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
     "collective_times": Entry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
     "comm_compute_overlap": Entry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
+    "comm_compute_ratio": Entry("time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
+    "comm_matrix": Entry("comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
+    "comm_model": Entry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
+    "comm_overlap_by_group": Entry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
+    "comm_progress": Entry("comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
+    "comm_sources": Entry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
+    "comm_summary": Entry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
     "comm_wait": Entry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
     "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
+    "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
     "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),

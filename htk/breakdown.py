@@ -1,6 +1,7 @@
 """Shared by the analyses of time: sums over windows, and answers per rank or per step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,18 +13,59 @@ from htk.intervals import Ints, Spans, sweep
 from htk.windows import Filled, fill, kinds_of
 
 Per = Literal["rank", "step"]
-KINDS = ("compute", "comm", "memory")
+Like = Literal["hta"]
+KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
+BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
 
 
 def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> pa.Table:
     return rank_windows if per == "rank" else step_windows
 
 
-def kind_times(activities: pa.Table, windows: pa.Table) -> tuple[Filled, Ints]:
-    """Time of each combination of kinds in each window: a row per window, a column per bit set.
+@dataclass(frozen=True)
+class KindTimes:
+    """How long each combination of kinds runs, window by window."""
 
-    Bit 0 compute, bit 1 communication, bit 2 memory; column 0 is idle time.
-    """
+    filled: Filled
+    times: Ints  # a row per window; column = sum of bits: 1 compute, 2 comm, 4 memory, 8 other
+
+    @property
+    def total(self) -> Ints:
+        return self.filled.length
+
+    @property
+    def busy(self) -> Ints:
+        return self._sum(lambda on: on > 0)
+
+    @property
+    def idle(self) -> Ints:
+        return self.filled.length - self.busy
+
+    def any(self, kind: str) -> Ints:
+        """At least one activity of that kind runs."""
+        return self._sum(lambda on: bool(on & BITS[kind]))
+
+    def both(self, kind: str, other: str) -> Ints:
+        """Activities of both kinds run."""
+        return self._sum(lambda on: bool(on & BITS[kind]) and bool(on & BITS[other]))
+
+    def exposed(self, kind: str, *hiding: str) -> Ints:
+        """Activities of that kind run, and none of the hiding kinds."""
+        hidden = sum(BITS[other] for other in hiding)
+        return self._sum(lambda on: bool(on & BITS[kind]) and not on & hidden)
+
+    def exactly(self, *kinds: str) -> Ints:
+        """Activities of just these kinds run."""
+        wanted = sum(BITS[kind] for kind in kinds)
+        return self._sum(lambda on: on == wanted)
+
+    def _sum(self, wanted: Callable[[int], bool]) -> Ints:
+        columns = [on for on in range(self.times.shape[1]) if wanted(on)]
+        return np.asarray(self.times[:, columns].sum(axis=1))
+
+
+def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
+    """How long each combination of kinds runs in each window."""
     filled = fill(activities, windows)
     codes, kinds = kinds_of(activities, filled.row)
     unions: list[Spans] = [
@@ -31,10 +73,9 @@ def kind_times(activities: pa.Table, windows: pa.Table) -> tuple[Filled, Ints]:
     ]
     swept = sweep(unions)
     window = filled.axis.window(swept.start)
-    times = np.zeros((len(filled.length), 8), np.int64)
+    times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)
     np.add.at(times, (window, swept.on), swept.end - swept.start)
-    times[:, 0] = filled.length - times[:, 1:].sum(axis=1)
-    return filled, times
+    return KindTimes(filled, times)
 
 
 def summed(

@@ -25,8 +25,8 @@ def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end
         mine = np.flatnonzero((rank == lane[0]) & (device == lane[1]) & (end > start))
         busy = (of_rank == lane[0]) & (of_device == lane[1])
         computing = union(begin[busy], finish[busy])
-        shares[mine, 0] = _shared(start[mine], end[mine], None)
-        shares[mine, 1] = _shared(start[mine], end[mine], computing)
+        shares[mine, 0] = shared(start[mine], end[mine], None)
+        shares[mine, 1] = shared(start[mine], end[mine], computing)
     return shares
 
 
@@ -34,7 +34,7 @@ def _lanes(rank: Ints, device: Ints) -> list[tuple[int, int]]:
     return sorted(set(zip(rank.tolist(), device.tolist(), strict=True)))
 
 
-def _shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
+def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
     """Shared time of each span outside what is covered."""
     if not len(start):
         return np.empty(0, np.int64)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import boolean, codes_of, number, numbers, valid
+from htk.groups import Groups
 from htk.intervals import Axis, Ints, Spans, clip, union
 from htk.links import steps_of
 from htk.schema.links import ACTIVITIES, WINDOWS
@@ -49,11 +50,12 @@ def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Tabl
 def _steps(
     device: int, low: int, high: int, step: Ints, end: Ints, cut: int
 ) -> list[tuple[int, int, int, int, bool]]:
+    """Steps one behind the other; the first begins with the window."""
     rows = []
     at = low
-    last_end = {k: int(end[step == k].max()) for k in np.unique(step).tolist()}
-    for k, reach in sorted(last_end.items()):  # a handful of steps
-        reach = max(reach, at)
+    launched = Groups.of(step)
+    reaches = np.maximum.accumulate(launched.max(end))
+    for k, reach in zip(launched.keys.ravel().tolist(), reaches.tolist(), strict=True):
         rows.append((device, k, at, reach, k != cut))
         at = reach
     if rows and at < high:

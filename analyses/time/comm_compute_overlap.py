@@ -1,22 +1,33 @@
 """How much communication hides behind compute."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import numpy as np
 import pyarrow as pa
 
+from htk import like_hta
 from htk.analysis import analysis
-from htk.arrow import number
-from htk.breakdown import Per, chosen_windows, kind_times, percent, summed
+from htk.arrow import codes_of, number, numbers, text
+from htk.breakdown import KindTimes, Like, Per, chosen_windows, kind_times, percent, summed
 from htk.chart import Bar
-from htk.schema import table
+from htk.exposure import shared
+from htk.groups import Groups
+from htk.intervals import Ints
+from htk.schema import TEXT, table
+from htk.windows import kinds_of
+
+By = Literal["group", "collective"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    group=(TEXT, "Process group, when asked by group or collective; null: not recorded."),
+    type=(TEXT, "all_reduce, all_gather, …, when asked by collective."),
+    event=(pa.int64(), "Row of the collective in its rank's trace, when asked by collective."),
     comm_ns=(pa.int64(), "At least one communication kernel runs."),
-    compute_ns=(pa.int64(), "At least one compute kernel runs."),
+    compute_ns=(pa.int64(), "At least one compute kernel runs; null by group or collective."),
     overlap_ns=(pa.int64(), "Both run."),
     overlap_pct=(pa.float64(), "Overlap, of communication; null without communication."),
     exposed_comm_ns=(pa.int64(), "Communication runs and no compute does."),
@@ -32,33 +43,114 @@ def comm_compute_overlap(
     activities: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
+    collectives: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    by: Annotated[By | None, "Split by process group, or into single collectives."] = None,
+    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
 ) -> pa.Table:
-    """How much of the communication is hidden behind compute?"""
+    """How much of the communication is hidden behind compute?
+
+    By group or collective, an instant with k of them active is shared 1/k between them, so that
+    the rows of a window add up to its communication.
+    """
     windows = chosen_windows(per, rank_windows, step_windows)
-    _, times = kind_times(activities, windows)
+    if like == "hta":
+        like_hta.refuse_steps(per)
+        activities = like_hta.activities(kernels, kernel_links, syncs, launches, annotations)
+        windows = like_hta.rank_windows(activities)
+    times = kind_times(activities, windows)
+    if by is not None:
+        return _split(by, per, windows, activities, collectives, times)
     who, sums = summed(
         per,
         windows,
         {
-            "comm": times[:, [2, 3, 6, 7]].sum(axis=1),
-            "compute": times[:, [1, 3, 5, 7]].sum(axis=1),
-            "overlap": times[:, [3, 7]].sum(axis=1),
-            "exposed": times[:, [2, 6]].sum(axis=1),
+            "comm": times.any("comm"),
+            "compute": times.any("compute"),
+            "exposed": times.exposed("comm", "compute"),
         },
     )
-    return pa.table(
-        [
-            who["rank"],
-            who["device"],
-            who["step"],
-            who["complete"],
-            number(sums["comm"], pa.int64()),
-            number(sums["compute"], pa.int64()),
-            number(sums["overlap"], pa.int64()),
-            percent(sums["overlap"], sums["comm"]),
-            number(sums["exposed"], pa.int64()),
-        ],
-        schema=RETURNS,
+    return _table(who, sums["comm"], sums["exposed"], number(sums["compute"], pa.int64()))
+
+
+def _table(
+    who: dict[str, pa.Array], comm: Ints, exposed: Ints, compute: pa.Array | None
+) -> pa.Table:
+    length = len(comm)
+    columns = who | {
+        "comm_ns": number(comm, pa.int64()),
+        "compute_ns": pa.nulls(length, pa.int64()) if compute is None else compute,
+        "overlap_ns": number(comm - exposed, pa.int64()),
+        "overlap_pct": percent(comm - exposed, comm),
+        "exposed_comm_ns": number(exposed, pa.int64()),
+    }
+    for name in ("group", "type"):
+        columns.setdefault(name, text(np.full(length, -1), pa.array([], pa.string())))
+    columns.setdefault("event", pa.nulls(length, pa.int64()))
+    return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+
+
+def _split(
+    by: By,
+    per: Per,
+    windows: pa.Table,
+    activities: pa.Table,
+    collectives: pa.Table,
+    times: KindTimes,
+) -> pa.Table:
+    """Shared times of communication, added up by group or collective within each window."""
+    filled = times.filled
+    codes, kinds = kinds_of(activities, filled.row)
+    chosen = codes == (kinds.index("comm") if "comm" in kinds else -2)
+    computing = filled.union(codes == (kinds.index("compute") if "compute" in kinds else -2))
+    start, end = filled.start[chosen], filled.end[chosen]
+    row, window = filled.row[chosen], filled.window[chosen]
+    of = _collective_of(activities, collectives)[row]
+    group, groups = codes_of(collectives["group"])
+    kind, types = codes_of(collectives["type"])
+    group, kind = np.append(group, -1)[of], np.append(kind, -1)[of]
+    event = numbers(activities["event"])[row]
+    step = numbers(windows["step"], -1)[window]
+    rank = numbers(windows["rank"], -1)[window].astype(np.int64)
+    device = numbers(windows["device"], -1)[window]
+    single = by == "collective"
+    keys = [
+        rank,
+        device,
+        np.where((step < 0) & (per == "step"), np.iinfo(np.int32).max, step),
+        group,
+        event if single else np.full(len(row), -1),
+    ]
+    found = Groups.of(np.stack(keys, axis=1).astype(np.int64))
+    incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
+    first = found.first
+    who = {
+        "rank": number(rank[first], pa.int32(), rank[first] >= 0),
+        "device": number(device[first], pa.int32(), device[first] >= 0),
+        "step": number(step[first], pa.int32(), (step[first] >= 0) & (per == "step")),
+        "complete": pa.array(found.max(incomplete.astype(np.int64)) == 0),
+        "group": text(group[first], groups),
+        "type": text(kind[first] if single else np.full(len(first), -1), types),
+        "event": number(event[first], pa.int64(), np.full(len(first), single)),
+    }
+    comm = found.sum(shared(start, end, None))
+    return _table(who, comm, found.sum(shared(start, end, computing)), None)
+
+
+def _collective_of(activities: pa.Table, collectives: pa.Table) -> Ints:
+    """Row of `collectives` of each activity, or -1."""
+    keys, wanted = (
+        (numbers(t["rank"], -1).astype(np.int64) << 40) + numbers(t["event"], -1)
+        for t in (collectives, activities)
     )
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
+    return np.where(keys[order[place]] == wanted, order[place], -1)

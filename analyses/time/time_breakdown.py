@@ -4,9 +4,10 @@ from typing import Annotated
 
 import pyarrow as pa
 
+from htk import like_hta
 from htk.analysis import analysis
 from htk.arrow import number
-from htk.breakdown import Per, chosen_windows, kind_times, percent, summed
+from htk.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
 from htk.chart import Bar
 from htk.schema import table
 
@@ -44,28 +45,39 @@ def time_breakdown(
     activities: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
 ) -> pa.Table:
     """Where does each GPU's time go: compute, communication, copies or idle?
 
     Interval unions over all streams of a device, on integer nanoseconds. compute + exposed
-    communication + exposed memory + idle is the whole window.
+    communication + exposed memory + idle is the whole window. (Like HTA, synchronisations on a
+    stream are busy and of no kind: its non-compute is busy less compute.)
     """
     windows = chosen_windows(per, rank_windows, step_windows)
-    filled, times = kind_times(activities, windows)
+    if like == "hta":
+        like_hta.refuse_steps(per)
+        activities = like_hta.activities(kernels, kernel_links, syncs, launches, annotations)
+        windows = like_hta.rank_windows(activities)
+    times = kind_times(activities, windows)
     who, sums = summed(
         per,
         windows,
         {
-            "total": filled.length,
-            "busy": times[:, 1:].sum(axis=1),
-            "compute": times[:, [1, 3, 5, 7]].sum(axis=1),
-            "comm": times[:, [2, 3, 6, 7]].sum(axis=1),
-            "exposed_comm": times[:, [2, 6]].sum(axis=1),
-            "memory": times[:, [4, 5, 6, 7]].sum(axis=1),
-            "exposed_memory": times[:, 4],
-            "idle": times[:, 0],
+            "total": times.total,
+            "busy": times.busy,
+            "compute": times.any("compute"),
+            "comm": times.any("comm"),
+            "exposed_comm": times.exposed("comm", "compute"),
+            "memory": times.any("memory"),
+            "exposed_memory": times.exposed("memory", "compute", "comm"),
+            "idle": times.idle,
         },
     )
     columns = [who["rank"], who["device"], who["step"], who["complete"]]

@@ -1,0 +1,71 @@
+"""Communication against compute, as time on the clock and as kernel time."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import number
+from htk.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
+from htk.chart import Bar
+from htk.intervals import Ints
+from htk.schema import table
+from htk.windows import Filled, kinds_of
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    compute_ns=(pa.int64(), "At least one compute kernel runs."),
+    comm_ns=(pa.int64(), "At least one communication kernel runs."),
+    compute_kernel_ns=(pa.int64(), "Durations of compute kernels, added up."),
+    comm_kernel_ns=(pa.int64(), "Durations of communication kernels, added up."),
+    comm_share_of_kernel_time_pct=(pa.float64(), "Communication, of both sums."),
+    comm_to_compute=(pa.float64(), "comm_ns / compute_ns; null without compute."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("compute_ns", "comm_ns"), stacked=False),
+    needs=("rank_windows",),
+)
+def comm_compute_ratio(
+    activities: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+) -> pa.Table:
+    """How much does each GPU communicate for what it computes?
+
+    Waiting for other ranks inside a communication kernel counts as communication here.
+    """
+    windows = chosen_windows(per, rank_windows, step_windows)
+    times = kind_times(activities, windows)
+    who, sums = summed(
+        per,
+        windows,
+        {
+            "compute": times.any("compute"),
+            "comm": times.any("comm"),
+            "compute_kernel": _added(times.filled, activities, "compute"),
+            "comm_kernel": _added(times.filled, activities, "comm"),
+        },
+    )
+    columns = [who["rank"], who["device"], who["step"], who["complete"]]
+    columns += [number(value, pa.int64()) for value in sums.values()]
+    both = sums["compute_kernel"] + sums["comm_kernel"]
+    columns += [percent(sums["comm_kernel"], both), ratio(sums["comm"], sums["compute"])]
+    return pa.table(columns, schema=RETURNS)
+
+
+def _added(filled: Filled, activities: pa.Table, kind: str) -> Ints:
+    """Sum of the parts of that kind in each window."""
+    codes, kinds = kinds_of(activities, filled.row)
+    mine = codes == (kinds.index(kind) if kind in kinds else -2)
+    total = np.zeros(len(filled.length), np.int64)
+    np.add.at(total, filled.window[mine], (filled.end - filled.start)[mine])
+    return total

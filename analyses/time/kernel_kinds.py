@@ -1,0 +1,94 @@
+"""What kinds of activity run alone, and which run at the same time."""
+
+from itertools import combinations
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk import like_hta
+from htk.analysis import analysis
+from htk.arrow import boolean, number, numbers, texts, truths
+from htk.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
+from htk.chart import Bar
+from htk.intervals import Ints
+from htk.schema import TEXT, table
+
+_KINDS = ("compute", "comm", "memory")
+_CLASSES = tuple(c for n in (1, 2, 3) for c in combinations(_KINDS, n))
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null for all ranks together."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    kinds=(TEXT, "Kinds that run at the same time: compute, comm, memory, joined by +."),
+    time_ns=(pa.int64(), "Just these kinds run."),
+    busy_pct=(pa.float64(), "Share of the time in which any of the three runs."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", "time_ns", "kinds"),
+    needs=("rank_windows",),
+)
+def kernel_kinds(
+    activities: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
+) -> pa.Table:
+    """Which kinds of activity run alone, and which at the same time?
+
+    Each instant belongs to one class only. The first rows are all ranks together.
+    """
+    windows = chosen_windows(per, rank_windows, step_windows)
+    if like == "hta":
+        like_hta.refuse_steps(per)
+        activities = like_hta.activities(kernels, kernel_links, syncs, launches, annotations)
+        windows = like_hta.rank_windows(activities)
+    times = kind_times(activities, windows)
+    exact = {"+".join(kinds): times.exactly(*kinds) for kinds in _CLASSES}
+    who, sums = summed(per, windows, exact)
+    matrix = np.stack(list(sums.values()), axis=1).reshape(-1, len(_CLASSES))
+    return pa.concat_tables([_all_ranks(per, who, matrix), _rows(who, matrix)])
+
+
+def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
+    """Sums over ranks: of everything, or of each step."""
+    step = numbers(who["step"], -1)
+    steps, which = np.unique(step, return_inverse=True)
+    total = np.zeros((len(steps), len(_CLASSES)), np.int64)
+    np.add.at(total, which, times)
+    complete = np.ones(len(steps), bool)
+    np.logical_and.at(complete, which, truths(who["complete"]))
+    nobody = pa.nulls(len(steps), pa.int32())
+    together = {
+        "rank": nobody,
+        "device": nobody,
+        "step": number(steps, pa.int32(), steps >= 0),
+        "complete": boolean(complete),
+    }
+    return _rows(together, total)
+
+
+def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
+    """A row for each class that occurs; who lists the windows that the rows of times are for."""
+    row, kind = np.nonzero(times)
+    busy = times.sum(axis=1)
+    at = pa.array(row)
+    columns = [who[name].take(at) for name in ("rank", "device", "step", "complete")]
+    columns += [
+        texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
+        number(times[row, kind], pa.int64()),
+        percent(times[row, kind], busy[row]),
+    ]
+    return pa.table(columns, schema=RETURNS)
