@@ -30,6 +30,12 @@ def aligned_positions(base: Calls, other: Calls) -> Ints:
     return _walk(base, other)
 
 
+def fitting_shifts(base: Calls, other: Calls) -> list[int]:
+    """Every shift under which all of the other's calls lie on the base and agree with it."""
+    slack = len(base[0]) - len(other[0])
+    return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
+
+
 def _best_shift(base: Calls, other: Calls) -> int | None:
     """The shift under which all calls agree and times agree best; None: there is none."""
     if len(base[0]) == len(other[0]) and _agree(base, other, 0, 0, len(base[0])).all():

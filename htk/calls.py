@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from htk.arrow import codes_of, number, numbers, text, valid
 from htk.clocks import corrections
 from htk.collective_names import dtype_bytes
+from htk.groups import Groups
 from htk.match import NONE, Rows
 from htk.models.bandwidth import traffic
 from htk.waits import Waits, waits
@@ -95,6 +96,19 @@ class Calls:
         return traffic(listed, into, out, self.size, self._kept)
 
     @cached_property
+    def moved(self) -> tuple[Floats, Floats]:
+        """The same of the whole collective: of the rank that moves most, where they differ."""
+        size, factor = self.traffic
+        chosen = np.flatnonzero((self.match != NONE) & ~np.isnan(size))
+        if len(chosen):
+            members = Groups.of(self.match[chosen])
+            most = np.full(len(members), -np.inf)
+            np.maximum.at(most, members.which, size[chosen])
+            size = size.copy()
+            size[chosen] = most[members.which]
+        return size, factor
+
+    @cached_property
     def _kept(self) -> Ints:
         """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
         kept = np.full(self.rows.length, NONE, np.int64)
@@ -129,7 +143,8 @@ class Calls:
             width = whole // count if whole is not None and count else dtype_bytes(dtype or "")
             return None if width is None else [n * width for n in elements]
         size = int(self.size[row])
-        return [whole // size] * size if whole is not None and size > 0 else None
+        even = self.table["in_bytes"][row].as_py() == self.table["out_bytes"][row].as_py()
+        return [whole // size] * size if whole is not None and size > 0 and even else None
 
 
 def _place(calls: Calls, row: int) -> int:

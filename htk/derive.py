@@ -34,6 +34,7 @@ _PER_FILE = {
 _OVER_RANKS: dict[str, str] = {
     "collective_matches": "htk.match",
     "rank_clocks": "htk.clocks",
+    "collective_facts": "htk.joins",
 }
 
 NAMES = (*_PER_FILE, *_OVER_RANKS)

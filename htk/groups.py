@@ -66,7 +66,7 @@ class Groups:
         total = np.bincount(self.which, off, minlength=len(self))
         return np.sqrt(total / np.maximum(self.count, 1))
 
-    def quantiles(self, values: Ints, at: Sequence[float]) -> list[Floats]:
+    def quantiles(self, values: Ints | Floats, at: Sequence[float]) -> list[Floats]:
         """Quantiles, linearly interpolated."""
         ordered = values[np.lexsort((values, self.which))]
         found = []

@@ -59,11 +59,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     facts: dict[str, object] = {
         "versions": json.dumps(run.versions, separators=(",", ":")),
         "device_name": run.device,
-        "world_size": run.ranks,
         "events": len(run.points),
         "truncated": issues.has("truncated"),
     }
-    return Parsed(tables, world_size=run.ranks, facts=facts)
+    return Parsed(tables, facts=facts)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, nulls, number, numbers, valid
-from htk.calls import Calls, bandwidth, only_source, scopes
+from htk.calls import Calls, Ints, bandwidth, only_source, scopes
 from htk.chart import Timeline
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -88,6 +88,7 @@ def collective_times(
     collective_matches: pa.Table,
     rank_clocks: pa.Table,
     ranks: pa.Table,
+    collective_facts: pa.Table,
     *,
     align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
     source: Annotated[str | None, "Only what this source recorded: kineto, inspector, …"] = None,
@@ -97,7 +98,8 @@ def collective_times(
     wait + transfer = duration. Wait lasts from a rank's start to the latest start of the ranks
     that it depends on. Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
     """
-    rows, matches = only_source(collectives, collective_matches, source)
+    named = _named(collectives, collective_facts)
+    rows, matches = only_source(named, collective_matches, source)
     calls = Calls.of(rows, matches, ranks, rank_clocks if align else None)
     waited = calls.waits
     size, factor = calls.traffic
@@ -119,13 +121,22 @@ def collective_times(
     made |= {name: rows[name] for name in _AS_THEY_ARE}
     made |= {name: matches[name] for name in _OF_MATCH}
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    lacking = {f"without_{c}": rows[c].null_count for c in ("group", "in_bytes", "out_bytes")}
-    return with_coverage(found, **_facts(matches, rank_clocks, align), **lacking)
+    lacking = {c: rows[c].null_count for c in ("group", "in_bytes", "out_bytes", "dtype")}
+    facts = _facts(matches, rank_clocks, align)
+    return with_coverage(found, **facts, not_recorded={c: n for c, n in lacking.items() if n})
 
 
-def _time(
-    values: np.ndarray[tuple[int], np.dtype[np.int64]], recorded: pa.ChunkedArray
-) -> pa.Array:
+def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
+    """Algorithm and protocol also from other sources that saw the same call."""
+    for name in ("algorithm", "protocol"):
+        place = collectives.schema.get_field_index(name)
+        both = pc.coalesce(*(t[name].cast(pa.string()) for t in (collectives, facts)))
+        encoded = both.dictionary_encode().cast(TEXT)
+        collectives = collectives.set_column(place, collectives.schema.field(place), encoded)
+    return collectives
+
+
+def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
     return number(values, _I64, valid(recorded))
 
 

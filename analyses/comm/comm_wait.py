@@ -10,7 +10,7 @@ from htk.arrow import number, numbers, truths
 from htk.breakdown import percent
 from htk.calls import Calls, Ints
 from htk.chart import Bar
-from htk.exposure import comm_shares
+from htk.comm_split import comm_split
 from htk.groups import Groups
 from htk.lateness import Lateness, lateness
 from htk.schema import table
@@ -64,7 +64,8 @@ def comm_wait(
     counted as wait and blamed on nobody. Without matches (one rank at hand) only a band is known.
     """
     calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
-    timed = np.flatnonzero(calls.rows.timed)
+    split = comm_split(calls, activities)
+    timed = split.rows
     by_rank = Groups.of(calls.rows.rank[timed])
     known = calls.waits.known[timed]
     fair = ~truths(collective_matches["before_window"])[timed]
@@ -82,7 +83,9 @@ def comm_wait(
         "transfer_high_ns": by_rank.sum(np.where(known, transfer, _at_most(calls)[timed])),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
         **_blame(late, timed, by_rank),
-        **_exposed(calls, timed, by_rank, activities),
+        "exposed_wait_ns": by_rank.sum(split.exposed_wait),
+        "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
+        "exposed_unmatched_ns": by_rank.sum(split.exposed_unmatched),
     }
     share = sums["transfer_ns"] - sums["exposed_transfer_ns"]
     matched_ns = by_rank.sum(np.where(known, duration, 0))
@@ -99,23 +102,6 @@ def _blame(late: Lateness, timed: Ints, by_rank: Groups) -> dict[str, Ints]:
         "blamed": by_rank.sum(late.blamed[timed].astype(np.int64)),
         "lateness_ns": by_rank.sum(np.maximum(late.late[timed], 0)),
         "cost_to_others_ns": by_rank.sum(late.cost[timed]),
-    }
-
-
-def _exposed(calls: Calls, timed: Ints, by_rank: Groups, activities: pa.Table) -> dict[str, Ints]:
-    """Wait and transfer while no compute runs. On a rank's own clock, as its compute is."""
-    start, end = calls.rows.start[timed], calls.rows.end[timed]
-    known = calls.waits.known[timed]
-    middle = np.where(known, start + calls.waits.wait[timed], start)
-    rank = calls.rows.rank[timed]
-    device = numbers(calls.table["device"], -1).astype(np.int64)[timed]
-    both = [np.concatenate(pair) for pair in ((start, middle), (middle, end))]
-    share = comm_shares(activities, np.tile(rank, 2), np.tile(device, 2), *both)[:, 1]
-    waiting, moving = share[: len(timed)], share[len(timed) :]
-    return {
-        "exposed_wait_ns": by_rank.sum(waiting),
-        "exposed_transfer_ns": by_rank.sum(np.where(known, moving, 0)),
-        "exposed_unmatched_ns": by_rank.sum(np.where(known, 0, moving)),
     }
 
 

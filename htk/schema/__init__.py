@@ -11,6 +11,7 @@ import pyarrow as pa
 from htk.schema.columns import TEXT, doc_of, index_of, table, unit_of
 from htk.schema.comm import (
     BENCH_POINTS,
+    COLLECTIVE_FACTS,
     COLLECTIVE_MATCHES,
     COLLECTIVES,
     COMM_CHANNELS,
@@ -88,6 +89,7 @@ DERIVED: dict[str, pa.Schema] = {
     "step_windows": WINDOWS,
     "collective_matches": COLLECTIVE_MATCHES,
     "rank_clocks": RANK_CLOCKS,
+    "collective_facts": COLLECTIVE_FACTS,
 }
 
 __all__ = [

@@ -194,6 +194,17 @@ COLLECTIVE_MATCHES = table(
     before_window=(_BOOL, "Some rank began it before the recording of another began."),
 )
 
+COLLECTIVE_FACTS = table(
+    joined_to=(_I64, "Row of the same call in another source's records.", "collectives"),
+    joined_by=(TEXT, "time, order, or type and size; null: no other source knows the call."),
+    facts_from=(TEXT, "The source that algorithm, protocol and channels come from."),
+    algorithm=(TEXT, "RING, TREE, …, as that source says."),
+    protocol=(TEXT, "LL, LL128, SIMPLE, as that source says."),
+    channels=(_I32, "Channels used."),
+    channel_min_ns=(_I64, "Shortest time of a channel."),
+    channel_max_ns=(_I64, "Longest time of a channel."),
+)
+
 RANK_CLOCKS = table(
     rank=(_I32, "Global rank."),
     aligned_with=(_I32, "Lowest rank of those whose clocks could be compared; null: none."),

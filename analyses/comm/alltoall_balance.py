@@ -1,0 +1,109 @@
+"""How evenly all-to-alls spread their bytes."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import number, numbers, valid
+from htk.breakdown import ratio
+from htk.calls import Calls, Floats, Ints, bandwidth
+from htk.chart import Bar
+from htk.groups import Groups
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+
+RETURNS = table(
+    match=(_I64, "Number of the collective over all ranks; null: one rank's call, unmatched."),
+    rank=(_I32, "The rank of an unmatched call."),
+    group=(TEXT, "Process group name."),
+    members_present=(_I32, "Ranks that it was found on."),
+    sent_bytes=(_I64, "Bytes sent by all of them."),
+    sent_max_bytes=(_I64, "By the one that sends most."),
+    send_imbalance=(_F64, "Most over mean: 1 is even."),
+    heaviest_sender=(_I32, "Who sends most."),
+    received_max_bytes=(_I64, "By the one that receives most."),
+    receive_imbalance=(_F64, "Most over mean: 1 is even."),
+    heaviest_receiver=(_I32, "Who receives most."),
+    peer_imbalance=(_F64, "Largest part to one peer over the mean part, of the worst rank."),
+    wait_ns=(_I64, "What all ranks waited in it."),
+    span_ns=(_I64, "Last end less last start."),
+    busbw_gbps=(_F64, "Bus bandwidth of the rank that moves most."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("match", ("send_imbalance", "receive_imbalance"), stacked=False),
+    needs=("collectives",),
+)
+def alltoall_balance(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    *,
+    n: Annotated[int, "Collectives to show, the most uneven first; 0: all."] = 50,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
+    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
+    alone = calls.match[rows] == -1
+    groups = Groups.of(np.where(alone, -2 - rows, calls.match[rows]))
+    first = rows[groups.first]
+    rank = calls.rows.rank[rows]
+    sent, received = (numbers(collectives[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
+    both = valid(collectives["in_bytes"])[rows] & valid(collectives["out_bytes"])[rows]
+    known = groups.min(both.astype(np.int64)) > 0
+    most_sent, most_received = groups.max(sent), groups.max(received)
+    size, factor = calls.moved
+    span = np.where(calls.match[first] == -1, -1, calls.span[first])
+    peers = _peer_imbalance(calls, rows, groups)
+    lone = alone[groups.first]
+    made = {
+        "match": number(calls.match[first], _I64, ~lone),
+        "rank": number(calls.rows.rank[first], _I32, lone),
+        "group": collectives["group"].take(pa.array(first)),
+        "members_present": number(groups.count, _I32),
+        "sent_bytes": number(groups.sum(sent), _I64, known),
+        "sent_max_bytes": number(most_sent, _I64, known),
+        "send_imbalance": ratio(most_sent * groups.count * known, groups.sum(sent) * known),
+        "heaviest_sender": number(_heaviest(groups, sent, rank), _I32, known),
+        "received_max_bytes": number(most_received, _I64, known),
+        "receive_imbalance": ratio(
+            most_received * groups.count * known, groups.sum(received) * known
+        ),
+        "heaviest_receiver": number(_heaviest(groups, received, rank), _I32, known),
+        "peer_imbalance": number(peers, _F64, ~np.isnan(peers)),
+        "wait_ns": number(groups.sum(calls.waits.wait[rows]), _I64, ~lone),
+        "span_ns": number(span, _I64, span >= 0),
+        "busbw_gbps": bandwidth((size * factor)[first], span),
+    }
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    uneven = [numbers(found[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
+    worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
+    order = np.argsort(-worst, kind="stable")
+    return found.take(pa.array(order[:n] if n else order))
+
+
+def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
+    """The rank with the largest value; of several the lowest."""
+    order = np.lexsort((-rank, values, groups.which))
+    return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank
+
+
+def _peer_imbalance(calls: Calls, rows: Ints, groups: Groups) -> Floats:
+    """Where splits are recorded: a loop over those, each distinct list parsed once."""
+    found = np.full(len(groups), np.nan)
+    split = valid(calls.table["in_split"])[rows]
+    for place in np.flatnonzero(split).tolist():
+        sent = calls.sent(int(rows[place]))
+        if sent and sum(sent):
+            uneven = max(sent) * len(sent) / sum(sent)
+            group = groups.which[place]
+            found[group] = np.nanmax([found[group], uneven])
+    return found

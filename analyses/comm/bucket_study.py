@@ -1,0 +1,99 @@
+"""Sizes of collectives against their speed."""
+
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.calls import Calls
+from htk.chart import Scatter
+from htk.models.latency_bandwidth import Segment, fit, predicted_us
+from htk.schema import table
+from htk.schema.columns import TEXT
+from htk.transfers import Transfers, of_benchmarks, of_trace
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+
+RETURNS = table(
+    type=(TEXT, "all_reduce, all_gather, …"),
+    level=(TEXT, "Within a node or across nodes, where known."),
+    group_size=(_I32, "Ranks."),
+    basis=(TEXT, "matched transfers, or the fastest tenth of unmatched calls."),
+    size_from_bytes=(_I64, "Smallest size of the bucket: a power of two."),
+    transfers=(_I64, "Collectives (unmatched: distinct sizes) in it."),
+    moved_bytes=(_I64, "Their bytes, as bandwidth counts them."),
+    transfer_ns=(_I64, "Their time."),
+    busbw_gbps=(_F64, "Median bus bandwidth."),
+    model_busbw_gbps=(_F64, "What the fitted model says of the bucket's mean size."),
+    model=(TEXT, "What the model was fitted to."),
+    peak_busbw_gbps=(_F64, "The model's bandwidth of large transfers."),
+    of_peak_pct=(_F64, "Median, of that."),
+    half_bandwidth_bytes=(_I64, "Size at which the model reaches half of that."),
+    below_half=(pa.bool_(), "The bucket is smaller: larger buffers would move faster."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Scatter("size_from_bytes", "busbw_gbps", "type", "transfer_ns", log_x=True, log_y=True),
+    needs=("collectives",),
+)
+def bucket_study(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    bench_points: pa.Table,
+    *,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """Are the buffers large enough: how does bandwidth grow with the size of a collective?
+
+    Buckets are powers of two. The model is t = α + W/β, of a benchmark of the same type and number
+    of ranks where there is one, else of the trace's own transfers; half of β is reached at α·β.
+    """
+    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
+    rows: list[dict[str, Any]] = []
+    for own in of_trace(calls):
+        model = measured.get((own.type, own.ranks), own)
+        curve = fit(model.moved, model.time_us, 1 if model is own else 3)
+        if curve:
+            rows += _buckets(own, model, curve)
+    found = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+
+
+def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:
+    exponent = np.log2(np.maximum(own.size, 1)).astype(int)
+    ratio = float(own.moved[0] / own.size[0])
+    last = curve[-1]
+    half = None if last.half_bytes is None else round(last.half_bytes / ratio)
+    rows = []
+    for k in np.unique(exponent).tolist():  # some thirty powers of two
+        mine = exponent == k
+        speed = float(np.median(own.moved[mine] / own.time_us[mine] / 1e3))
+        mean = float(own.moved[mine].mean())
+        expected = predicted_us(curve, mean)
+        peak = last.bandwidth_gbps
+        rows.append(
+            {
+                "type": own.type,
+                "level": own.level,
+                "group_size": own.ranks if own.ranks > 0 else None,
+                "basis": own.basis,
+                "size_from_bytes": 1 << k,
+                "transfers": int(mine.sum()),
+                "moved_bytes": round(float(own.size[mine].sum())),
+                "transfer_ns": round(float(own.time_us[mine].sum()) * 1e3),
+                "busbw_gbps": speed,
+                "model_busbw_gbps": mean / expected / 1e3 if expected > 0 else None,
+                "model": model.basis,
+                "peak_busbw_gbps": peak,
+                "of_peak_pct": 100 * speed / peak if peak else None,
+                "half_bandwidth_bytes": half,
+                "below_half": None if half is None else (1 << k) < half,
+            }
+        )
+    return rows

@@ -1,0 +1,140 @@
+"""Who sends how much to whom."""
+
+import json
+from collections import defaultdict
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, numbers
+from htk.calls import Calls, hosts_of
+from htk.chart import Heatmap
+from htk.groups import Groups
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+Pair = tuple[Any, Any]
+
+RETURNS = table(
+    from_rank=(_I32, "Sender; null per node."),
+    to_rank=(_I32, "Receiver; null per node."),
+    from_node=(TEXT, "Host of the sender, where known."),
+    to_node=(TEXT, "Host of the receiver, where known."),
+    transfers=(_I64, "Messages, and parts of an all-to-all."),
+    sent_bytes=(_I64, "Bytes from one to the other."),
+    transfer_ns=(_I64, "Their time: of an all-to-all, in proportion to bytes."),
+    bandwidth_gbps=(_F64, "Bytes over that time."),
+)
+
+
+@analysis(
+    returns=RETURNS, chart=Heatmap("to_rank", "from_rank", "sent_bytes"), needs=("collectives",)
+)
+def comm_matrix(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    ranks: pa.Table,
+    *,
+    per: Annotated[Literal["rank", "node"], "Pairs of ranks, or of nodes."] = "rank",
+) -> pa.Table:
+    """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?
+
+    A message counts once: as its sender recorded it, or as the receiver did where the sender's
+    record is not at hand. An all-to-all without splits is even if a rank sends what it receives;
+    else who sends how much to whom is not recorded, and it is left out and counted. What a rank
+    keeps does not count.
+    """
+    calls = Calls.of(collectives, collective_matches, ranks)
+    totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    left_out = _messages(calls, totals) + _exchanges(calls, totals)
+    hosts = hosts_of(ranks)
+    rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
+    found = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(found, calls_left_out=left_out)
+
+
+def _messages(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
+    """Sends, and receives whose send is not at hand; grouped before anything is looped over."""
+    sends, recvs = calls.rows.is_type("send"), calls.rows.is_type("recv")
+    wanted = sends | (recvs & (calls.match == -1))
+    size = np.maximum(numbers(calls.table["in_bytes"], -1), numbers(calls.table["out_bytes"], -1))
+    good = wanted & (calls.rows.peer >= 0) & (size >= 0)
+    rows = np.flatnonzero(good)
+    rank, peer = calls.rows.rank[rows], calls.rows.peer[rows]
+    out = sends[rows]
+    source, target = np.where(out, rank, peer), np.where(out, peer, rank)
+    time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))[rows]
+    pairs = Groups.of(np.column_stack([source, target]))
+    sums = (pairs.count, pairs.sum(size[rows]), pairs.sum(time))
+    for (a, b), *values in zip(pairs.keys.tolist(), *(s.tolist() for s in sums), strict=True):
+        for k, value in enumerate(values):
+            totals[a, b][k] += value
+    return int(wanted.sum() - good.sum())
+
+
+def _exchanges(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
+    """All-to-alls, those of one rank with the same splits at once."""
+    rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
+    split, _ = codes_of(calls.table["in_split"])
+    size = numbers(calls.table["in_bytes"], -1)
+    key = np.column_stack([calls.rows.rank, calls.rows.group, split, size])[rows].astype(np.int64)
+    alike = Groups.of(key)
+    time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))
+    spent = alike.sum(time[rows])
+    left_out = 0
+    for k, first in enumerate(rows[alike.first].tolist()):
+        sent, members = calls.sent(first), _members(calls, first)
+        if sent is None or members is None or len(sent) != len(members):
+            left_out += int(alike.count[k])
+            continue
+        rank, whole = int(calls.rows.rank[first]), max(sum(sent), 1)
+        for peer, part in zip(members, sent, strict=True):
+            if peer == rank:
+                continue
+            total = totals[rank, peer]
+            total[0] += int(alike.count[k])
+            total[1] += part * int(alike.count[k])
+            total[2] += int(spent[k]) * part // whole
+    return left_out
+
+
+def _members(calls: Calls, row: int) -> tuple[int, ...] | None:
+    """Of a group that is not recorded, but takes in all ranks, these are all."""
+    known = calls.members(row)
+    size = int(calls.size[row])
+    everyone = known is None and size > 0 and calls.rows.group_size[row] < 0
+    return tuple(range(size)) if everyone else known
+
+
+def _per_rank(
+    totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]
+) -> list[dict[str, Any]]:
+    return [
+        {"from_rank": a, "to_rank": b, "from_node": hosts.get(a), "to_node": hosts.get(b)}
+        | _measures(total)
+        for (a, b), total in sorted(totals.items())
+    ]
+
+
+def _per_node(
+    totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]
+) -> list[dict[str, Any]]:
+    nodes: dict[Pair, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for (a, b), total in totals.items():
+        for k, value in enumerate(total):
+            nodes[hosts.get(a), hosts.get(b)][k] += value
+    ordered = sorted(nodes.items(), key=lambda item: json.dumps(item[0]))
+    return [{"from_node": a, "to_node": b} | _measures(total) for (a, b), total in ordered]
+
+
+def _measures(total: list[int]) -> dict[str, Any]:
+    count, size, time = total
+    return {
+        "transfers": count,
+        "sent_bytes": size,
+        "transfer_ns": time,
+        "bandwidth_gbps": size / time if time > 0 else None,
+    }

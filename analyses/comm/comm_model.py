@@ -1,0 +1,89 @@
+"""Latency and bandwidth of communication, fitted."""
+
+from typing import Annotated, Literal
+
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.calls import Calls
+from htk.models.latency_bandwidth import fit
+from htk.schema import table
+from htk.schema.columns import TEXT
+from htk.transfers import Transfers, of_benchmarks, of_trace
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+
+RETURNS = table(
+    basis=(
+        TEXT,
+        "What it was fitted to: nccl_tests (or another benchmark), matched transfers of the "
+        "trace, or the fastest tenth of unmatched calls.",
+    ),
+    type=(TEXT, "all_reduce, all_gather, …"),
+    level=(TEXT, "Within a node or across nodes, where known."),
+    group_size=(_I32, "Ranks."),
+    in_place=(pa.bool_(), "In place, for benchmarks."),
+    segment=(_I32, "Piece of the curve, smallest sizes first."),
+    from_bytes=(_I64, "Smallest size of the piece, as bandwidth counts it."),
+    to_bytes=(_I64, "Largest size of the piece."),
+    points=(_I32, "Transfers that it rests on."),
+    latency_us=(_F64, "α of t = α + W/β."),
+    bandwidth_gbps=(_F64, "β: bus bandwidth of large transfers; null where size does not matter."),
+    half_bandwidth_bytes=(_I64, "Size at which half of it is reached."),
+    residual_pct=(_F64, "Root mean square error of the fitted time."),
+    worst_pct=(_F64, "Largest error of the fitted time."),
+)
+
+
+@analysis(returns=RETURNS)
+def comm_model(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    bench_points: pa.Table,
+    *,
+    basis: Annotated[
+        Literal["all", "benchmark", "trace"], "Fit to benchmarks, to the trace, or to each."
+    ] = "all",
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """How does the time of a collective grow with its size: what latency, what bandwidth?
+
+    t = α + W/β by least squares on relative error, W = bytes × bus factor. Benchmarks are fitted
+    in up to three pieces (protocols change with size), the trace's own transfers in one.
+    """
+    rows = []
+    if basis != "trace":
+        for transfers in of_benchmarks(bench_points):
+            rows += _rows(transfers, 3)
+    if basis != "benchmark":
+        clocks = rank_clocks if align else None
+        for transfers in of_trace(Calls.of(collectives, collective_matches, ranks, clocks)):
+            rows += _rows(transfers, 1)
+    found = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+
+
+def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
+    curve = fit(transfers.moved, transfers.time_us, pieces)
+    ratio = float(transfers.moved[0] / transfers.size[0]) if len(transfers.size) else 1.0
+    return [
+        {
+            "basis": transfers.basis,
+            "type": transfers.type,
+            "level": transfers.level,
+            "group_size": transfers.ranks if transfers.ranks > 0 else None,
+            "in_place": transfers.in_place,
+            "segment": k,
+            "from_bytes": round(s.low_bytes / ratio),
+            "to_bytes": round(s.high_bytes / ratio),
+            "points": s.points,
+            "latency_us": s.latency_us,
+            "bandwidth_gbps": s.bandwidth_gbps,
+            "half_bandwidth_bytes": None if s.half_bytes is None else round(s.half_bytes / ratio),
+            "residual_pct": 100 * s.residual,
+            "worst_pct": 100 * s.worst,
+        }
+        for k, s in enumerate(curve)
+    ]

@@ -1,0 +1,84 @@
+"""How much of each group's communication hides behind compute."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number
+from htk.breakdown import percent
+from htk.calls import Calls
+from htk.chart import Bar
+from htk.comm_split import comm_split
+from htk.groups import Groups
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+
+RETURNS = table(
+    rank=(_I32, "Global rank."),
+    group=(TEXT, "Process group name; null where the trace names none."),
+    group_desc=(TEXT, "Process group description."),
+    group_size=(_I32, "Number of its ranks."),
+    type=(TEXT, "all_reduce, all_gather, …"),
+    calls=(_I64, "Calls."),
+    comm_ns=(_I64, "Sum of durations."),
+    shared_ns=(_I64, "The same, where an instant with several active is shared between them."),
+    exposed_ns=(_I64, "Of that: no compute ran."),
+    overlap_pct=(_F64, "Behind compute, of shared time."),
+    exposed_wait_ns=(_I64, "Exposed, and waiting for other ranks."),
+    exposed_transfer_ns=(_I64, "Exposed, and transferring."),
+    exposed_unmatched_ns=(_I64, "Exposed; waiting and transferring cannot be told apart."),
+    transfer_overlap_pct=(_F64, "Transfer behind compute, of all transfer."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("group", ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")),
+    needs=("collectives",),
+)
+def comm_overlap_by_group(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    activities: pa.Table,
+    *,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """Which group's communication hides behind compute, and which is exposed?
+
+    Rows of a rank add up to its communication and exposed communication of `time_breakdown`.
+    """
+    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    split = comm_split(calls, activities)
+    rows = split.rows
+    name, _ = codes_of(collectives["group"])
+    key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])
+    groups = Groups.of(key[rows].astype(np.int64))
+    first = pa.array(rows[groups.first])
+    size = calls.size[rows[groups.first]]
+    transfer = groups.sum(calls.waits.transfer[rows])
+    shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
+    moving = groups.sum(split.exposed_transfer)
+    made = {
+        "rank": number(groups.keys[:, 0], _I32, groups.keys[:, 0] >= 0),
+        "group": collectives["group"].take(first),
+        "group_desc": collectives["group_desc"].take(first),
+        "group_size": number(size, _I32, size > 0),
+        "type": collectives["type"].take(first),
+        "calls": number(groups.count, _I64),
+        "comm_ns": number(groups.sum(calls.duration[rows]), _I64),
+        "shared_ns": number(shared, _I64),
+        "exposed_ns": number(exposed, _I64),
+        "overlap_pct": percent(shared - exposed, shared),
+        "exposed_wait_ns": number(groups.sum(split.exposed_wait), _I64),
+        "exposed_transfer_ns": number(moving, _I64),
+        "exposed_unmatched_ns": number(groups.sum(split.exposed_unmatched), _I64),
+        "transfer_overlap_pct": percent(transfer - moving, transfer),
+    }
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    return with_coverage(found, clock_alignment="applied" if align else "not applied")

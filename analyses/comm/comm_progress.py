@@ -1,0 +1,62 @@
+"""How far each rank of a communicator has come, as NCCL's RAS service counts."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import codes_of, number, numbers, texts, valid
+from htk.desync import listed
+from htk.groups import Groups
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64 = pa.int32(), pa.int64()
+
+RETURNS = table(
+    comm_hash=(TEXT, "NCCL's hash of the communicator."),
+    group_size=(_I32, "Ranks of the communicator."),
+    type=(TEXT, "Collective type; null: ranks that did not answer."),
+    ranks_heard=(_I32, "Ranks that answered."),
+    count_max=(_I64, "Collectives that the furthest rank has enqueued."),
+    count_min=(_I64, "By the rank that is furthest behind."),
+    lag=(_I64, "Their difference."),
+    lagging_ranks=(TEXT, "Ranks of the communicator that are behind, or silent: 0-2,7."),
+    status=(TEXT, "What is wrong with them, where the service says."),
+)
+
+
+@analysis(returns=RETURNS, needs=("comm_counts",))
+def comm_progress(comm_counts: pa.Table) -> pa.Table:
+    """Which ranks of a communicator are behind the others, or do not answer?
+
+    A rank that is behind in two reports taken apart stands still; in one it may only be slower.
+    """
+    kind, _ = codes_of(comm_counts["type"])
+    source = numbers(comm_counts["comm_hash"], 0)
+    hashed = np.unique(source, return_inverse=True)[1].ravel()
+    groups = Groups.of(np.column_stack([hashed, kind]).astype(np.int64))
+    count = numbers(comm_counts["count"], -1)
+    most = groups.max(count)
+    rank = numbers(comm_counts["comm_rank"], -1)
+    behind = (count < most[groups.which]) | (kind < 0)
+    said: list[set[str]] = [set() for _ in range(len(groups))]
+    late: list[list[int]] = [[] for _ in range(len(groups))]
+    status = comm_counts["status"].to_pylist()
+    for row in np.flatnonzero(behind & valid(comm_counts["comm_rank"])).tolist():  # a few ranks
+        late[groups.which[row]].append(int(rank[row]))
+        if status[row]:
+            said[groups.which[row]].add(status[row])
+    silent = groups.keys[:, 1] < 0
+    first = pa.array(groups.first)
+    made = {
+        "comm_hash": texts([f"{h:#x}" if h else None for h in source[groups.first].tolist()]),
+        "group_size": comm_counts["group_size"].take(first),
+        "type": comm_counts["type"].take(first),
+        "ranks_heard": number(np.where(silent, 0, groups.count), _I32),
+        "count_max": number(most, _I64, ~silent),
+        "count_min": number(groups.min(count), _I64, ~silent),
+        "lag": number(most - groups.min(count), _I64, ~silent),
+        "lagging_ranks": texts([listed(ranks) or None for ranks in late]),
+        "status": texts(["; ".join(sorted(s)) or None for s in said]),
+    }
+    return pa.table([made[f.name] for f in RETURNS], schema=RETURNS)

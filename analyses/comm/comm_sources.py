@@ -1,0 +1,74 @@
+"""The profiler's collectives with what NCCL's own records know of them."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, numbers
+from htk.joins import PROFILER
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64 = pa.int32(), pa.int64()
+
+RETURNS = table(
+    rank=(_I32, "Global rank."),
+    event=(_I64, "Row of the event in its rank's trace."),
+    group=(TEXT, "Process group name."),
+    type=(TEXT, "all_reduce, all_gather, …"),
+    in_bytes=(_I64, "Bytes in."),
+    start_ns=(_I64, "Start, as the profiler says."),
+    duration_ns=(_I64, "Duration, as the profiler says."),
+    joined_by=(TEXT, "How the other record was found: time, order, or type and size."),
+    facts_from=(TEXT, "Who knows: inspector, profiler_plugin, nccl_debug, …"),
+    comm_hash=(TEXT, "NCCL's hash of the communicator."),
+    seq=(_I64, "Sequence number in that record."),
+    source_duration_ns=(_I64, "Duration, as that record says."),
+    algorithm=(TEXT, "RING, TREE, …"),
+    protocol=(TEXT, "LL, LL128, SIMPLE."),
+    channels=(_I32, "Channels used."),
+    channel_min_ns=(_I64, "Shortest time of a channel."),
+    channel_max_ns=(_I64, "Longest time of a channel."),
+)
+
+
+@analysis(returns=RETURNS, needs=("collectives",))
+def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
+    """Which algorithm, protocol and channels did each collective use, as NCCL's records say?
+
+    Inspector, plugin and debug-log records are attached to the profiler's collectives by rank,
+    group, type, bytes and order, and by time where that clock is real (Inspector stamps most lines
+    when it writes them, debug logs have no time). Type and size alone give algorithm and protocol
+    where all such calls have the same. Coverage tells the share that was found.
+    """
+    source, names = codes_of(collectives["source"])
+    ours = source == (names.to_pylist().index(PROFILER) if PROFILER in names.to_pylist() else -2)
+    by, by_names = codes_of(collective_facts["joined_by"])
+    chosen = np.flatnonzero(ours & (by >= 0))
+    rows = pa.array(chosen)
+    mine, facts = collectives.take(rows), collective_facts.take(rows)
+    there = numbers(facts["joined_to"], -1)
+    other = collectives.take(number(np.maximum(there, 0), _I64, there >= 0))
+    hashes = other["comm_hash"].to_pylist()
+    length = numbers(mine["end_ns"], -1) - numbers(mine["start_ns"], 0)
+    made = {
+        "duration_ns": number(length, _I64, length >= 0),
+        "comm_hash": pa.array([f"{h:#x}" if h else None for h in hashes], pa.string()).cast(TEXT),
+        "seq": other["seq"],
+        "source_duration_ns": pc.coalesce(
+            other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
+        ),
+    }
+    made |= {n: mine[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
+    made |= {n: facts[n] for n in facts.column_names if n in RETURNS.names}
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    total = int(ours.sum())
+    ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}
+    return with_coverage(
+        found,
+        profiler_collectives=total,
+        joined=len(chosen),
+        joined_pct=round(100 * len(chosen) / total, 1) if total else None,
+        joined_by=ways,
+    )

@@ -1,0 +1,168 @@
+"""Collectives added up."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, numbers, text
+from htk.breakdown import percent
+from htk.calls import Calls, Floats, Ints, scopes
+from htk.chart import Bar
+from htk.comm_split import comm_split
+from htk.groups import Groups
+from htk.models.link_rates import scale_up_gbps
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+NONE = -1
+
+RETURNS = table(
+    type=(TEXT, "all_reduce, all_gather, …"),
+    group=(TEXT, "Process group name."),
+    group_size=(_I32, "Number of its ranks."),
+    scope=(TEXT, "Within a node or across nodes, where hosts are known."),
+    size_from_bytes=(_I64, "Smallest size of the bucket, as bandwidth counts it; null: unknown."),
+    size_to_bytes=(_I64, "Largest size of the bucket."),
+    calls=(_I64, "Calls, of all ranks."),
+    collectives=(_I64, "Collectives: calls of several ranks that are one count once."),
+    in_bytes=(_I64, "Bytes in, of all ranks."),
+    comm_ns=(_I64, "Sum of durations, of all ranks."),
+    shared_ns=(_I64, "The same, where an instant with several of a device active is shared."),
+    exposed_ns=(_I64, "Of that: no compute ran on the device."),
+    wait_ns=(_I64, "Waiting for other ranks, in matched ones."),
+    transfer_ns=(_I64, "The rest of matched ones."),
+    exposed_pct=(_F64, "Exposed, of shared time."),
+    busbw_median_gbps=(_F64, "Median bus bandwidth, from last start to last end."),
+    busbw_p10_gbps=(_F64, "A tenth were slower."),
+    busbw_p90_gbps=(_F64, "A tenth were faster."),
+    duration_busbw_median_gbps=(_F64, "Median bus bandwidth over the duration, with waiting."),
+    link_pct=(_F64, "Median, of the GPU's links within its node (or the rate given)."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("type", ("exposed_ns", "shared_ns"), stacked=False),
+    needs=("collectives",),
+)
+def comm_summary(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    ranks: pa.Table,
+    activities: pa.Table,
+    *,
+    by: Annotated[
+        Literal["size", "group", "type"], "A row for each size bucket, group, or type."
+    ] = "size",
+    link_gbps: Annotated[
+        float | None, "Rate of a GPU's link, GB/s one way; else it is told by the GPU's name."
+    ] = None,
+    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+) -> pa.Table:
+    """How much is communicated, by what, how fast, and how much of it is exposed?
+
+    Size buckets are powers of two of the bytes that bandwidth counts. Exposed and shared times add
+    up to those of `time_breakdown`, summed over ranks.
+    """
+    clocks = rank_clocks if align else None
+    calls = Calls.of(collectives, collective_matches, ranks, clocks)
+    size, factor = calls.moved
+    bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
+    names, _ = codes_of(collectives["group"])
+    scope = scopes(calls)
+    scope_codes, scope_names = codes_of(scope)
+    keys = np.column_stack([calls.rows.type, names, calls.size, scope_codes, bucket])
+    keys = keys.astype(np.int64)
+    if by != "size":
+        keys[:, 4] = NONE
+    if by == "type":
+        keys[:, 1:4] = NONE
+    groups = Groups.of(keys)
+    split = comm_split(calls, activities)
+    first = pa.array(groups.first)
+    known = groups.keys[:, 4] >= 0
+    low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))
+    sums = {
+        "calls": groups.count,
+        "collectives": _distinct(calls, groups),
+        "in_bytes": groups.sum(numbers(collectives["in_bytes"], 0)),
+        "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
+        "shared_ns": _spread(groups, split.rows, split.shared),
+        "exposed_ns": _spread(groups, split.rows, split.exposed),
+        "wait_ns": groups.sum(calls.waits.wait),
+        "transfer_ns": groups.sum(calls.waits.transfer),
+    }
+    made = {name: number(values, _I64) for name, values in sums.items()}
+    made |= {
+        "type": collectives["type"].take(first),
+        "group": collectives["group"].take(first) if by != "type" else _nothing(groups),
+        "group_size": number(groups.keys[:, 2], _I32, groups.keys[:, 2] > 0),
+        "scope": text(groups.keys[:, 3], scope_names),
+        "size_from_bytes": number(low, _I64, known),
+        "size_to_bytes": number(2 * low - 1, _I64, known),
+        "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
+        **_speeds(calls, groups, size * factor, ranks, link_gbps),
+    }
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    order = np.argsort(-sums["comm_ns"], kind="stable")
+    facts = {"clock_alignment": "applied" if align else "not applied"}
+    return with_coverage(found.take(pa.array(order)), **facts)
+
+
+def _nothing(groups: Groups) -> pa.Array:
+    return text(np.full(len(groups), NONE), pa.array([], pa.string()))
+
+
+def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
+    total = np.zeros(len(groups), np.int64)
+    np.add.at(total, groups.which[rows], values)
+    return total
+
+
+def _distinct(calls: Calls, groups: Groups) -> Ints:
+    """Rows without a match count each, those of one match together."""
+    alone = calls.match == NONE
+    identity = np.where(alone, -2 - np.arange(len(alone)), calls.match)
+    pairs = Groups.of(np.column_stack([groups.which, identity]))
+    return np.bincount(pairs.keys[:, 0], minlength=len(groups)).astype(np.int64)
+
+
+def _speeds(
+    calls: Calls, groups: Groups, moved: Floats, ranks: pa.Table, link_gbps: float | None
+) -> dict[str, pa.Array]:
+    """Bandwidth over the collectives of each group: a match counts once."""
+    once = calls.match == NONE
+    matched = np.flatnonzero(~once)
+    once[matched[Groups.of(calls.match[matched]).first]] = True
+    made = {}
+    span = _quantiles(groups, once, moved, calls.span)
+    for name, values in zip(("p10", "median", "p90"), span, strict=True):
+        made[f"busbw_{name}_gbps"] = number(values, _F64, ~np.isnan(values))
+    whole = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
+    made["duration_busbw_median_gbps"] = number(whole, _F64, ~np.isnan(whole))
+    rate = link_gbps or _rate(ranks)
+    near = np.isin(groups.keys[:, 3], [0]) | (link_gbps is not None)
+    share = span[1] / rate * 100 if rate else np.full(len(groups), np.nan)
+    made["link_pct"] = number(share, _F64, ~np.isnan(share) & near)
+    return made
+
+
+def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:
+    out = [np.full(len(groups), np.nan) for _ in range(3)]
+    rows = np.flatnonzero(chosen & ~np.isnan(moved) & (time > 0) & (np.nan_to_num(moved) > 0))
+    if len(rows):
+        speed = moved[rows] / time[rows]
+        mine = Groups.of(groups.which[rows])
+        for place, values in enumerate(mine.quantiles(speed, [0.1, 0.5, 0.9])):
+            out[place][mine.keys.ravel()] = values
+    return out
+
+
+def _rate(ranks: pa.Table) -> float | None:
+    rates = [scale_up_gbps(name) for name in ranks["device_name"].to_pylist()]
+    known = [rate for rate in rates if rate]
+    return min(known, default=None)

@@ -1,0 +1,59 @@
+"""Small tables for the analyses of communication."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from htk.analysis import Analysis
+from htk.clocks import rank_clocks
+from htk.joins import collective_facts
+from htk.match import collective_matches
+from htk.schema import DERIVED, TABLES
+
+Row = dict[str, Any]
+Ask = Callable[..., pa.Table]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    """Ask an analysis of hand-made rows, everything between made as for a trace."""
+
+    def answer(analysis: Analysis[...], tables: dict[str, list[Row]], **options: Any) -> pa.Table:
+        made = {
+            name: pa.Table.from_pylist(rows, schema=TABLES.get(name) or DERIVED[name])
+            for name, rows in tables.items()
+        }
+        for name in ("collectives", "comm_channels", "ranks", "bench_points", "comm_counts"):
+            made.setdefault(name, TABLES[name].empty_table())
+        for name in ("rank_windows", "activities"):
+            made.setdefault(name, DERIVED[name].empty_table())
+        rows = made["collectives"]
+        made["collective_matches"] = collective_matches(rows, made["rank_windows"])
+        made["rank_clocks"] = rank_clocks(rows, made["collective_matches"])
+        made["collective_facts"] = collective_facts(rows, made["comm_channels"])
+        return analysis(*(made[name] for name in analysis.reads), **options)
+
+    return answer
+
+
+@pytest.fixture
+def call() -> Callable[..., Row]:
+    """A row of `collectives`, of the profiler on a GPU."""
+
+    def row(rank: int, start: int, end: int, **more: Any) -> Row:
+        plain = {
+            "rank": rank,
+            "cycle": 0,
+            "source": "kineto",
+            "timing": "gpu",
+            "device": rank,
+            "group": "0",
+            "type": "all_reduce",
+            "start_ns": start,
+            "end_ns": end,
+        }
+        return plain | more
+
+    return row
