@@ -309,7 +309,9 @@ class _Document:
 
 def _has_minus_zero(text: bytes) -> bool:
     """As text it is "-0", which an int would forget."""
-    return _MAYBE_MINUS_ZERO.search(text) is not None and _MINUS_ZERO.search(text) is not None
+    if (at := text.find(b"-0")) < 0 or not _MAYBE_MINUS_ZERO.search(text, at):
+        return False
+    return _MINUS_ZERO.search(text) is not None
 
 
 def _last_border(text: bytearray) -> int | None:

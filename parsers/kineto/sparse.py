@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -166,10 +167,12 @@ class Builder:
 
     def _put_codes(self, i: int, places: Places, texts: Sequence[Any]) -> None:
         """Texts by their codes: decoded, or as they stand in the file (bytes)."""
-        codes = np.fromiter(map(self._codes[i].__getitem__, texts), np.int32, len(texts))
+        known = self._codes[i]
+        found = itemgetter(*texts)(known) if len(texts) > 1 else [known[texts[0]]]
+        codes = np.fromiter(found, np.int32, len(texts))
         there = np.ones(len(codes), bool)
         for nothing in (None, b"", b"null"):
-            if (code := self._codes[i].get(nothing)) is not None:
+            if (code := known.get(nothing)) is not None:
                 there &= codes != code
         if there.all():
             self._put(i, places, codes)
