@@ -9,12 +9,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import codes_of, number, numbers, text, valid
-from htk.clocks import corrections
 from htk.collective_names import dtype_bytes
 from htk.groups import Groups
 from htk.match import NONE, Rows
 from htk.models.bandwidth import traffic
-from htk.waits import Waits, waits
+from htk.waits import Waits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,46 +22,39 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Calls:
-    """All rows of `collectives`, their matches, and their waits on the chosen clocks."""
+    """All rows of `collectives`, and their matches (aligned or not)."""
 
     rows: Rows
     table: pa.Table
     matches: pa.Table
     ranks: pa.Table
-    clocks: pa.Table | None  # None: each rank's own clock
 
     @classmethod
-    def of(
-        cls,
-        collectives: pa.Table,
-        matches: pa.Table,
-        ranks: pa.Table,
-        clocks: pa.Table | None = None,
-    ) -> "Calls":
-        return cls(Rows(collectives), collectives, matches, ranks, clocks)
+    def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
+        return cls(Rows(collectives), collectives, matches, ranks)
 
     @cached_property
     def match(self) -> Ints:
         return numbers(self.matches["match"], NONE)
 
     @cached_property
+    def waits(self) -> Waits:
+        """As they were found over all ranks, whichever of them are looked at."""
+        column = {n: numbers(self.matches[n], NONE) for n in _TIMED}
+        known = column["wait_ns"] != NONE
+        return Waits(
+            known,
+            column["common_start_ns"],
+            np.where(known, column["wait_ns"], 0),
+            np.where(known, column["transfer_ns"], 0),
+            column["span_ns"],
+            column["last_rank"].astype(np.int64),
+        )
+
+    @cached_property
     def correction(self) -> Ints:
         """What the alignment adds to each row's times."""
-        if self.clocks is None:
-            return np.zeros(self.rows.length, np.int64)
-        return corrections(self.clocks, self.rows.rank, self.rows.start)
-
-    @cached_property
-    def start(self) -> Ints:
-        return self.rows.start + self.correction
-
-    @cached_property
-    def end(self) -> Ints:
-        return self.rows.end + self.correction
-
-    @cached_property
-    def waits(self) -> Waits:
-        return waits(self.rows, self.match, self.start, self.end)
+        return numbers(self.matches["clock_offset_ns"], 0)
 
     @cached_property
     def duration(self) -> Ints:
@@ -145,6 +137,9 @@ class Calls:
         size = int(self.size[row])
         even = self.table["in_bytes"][row].as_py() == self.table["out_bytes"][row].as_py()
         return [whole // size] * size if whole is not None and size > 0 and even else None
+
+
+_TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
 
 
 def _place(calls: Calls, row: int) -> int:

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import number, numbers
+from htk.arrow import number, numbers, truths
 from htk.collective_names import SYNCHRONISING
 from htk.groups import Groups
-from htk.match import NONE, Rows
-from htk.schema.comm import RANK_CLOCKS
+from htk.match import NONE, Rows, timed_columns
+from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
+from htk.waits import waits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -60,6 +61,22 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table) -> pa.Table
         number(np.bincount(ends.rank[late], minlength=len(known)), pa.int64()),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
+
+
+def aligned_matches(
+    collectives: pa.Table, collective_matches: pa.Table, rank_clocks: pa.Table
+) -> pa.Table:
+    """The matches with everything that depends on the clocks put on one clock."""
+    rows = Rows(collectives)
+    match = numbers(collective_matches["match"], NONE)
+    shift = corrections(rank_clocks, rows.rank, rows.start)
+    start, end = rows.start + shift, rows.end + shift
+    before = truths(collective_matches["before_window"])
+    waited = waits(rows, match, start, end)
+    made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
+    made |= timed_columns(rows, match, waited, before, start, end)
+    made["clock_offset_ns"] = number(shift, pa.int64())
+    return pa.table([made[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:

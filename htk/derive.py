@@ -30,18 +30,20 @@ _PER_FILE = {
     "activities": "htk.windows",
     "rank_windows": "htk.windows",
     "step_windows": "htk.windows",
+    "idle_causes": "htk.idle",
 }
-_OVER_RANKS: dict[str, str] = {
+OVER_RANKS: dict[str, str] = {
     "collective_matches": "htk.match",
     "rank_clocks": "htk.clocks",
+    "aligned_matches": "htk.clocks",
     "collective_facts": "htk.joins",
 }
 
-NAMES = (*_PER_FILE, *_OVER_RANKS)
+NAMES = (*_PER_FILE, *OVER_RANKS)
 
 
 @cache
 def maker(name: str) -> Maker:
     """Who makes a table of that name; its module is imported only then."""
-    module = _PER_FILE.get(name) or _OVER_RANKS[name]
-    return Maker(getattr(importlib.import_module(module), name), name in _OVER_RANKS)
+    module = _PER_FILE.get(name) or OVER_RANKS[name]
+    return Maker(getattr(importlib.import_module(module), name), name in OVER_RANKS)

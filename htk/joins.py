@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.align import aligned_positions, fitting_shifts
@@ -202,12 +203,17 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     low, high = (np.append(x, NONE)[joined.row] for x in (low, high))
     names, listed = codes_of(collectives["source"])
     made = {
-        "joined_to": number(joined.row, pa.int64(), joined.row != NONE),
         "joined_by": text(joined.by, pa.array(BY)),
         "facts_from": text(np.append(names, -1)[joined.source], listed),
         "channel_min_ns": number(low, pa.int64(), low >= 0),
         "channel_max_ns": number(high, pa.int64(), high >= 0),
     }
+    there = number(np.maximum(joined.row, 0), pa.int64(), joined.row != NONE)
+    other = collectives.take(there) if len(known) else collectives
+    made["comm_hash"], made["seq"] = other["comm_hash"], other["seq"]
+    made["source_duration_ns"] = pc.coalesce(
+        other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
+    )
     for column in ("algorithm", "protocol", "channels"):
         taken = collectives[column].take(source) if len(known) else collectives[column]
         made[column] = texts(taken.to_pylist()) if column != "channels" else taken

@@ -7,77 +7,78 @@ started last. What some rank began before the recording of another is blamed on 
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.arrow import truths
-from htk.calls import Calls
 from htk.collective_names import SYNCHRONISING
 from htk.groups import Groups
+from htk.waits import Waits
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 NONE = -1
 
 
+class Rows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    cycle: Ints
+
+    @property
+    def group(self) -> Ints: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
 @dataclass(frozen=True)
 class Lateness:
     """For each row of `collectives`."""
 
-    own: Ints  # own time since the previous collective of its group (NONE: unknown)
     late: Ints  # lateness (NONE: unknown)
     cost: Ints  # what others waited because of it
     blamed: Mask  # it is the one that the others waited for
 
 
-def lateness(calls: Calls) -> Lateness:
-    length = calls.rows.length
-    own, late = np.full(length, NONE, np.int64), np.full(length, NONE, np.int64)
-    cost, blamed = np.zeros(length, np.int64), np.zeros(length, bool)
-    judged = calls.waits.known & calls.rows.is_type(*SYNCHRONISING)
-    chosen = np.flatnonzero(judged)
+def lateness(
+    rows: Rows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+) -> Lateness:
+    """Of matched synchronising collectives; `before` are those that blame nobody."""
+    late = np.full(len(match), NONE, np.int64)
+    cost, blamed = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
+    chosen = np.flatnonzero(waited.known & rows.is_type(*SYNCHRONISING))
     if not len(chosen):
-        return Lateness(own, late, cost, blamed)
-    own[chosen] = _own_time(calls, chosen)
-    members = Groups.of(calls.match[chosen])
-    all_known = members.min(own[chosen]) != NONE
-    least = members.min(own[chosen])[members.which]
-    late[chosen] = np.where(all_known[members.which], own[chosen] - least, NONE)
-    guilty = _guilty(calls, chosen, members, late)
-    fair = ~truths(calls.matches["before_window"])[chosen]
-    waited = members.sum(calls.waits.wait[chosen])[members.which] - calls.waits.wait[chosen]
-    mine = guilty & fair & (waited > 0)
-    blamed[chosen] = mine
-    cost[chosen] = np.where(mine, waited, 0)
-    return Lateness(own, late, cost, blamed)
+        return Lateness(late, cost, blamed)
+    own = _own_time(rows, chosen, start[chosen], end[chosen])
+    members = Groups.of(match[chosen])
+    least = members.min(own)[members.which]
+    mine = np.where(least != NONE, own - least, NONE)
+    late[chosen] = mine
+    guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, mine, start[chosen]))
+    others = members.sum(waited.wait[chosen])[members.which] - waited.wait[chosen]
+    guilty &= ~before[chosen] & (others > 0)
+    blamed[chosen] = guilty
+    cost[chosen] = np.where(guilty, others, 0)
+    return Lateness(late, cost, blamed)
 
 
-def _own_time(calls: Calls, chosen: Ints) -> Ints:
+def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     """From the end of the group's previous collective on a rank to the start of this one."""
-    rank, group = calls.rows.rank[chosen], calls.rows.group[chosen]
-    start, end = calls.start[chosen], calls.end[chosen]
-    cycle = calls.rows.cycle[chosen]
-    order = np.lexsort((start, group, cycle, rank))
-    before = np.append(NONE, order[:-1])
-    same = np.zeros(len(order), bool)
-    same[1:] = (
-        (rank[order[1:]] == rank[order[:-1]])
-        & (group[order[1:]] == group[order[:-1]])
-        & (cycle[order[1:]] == cycle[order[:-1]])
-    )
-    found = np.full(len(order), NONE, np.int64)
-    gap = np.maximum(start[order] - end[before], 0)
+    who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
+    lane = Groups.of(who).which
+    order = np.lexsort((start, lane))
+    same = np.append(False, lane[order][1:] == lane[order][:-1])
+    gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
+    found = np.empty(len(order), np.int64)
     found[order] = np.where(same, gap, NONE)
     return found
 
 
-def _guilty(calls: Calls, chosen: Ints, members: Groups, late: Ints) -> Mask:
-    """One row of each collective: the latest by lateness, else by start; of several the first."""
-    known = members.min(late[chosen]) != NONE
-    measure = np.where(known[members.which], late[chosen], calls.start[chosen])
-    order = np.lexsort((-calls.rows.rank[chosen], measure, members.which))
-    ends = np.cumsum(members.count) - 1
-    guilty = np.zeros(len(chosen), bool)
-    guilty[order[ends]] = True
+def _guilty(rank: Ints, members: Groups, measure: Ints) -> Mask:
+    """One row of each collective: that with the largest measure; of several the lowest rank."""
+    order = np.lexsort((-rank, measure, members.which))
+    guilty = np.zeros(len(rank), bool)
+    guilty[order[np.cumsum(members.count) - 1]] = True
     return guilty

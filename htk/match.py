@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from htk.align import aligned_positions
 from htk.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
 from htk.groups import Groups
+from htk.lateness import lateness
 from htk.schema.comm import COLLECTIVE_MATCHES
 from htk.waits import Waits, waits
 
@@ -33,7 +34,7 @@ BY = ("comms_id", "sequence", "order")
 
 
 def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Table:
-    """The match of each collective, row by row, on the ranks' own clocks."""
+    """The match of each collective, row by row, and its waits on the ranks' own clocks."""
     rows = Rows(collectives)
     by, slot = _slots(rows)
     found = _matched(rows, by, slot)
@@ -46,14 +47,27 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Tabl
         "reason": _reasons(rows, found, waited),
         "members_expected": _optional32(rows.group_size),
         "members_present": number(found.present, pa.int32(), known),
+        "before_window": boolean(before),
+        **timed_columns(rows, found.match, waited, before, rows.start, rows.end),
+    }
+    return build(COLLECTIVE_MATCHES, made, rows.length)
+
+
+def timed_columns(
+    rows: "Rows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+) -> dict[str, pa.Array]:
+    """What depends on the clocks: waits, and who is late."""
+    late = lateness(rows, match, waited, before, start, end)
+    return {
         "common_start_ns": number(waited.common_start, pa.int64(), waited.known),
         "wait_ns": number(waited.wait, pa.int64(), waited.known),
         "transfer_ns": number(waited.transfer, pa.int64(), waited.known),
         "span_ns": number(waited.span, pa.int64(), waited.known),
         "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
-        "before_window": boolean(before),
+        "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
+        "blamed": boolean(late.blamed),
+        "cost_ns": number(late.cost, pa.int64()),
     }
-    return build(COLLECTIVE_MATCHES, made, rows.length)
 
 
 class Rows:

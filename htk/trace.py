@@ -21,6 +21,8 @@ from htk.store import Entry
 
 Mask = NDArray[np.bool_]
 
+_ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
+
 _HINTS = {
     "kernels": "GPU activities: profile with ProfilerActivity.CUDA (or the vendor's) on",
     "cpu_ops": "CPU operators: profile with ProfilerActivity.CPU on",
@@ -228,8 +230,7 @@ class Trace:
 
     def _whole(self, name: str) -> pa.Table:
         if name in DERIVED and derive.maker(name).over_ranks:
-            made = derive.maker(name)
-            return made.function(*(self._whole(read) for read in made.reads))
+            return self._of_chosen_ranks(name, self._everyone._over_ranks(name))
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
@@ -238,6 +239,37 @@ class Trace:
         if not tables:
             return schema.empty_table()
         return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+
+    @cached_property
+    def _everyone(self) -> "Trace":
+        """The same trace whole: what is made over ranks is made of all, whoever is looked at."""
+        return self if self.selection == Selection() else replace(self, selection=Selection())
+
+    @cached_property
+    def _made_over_ranks(self) -> dict[str, pa.Table]:
+        return {}
+
+    def _over_ranks(self, name: str) -> pa.Table:
+        if name not in derive.OVER_RANKS:
+            return self._whole(name)
+        if name not in self._made_over_ranks:
+            made = derive.maker(name)
+            table = made.function(*(self._over_ranks(read) for read in made.reads))
+            self._made_over_ranks[name] = table
+        return self._made_over_ranks[name]
+
+    def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
+        wanted = self.selection.ranks
+        if wanted is None:
+            return table
+        if "rank" in table.column_names:
+            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(wanted))))
+        looked_at = {id(part) for part in self._parts}
+        chosen = [  # a row for each collective, in the order of the files
+            np.full(part.table("collectives").num_rows, id(part) in looked_at)
+            for part in self._everyone.parts
+        ]
+        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
 
     def _of_parts(self, name: str) -> list[pa.Table]:
         """A table of each file; what has to be made is made side by side."""
@@ -275,7 +307,7 @@ class Trace:
             return whole.set_column(place, whole.schema.field(place), chosen)
         if name in ("rank_windows", "step_windows"):
             return self._narrow_windows(whole, name == "step_windows")
-        if name in ("collectives", "collective_matches"):
+        if name in ("collectives", *_ROW_BY_ROW):
             return whole.filter(pa.array(self._chosen_collectives))
         return whole
 

@@ -43,14 +43,15 @@ RETURNS = table(
 def alltoall_balance(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
     n: Annotated[int, "Collectives to show, the most uneven first; 0: all."] = 50,
     align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
-    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     alone = calls.match[rows] == -1
     groups = Groups.of(np.where(alone, -2 - rows, calls.match[rows]))

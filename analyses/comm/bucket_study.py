@@ -42,7 +42,7 @@ RETURNS = table(
 def bucket_study(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     bench_points: pa.Table,
     *,
@@ -53,7 +53,8 @@ def bucket_study(
     Buckets are powers of two. The model is t = α + W/β, of a benchmark of the same type and number
     of ranks where there is one, else of the trace's own transfers; half of β is reached at α·β.
     """
-    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
     rows: list[dict[str, Any]] = []
     for own in of_trace(calls):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, nulls, number, numbers, valid
+from htk.arrow import codes_of, number, numbers, valid
 from htk.calls import Calls, Ints, bandwidth, only_source, scopes
 from htk.chart import Timeline
 from htk.schema import table
@@ -75,7 +75,7 @@ _AS_THEY_ARE = (
     "protocol",
     "inferred",
 )
-_OF_MATCH = ("match", "matched_by", "members_expected", "members_present")
+_OF_MATCH = ("match", "matched_by", "members_expected", "members_present", "clock_offset_ns")
 
 
 @analysis(
@@ -86,6 +86,7 @@ _OF_MATCH = ("match", "matched_by", "members_expected", "members_present")
 def collective_times(
     collectives: pa.Table,
     collective_matches: pa.Table,
+    aligned_matches: pa.Table,
     rank_clocks: pa.Table,
     ranks: pa.Table,
     collective_facts: pa.Table,
@@ -99,15 +100,16 @@ def collective_times(
     that it depends on. Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
     """
     named = _named(collectives, collective_facts)
-    rows, matches = only_source(named, collective_matches, source)
-    calls = Calls.of(rows, matches, ranks, rank_clocks if align else None)
+    chosen = aligned_matches if align else collective_matches
+    rows, matches = only_source(named, chosen, source)
+    calls = Calls.of(rows, matches, ranks)
     waited = calls.waits
     size, factor = calls.traffic
     made: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
         "scope": scopes(calls),
-        "start_ns": _time(calls.start, rows["start_ns"]),
-        "end_ns": _time(calls.end, rows["end_ns"]),
+        "start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
+        "end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
         "wait_ns": number(waited.wait, _I64, waited.known),
         "transfer_ns": number(waited.transfer, _I64, waited.known),
         "reason": matches["reason"],
@@ -116,7 +118,6 @@ def collective_times(
         "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
         "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
         "before_window": matches["before_window"],
-        "clock_offset_ns": number(calls.correction, _I64) if align else nulls(_I64, len(size)),
     }
     made |= {name: rows[name] for name in _AS_THEY_ARE}
     made |= {name: matches[name] for name in _OF_MATCH}

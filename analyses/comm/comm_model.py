@@ -39,7 +39,7 @@ RETURNS = table(
 def comm_model(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     bench_points: pa.Table,
     *,
@@ -58,8 +58,8 @@ def comm_model(
         for transfers in of_benchmarks(bench_points):
             rows += _rows(transfers, 3)
     if basis != "benchmark":
-        clocks = rank_clocks if align else None
-        for transfers in of_trace(Calls.of(collectives, collective_matches, ranks, clocks)):
+        matches = aligned_matches if align else collective_matches
+        for transfers in of_trace(Calls.of(collectives, matches, ranks)):
             rows += _rows(transfers, 1)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
     return with_coverage(found, clock_alignment="applied" if align else "not applied")

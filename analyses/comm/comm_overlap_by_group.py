@@ -43,7 +43,7 @@ RETURNS = table(
 def comm_overlap_by_group(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     activities: pa.Table,
     *,
@@ -53,7 +53,8 @@ def comm_overlap_by_group(
 
     Rows of a rank add up to its communication and exposed communication of `time_breakdown`.
     """
-    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     split = comm_split(calls, activities)
     rows = split.rows
     name, _ = codes_of(collectives["group"])

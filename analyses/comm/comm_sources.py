@@ -2,10 +2,9 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers
+from htk.arrow import codes_of, number, numbers, texts
 from htk.joins import PROFILER
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -48,20 +47,14 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     chosen = np.flatnonzero(ours & (by >= 0))
     rows = pa.array(chosen)
     mine, facts = collectives.take(rows), collective_facts.take(rows)
-    there = numbers(facts["joined_to"], -1)
-    other = collectives.take(number(np.maximum(there, 0), _I64, there >= 0))
-    hashes = other["comm_hash"].to_pylist()
     length = numbers(mine["end_ns"], -1) - numbers(mine["start_ns"], 0)
+    hashes = facts["comm_hash"].to_pylist()
     made = {
         "duration_ns": number(length, _I64, length >= 0),
-        "comm_hash": pa.array([f"{h:#x}" if h else None for h in hashes], pa.string()).cast(TEXT),
-        "seq": other["seq"],
-        "source_duration_ns": pc.coalesce(
-            other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
-        ),
+        "comm_hash": texts([f"{h:#x}" if h else None for h in hashes]),
     }
     made |= {n: mine[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
-    made |= {n: facts[n] for n in facts.column_names if n in RETURNS.names}
+    made |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in made}
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     total = int(ours.sum())
     ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}

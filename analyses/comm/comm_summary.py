@@ -51,7 +51,7 @@ RETURNS = table(
 def comm_summary(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     activities: pa.Table,
     *,
@@ -68,8 +68,8 @@ def comm_summary(
     Size buckets are powers of two of the bytes that bandwidth counts. Exposed and shared times add
     up to those of `time_breakdown`, summed over ranks.
     """
-    clocks = rank_clocks if align else None
-    calls = Calls.of(collectives, collective_matches, ranks, clocks)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     size, factor = calls.moved
     bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
     names, _ = codes_of(collectives["group"])

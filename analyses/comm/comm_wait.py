@@ -12,7 +12,6 @@ from htk.calls import Calls, Ints
 from htk.chart import Bar
 from htk.comm_split import comm_split
 from htk.groups import Groups
-from htk.lateness import Lateness, lateness
 from htk.schema import table
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
@@ -51,7 +50,7 @@ RETURNS = table(
 def comm_wait(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     activities: pa.Table,
     *,
@@ -63,14 +62,14 @@ def comm_wait(
     between collectives, and by what the others wait. What began before some rank's recording is
     counted as wait and blamed on nobody. Without matches (one rank at hand) only a band is known.
     """
-    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     split = comm_split(calls, activities)
     timed = split.rows
     by_rank = Groups.of(calls.rows.rank[timed])
     known = calls.waits.known[timed]
     fair = ~truths(collective_matches["before_window"])[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & known & fair
-    late = lateness(calls)
     duration = calls.duration[timed]
     wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
     sums = {
@@ -82,7 +81,9 @@ def comm_wait(
         "transfer_low_ns": by_rank.sum(np.where(known, transfer, 0)),
         "transfer_high_ns": by_rank.sum(np.where(known, transfer, _at_most(calls)[timed])),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
-        **_blame(late, timed, by_rank),
+        "blamed": by_rank.sum(truths(matches["blamed"])[timed].astype(np.int64)),
+        "lateness_ns": by_rank.sum(numbers(matches["lateness_ns"])[timed]),
+        "cost_to_others_ns": by_rank.sum(numbers(matches["cost_ns"])[timed]),
         "exposed_wait_ns": by_rank.sum(split.exposed_wait),
         "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
         "exposed_unmatched_ns": by_rank.sum(split.exposed_unmatched),
@@ -95,14 +96,6 @@ def comm_wait(
     made["transfer_overlap_pct"] = percent(share, sums["transfer_ns"])
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     return with_coverage(found, clock_alignment="applied" if align else "not applied")
-
-
-def _blame(late: Lateness, timed: Ints, by_rank: Groups) -> dict[str, Ints]:
-    return {
-        "blamed": by_rank.sum(late.blamed[timed].astype(np.int64)),
-        "lateness_ns": by_rank.sum(np.maximum(late.late[timed], 0)),
-        "cost_to_others_ns": by_rank.sum(late.cost[timed]),
-    }
 
 
 def _at_most(calls: Calls) -> Ints:

@@ -10,7 +10,6 @@ from htk.arrow import boolean, number, numbers, truths
 from htk.calls import Calls
 from htk.chart import Bar
 from htk.groups import Groups
-from htk.lateness import lateness
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -40,24 +39,24 @@ RETURNS = table(
 def late_arrivals(
     collectives: pa.Table,
     collective_matches: pa.Table,
-    rank_clocks: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
     n: Annotated[int, "Collectives to show, those that cost most first; 0: all."] = 50,
     align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?"""
-    calls = Calls.of(collectives, collective_matches, ranks, rank_clocks if align else None)
-    late = lateness(calls)
+    matches = aligned_matches if align else collective_matches
+    calls = Calls.of(collectives, matches, ranks)
     chosen = np.flatnonzero(calls.waits.known)
     members = Groups.of(calls.match[chosen])
     first = chosen[members.first]
     wait = calls.waits.wait[chosen]
     guilty = np.full(len(members), -1, np.int64)
-    blamed = late.blamed[chosen]
+    blamed = truths(matches["blamed"])[chosen]
     guilty[members.which[blamed]] = chosen[blamed]
     who = np.append(calls.rows.rank, -1)[guilty]
-    by = np.append(late.late, -1)[guilty]
+    by = np.append(numbers(matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]
     total = members.sum(wait)
     made = {
@@ -73,7 +72,7 @@ def late_arrivals(
         "wait_total_ns": number(total, _I64),
         "wait_max_ns": number(members.max(wait), _I64),
         "span_ns": number(calls.waits.span[first], _I64),
-        "start_ns": number(members.max(calls.start[chosen]), _I64),
+        "start_ns": number(members.max((calls.rows.start + calls.correction)[chosen]), _I64),
         "before_window": boolean(truths(collective_matches["before_window"])[first]),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)

@@ -26,6 +26,7 @@ from htk.schema.comm import (
 )
 from htk.schema.links import (
     ACTIVITIES,
+    IDLE_CAUSES,
     KERNEL_LINKS,
     LAUNCH_LINKS,
     OP_CALLERS,
@@ -87,7 +88,9 @@ DERIVED: dict[str, pa.Schema] = {
     "activities": ACTIVITIES,
     "rank_windows": WINDOWS,
     "step_windows": WINDOWS,
+    "idle_causes": IDLE_CAUSES,
     "collective_matches": COLLECTIVE_MATCHES,
+    "aligned_matches": COLLECTIVE_MATCHES,
     "rank_clocks": RANK_CLOCKS,
     "collective_facts": COLLECTIVE_FACTS,
 }
@@ -108,6 +111,7 @@ __all__ = [
     "DERIVED",
     "EVENTS",
     "FLOWS",
+    "IDLE_CAUSES",
     "KERNELS",
     "KERNEL_LINKS",
     "LAUNCHES",

@@ -65,3 +65,16 @@ WINDOWS = table(
     end_ns=(_I64, "End, absolute."),
     complete=(_BOOL, "False for a step that the end of the recording cut off."),
 )
+
+IDLE_CAUSES = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream that runs nothing; null: no stream of the device does."),
+    gap_start_ns=(_I64, "Start of the whole gap."),
+    gap_end_ns=(_I64, "End of the whole gap."),
+    cause=(TEXT, "Why nothing ran in this piece of the gap."),
+    start_ns=(_I64, "Start of the piece."),
+    end_ns=(_I64, "End of the piece."),
+    next_event=(_I64, "The activity that ended the gap."),
+)

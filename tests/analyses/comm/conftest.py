@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from htk.analysis import Analysis
-from htk.clocks import rank_clocks
+from htk.clocks import aligned_matches, rank_clocks
 from htk.joins import collective_facts
 from htk.match import collective_matches
 from htk.schema import DERIVED, TABLES
@@ -32,6 +32,9 @@ def ask() -> Ask:
         rows = made["collectives"]
         made["collective_matches"] = collective_matches(rows, made["rank_windows"])
         made["rank_clocks"] = rank_clocks(rows, made["collective_matches"])
+        made["aligned_matches"] = aligned_matches(
+            rows, made["collective_matches"], made["rank_clocks"]
+        )
         made["collective_facts"] = collective_facts(rows, made["comm_channels"])
         return analysis(*(made[name] for name in analysis.reads), **options)
 

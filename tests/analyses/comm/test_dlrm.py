@@ -100,3 +100,17 @@ def test_without_the_first_collective_of_one_rank(dlrm: Trace, rank: int) -> Non
         assert now["match"] == then["match"]
         assert now["members_present"] == (7 if then["match"] == 0 else 8)
         assert now["wait_ns"] == then["wait_ns"]  # rank 7 is the last one of the first
+
+
+def test_a_choice_of_ranks_or_times_changes_no_wait(dlrm: Trace) -> None:
+    whole = {(r["rank"], r["event"]): r for r in rows(dlrm, "collective_times")}
+    origin = dlrm.origin_ns
+    late = sorted(r["start_ns"] for r in whole.values())[40] - origin
+    for chosen in (dlrm.sel(ranks=[0, 3]), dlrm.sel(ranks=[2], from_ns=late)):
+        found = rows(chosen, "collective_times")
+        assert found and len(found) < 64
+        assert all(r == whole[r["rank"], r["event"]] for r in found)
+    costs = {r["rank"]: r["cost_to_others_ns"] for r in rows(dlrm, "comm_wait")}
+    (only,) = rows(dlrm.sel(ranks=[7]), "comm_wait")
+    assert only["cost_to_others_ns"] == costs[7] > 0
+    assert len(rows(dlrm.sel(ranks=[5]), "clock_alignment")) == 1
