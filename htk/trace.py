@@ -184,8 +184,8 @@ class Trace:
 
     @cached_property
     def origin_ns(self) -> int:
-        """When the first event of any rank started."""
-        starts = pc.min(self._whole("ranks")["start_ns"]).as_py()
+        """When the first event of any rank started, whichever are looked at."""
+        starts = pc.min(self._everyone._whole("ranks")["start_ns"]).as_py()
         return int(starts or 0)
 
     def sel(
