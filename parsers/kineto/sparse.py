@@ -92,7 +92,8 @@ class Builder:
             if args[k] is not NO_VALUE:
                 groups[category].append(k)
         for category, places in groups.items():
-            self._add_args(category, np.array(places, np.uint32), [args[k] for k in places])
+            texts = list(itemgetter(*places)(args)) if len(places) > 1 else [args[places[0]]]
+            self._add_args(category, np.array(places, np.uint32), texts)
         if self._keep_rest or not {*_FREE_KEYS}.isdisjoint(columns[_PH]):
             for k, ph in enumerate(columns[_PH]):
                 self._put_rest(k, ph, bytes(args[k]))
@@ -188,7 +189,7 @@ class Builder:
             types.discard(type(None))
         if types <= _PLAIN_TYPES[kind]:
             try:
-                self._put(i, places, np.array(values, _DTYPES[kind]))
+                self._put(i, places, np.fromiter(values, _DTYPES[kind], len(values)))
                 return
             except OverflowError:  # one is too large
                 pass
@@ -333,7 +334,7 @@ def by_key(members: list[scan.Member]) -> dict[str, bytes]:
 
 
 def _as_list(texts: list[Raw]) -> bytes:
-    return b"[" + b",".join(texts) + b"]"
+    return b"".join((b"[", b",".join(texts), b"]"))
 
 
 def _spelled(texts: Sequence[Raw]) -> list[bytes]:
