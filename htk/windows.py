@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import boolean, codes_of, number, numbers, valid
 from htk.groups import Groups
-from htk.intervals import Axis, Ints, Spans, clip, union
+from htk.intervals import Axis, Clipped, Ints, Spans, clip, union
 from htk.links import steps_of
 from htk.schema.links import ACTIVITIES, WINDOWS
 
@@ -121,13 +121,29 @@ class Filled:
 
 def fill(activities: pa.Table, windows: pa.Table) -> Filled:
     """Cut activities to the windows of their rank, cycle and device."""
-    start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
     from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
-    lane, window_lane = _lanes(activities, windows)
+    cut = cut_to_windows(activities, windows)
+    axis = Axis.of(from_, to)
+    return Filled(
+        axis,
+        to - from_,
+        cut.row,
+        cut.window,
+        axis.place(cut.window, cut.start),
+        axis.place(cut.window, cut.end),
+    )
+
+
+def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
+    """Parts of spans that lie in windows of their rank, cycle and device."""
+    start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
+    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    lane, window_lane = _lanes(spans, windows)
     rows, places, starts, ends = [], [], [], []
     order = np.argsort(lane, kind="stable")
+    lane = lane[order]
     for which in np.unique(window_lane).tolist():  # one device of one rank after the other
-        mine = order[slice(*np.searchsorted(lane[order], [which, which + 1]))]
+        mine = order[slice(*np.searchsorted(lane, [which, which + 1]))]
         its = np.flatnonzero(window_lane == which)
         its = its[np.argsort(from_[its], kind="stable")]
         cut = clip(start[mine], end[mine], from_[its], to[its])
@@ -135,16 +151,7 @@ def fill(activities: pa.Table, windows: pa.Table) -> Filled:
         places.append(its[cut.window])
         starts.append(cut.start)
         ends.append(cut.end)
-    axis = Axis.of(from_, to)
-    window = _joined(places)
-    return Filled(
-        axis,
-        to - from_,
-        _joined(rows),
-        window,
-        axis.place(window, _joined(starts)),
-        axis.place(window, _joined(ends)),
-    )
+    return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))
 
 
 def kinds_of(activities: pa.Table, row: Ints) -> tuple[NDArray[np.int32], list[str]]:

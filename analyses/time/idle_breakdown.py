@@ -1,0 +1,149 @@
+"""Why each GPU was idle."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk import like_hta
+from htk.analysis import analysis, with_coverage
+from htk.arrow import boolean, codes_of, number, numbers, text, truths, valid
+from htk.breakdown import Like, Per, chosen_windows, percent
+from htk.chart import Bar
+from htk.groups import Groups
+from htk.intervals import Ints
+from htk.schema import TEXT, table
+from htk.windows import cut_to_windows
+
+By = Literal["device", "stream"]
+_NO_STEP = np.iinfo(np.int32).max  # what has no number comes last
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    stream=(pa.int64(), "Stream; null: no stream of the device runs anything."),
+    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    cause=(TEXT, "What kept it from working."),
+    idle_ns=(pa.int64(), "Idle time of that cause."),
+    idle_pct=(pa.float64(), "Share of the idle time of its window (device or stream)."),
+    count=(pa.int64(), "Gaps that the cause has a part in."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", "idle_ns", "cause"),
+    needs=("rank_windows",),
+)
+def idle_breakdown(
+    idle_causes: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    annotations: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    by: Annotated[By, "Gaps of the device as a whole, or of each of its streams."] = "device",
+    like: Annotated[Like | None, "HTA's three categories of each stream's gaps."] = None,
+) -> pa.Table:
+    """Why was each GPU idle: was the host late, and doing what?
+
+    host_…: the next activity was not launched yet, and what the launching thread did meanwhile
+    (a call that blocks, allocates or loads code, data loading, an operator, Python, …).
+    launch_latency: launched, and on its way. stream_event_wait: queued behind an event.
+    unrecorded_gpu_work_suspected: a call blocks while nothing recorded runs. back_to_back: one
+    tick of the GPU's clock, no idleness. Waiting for peers is never here: a GPU that spins in a
+    collective is busy. (Like HTA: host_wait if the launch came after the previous end,
+    kernel_wait if the gap is below 30 us, else other.)
+    """
+    windows = chosen_windows(per, rank_windows, step_windows)
+    if like == "hta":
+        like_hta.refuse_steps(per)
+        return _like_hta(like_hta.kept_kernels(kernels, kernel_links, annotations))
+    whole = ~valid(idle_causes["stream"])
+    pieces = idle_causes.filter(pa.array(whole if by == "device" else ~whole))
+    cut = cut_to_windows(pieces, windows)
+    code, causes = codes_of(pieces["cause"])
+    step = numbers(windows["step"], -1).astype(np.int64) if per == "step" else None
+    keys = np.stack(
+        [
+            numbers(windows["rank"], -1).astype(np.int64)[cut.window],
+            numbers(windows["device"], -1).astype(np.int64)[cut.window],
+            numbers(pieces["stream"], -1)[cut.row],
+            np.full(len(cut.row), _NO_STEP)
+            if step is None
+            else np.where(step < 0, _NO_STEP, step)[cut.window],
+            code[cut.row],
+        ],
+        axis=1,
+    ).astype(np.int64)
+    complete = truths(windows["complete"])[cut.window]
+    gap = numbers(pieces["gap_start_ns"])[cut.row]
+    keys, idle, count, whole_step = _summed(keys, cut.end - cut.start, gap, complete)
+    answer = _table(keys, idle, count, whole_step, causes)
+    return with_coverage(answer, **_unexplained(keys, idle, causes))
+
+
+def _summed(
+    keys: Ints, length: Ints, gap: Ints, complete: NDArray[np.bool_]
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Sum, gaps and completeness of each key."""
+    groups = Groups.of(keys)
+    distinct = Groups.of(np.stack([groups.which, gap], axis=1))
+    count = np.bincount(distinct.keys[:, 0], minlength=len(groups)).astype(np.int64)
+    whole = groups.min(complete.astype(np.int64))
+    return groups.keys, groups.sum(length), count, whole
+
+
+def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:
+    window = Groups.of(keys[:, :4])
+    share = window.sum(idle)[window.which] if len(window) else idle
+    order = np.lexsort((-idle, *keys[:, :4].T[::-1]))
+    keys, idle, count, complete = keys[order], idle[order], count[order], complete[order]
+    columns = [
+        number(keys[:, 0], pa.int32(), keys[:, 0] >= 0),
+        number(keys[:, 1], pa.int32(), keys[:, 1] >= 0),
+        number(keys[:, 2], pa.int64(), keys[:, 2] >= 0),
+        number(keys[:, 3], pa.int32(), keys[:, 3] < _NO_STEP),
+        boolean(complete > 0),
+        text(keys[:, 4], causes),
+        number(idle, pa.int64()),
+        percent(idle, share[order]),
+        number(count, pa.int64()),
+    ]
+    return pa.table(columns, schema=RETURNS)
+
+
+def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
+    """How much of the idle time has no named cause."""
+    names = np.array([*causes.to_pylist(), None], object)[keys[:, 4]]
+    unknown = int(idle[(names == "unknown")].sum())
+    total = int(idle.sum())
+    share = round(100 * unknown / total, 2) if total else None
+    return {"idle_ns": total, "idle_of_unknown_cause_pct": share}
+
+
+def _like_hta(kernels: pa.Table) -> pa.Table:
+    """Gaps between neighbours of a stream, which may be negative where they overlap."""
+    rank = numbers(kernels["rank"], -1).astype(np.int64)
+    stream = numbers(kernels["stream"], -1)
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    launch = numbers(kernels["launch_start_ns"], -1)
+    order = np.lexsort((start, stream, rank))
+    rank, stream, start, end, launch = (a[order] for a in (rank, stream, start, end, launch))
+    after = np.append(False, (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]))[: len(rank)]
+    before = np.append(0, end[:-1])[: len(end)]
+    gap = np.where(after, start - before, 0)
+    late = after & (launch >= 0) & (launch > before)
+    short = after & ~late & (gap < like_hta.SHORT_GAP_NS)
+    category = np.select([late, short], [0, 1], 2)
+    nothing = np.full(len(rank), -1)
+    keys = np.stack([rank, nothing, stream, np.full(len(rank), _NO_STEP), category], axis=1)
+    groups = Groups.of(keys.astype(np.int64))
+    complete = np.ones(len(groups), np.int64)
+    causes = pa.array(["host_wait", "kernel_wait", "other"])
+    counted = groups.sum(after.astype(np.int64))  # the first of a stream ends no gap
+    return _table(groups.keys, groups.sum(gap), counted, complete, causes)
