@@ -53,23 +53,13 @@ def _frame(trace: Trace) -> Any:
     return dmc.MantineProvider(
         id="theme",
         children=[
-            dcc.Location(id="address"),
+            dcc.Location(id="address", refresh="callback-nav"),
             dcc.Store(id="dark", storage_type="local", data=False),
             html.Header(
                 [
                     html.Strong("htk"),
                     html.Span(run, className="run", title=run),
-                    *[
-                        dmc.TextInput(
-                            id=f"filter-{name}",
-                            placeholder=_HINTS[name],
-                            label=name,
-                            size="xs",
-                            debounce=500,
-                            w=120,
-                        )
-                        for name in FILTERS
-                    ],
+                    html.Div(id="filters", className="filters"),
                     html.Div(id="chips", className="chips"),
                     dmc.Switch(id="dark-switch", label="dark", size="sm"),
                 ]
@@ -87,16 +77,15 @@ def _callbacks(app: Dash, trace: Trace) -> None:
         Output("page", "children"),
         Output("menu", "children"),
         Output("chips", "children"),
-        *[Output(f"filter-{name}", "value") for name in FILTERS],
+        Output("filters", "children"),
         Input("address", "pathname"),
         Input("address", "search"),
         Input("dark", "data"),
     )
     def show(pathname: str, search: str, dark: bool) -> Sequence[Any]:
         view = View.of(pathname, search)
-        values = [view.filters.get(name, "") for name in FILTERS]
         page = pages.page(trace, view, dark=bool(dark))
-        return [page, _menu(view), _chips(view), *values]
+        return [page, _menu(view), _chips(view), _filters(view)]
 
     @app.callback(
         Output("address", "search"),
@@ -118,9 +107,7 @@ def _callbacks(app: Dash, trace: Trace) -> None:
             view = view.without(trigger["name"])
         elif isinstance(trigger, dict):
             values = {i["name"]: v for i, v in zip(ids, options, strict=True)}
-            chosen = values[trigger["name"]]
-            changed = {**view.options, trigger["name"]: "" if chosen is None else str(chosen)}
-            view = replace(view, options={k: v for k, v in changed.items() if v})
+            view = view.with_option(trigger["name"], values[trigger["name"]])
         else:
             named = {n: v for n, v in zip(FILTERS, filters, strict=True) if v}
             view = replace(view, filters=named)
@@ -138,6 +125,21 @@ def _callbacks(app: Dash, trace: Trace) -> None:
         Output("page", "title"),
         Input("page", "children"),
     )
+
+
+def _filters(view: View) -> list[Any]:
+    return [
+        dmc.TextInput(
+            id=f"filter-{name}",
+            value=view.filters.get(name, ""),
+            placeholder=_HINTS[name],
+            label=name,
+            size="xs",
+            debounce=500,
+            w=120,
+        )
+        for name in FILTERS
+    ]
 
 
 def _menu(view: View) -> list[Any]:

@@ -10,7 +10,7 @@ from dash import dcc, html
 from htk import api
 from htk.analyses import ANALYSES, find
 from htk.analysis import Analysis, Option
-from htk.dashboard.view import View
+from htk.dashboard.view import View, shown
 from htk.errors import HtkError
 from htk.figures import figure
 from htk.render import coverage_lines
@@ -74,13 +74,11 @@ def control(option: Option, value: Any) -> Any:
         "description": option.doc,
     }
     choices = [str(c) for c in typing.get_args(option.type)]
-    if typing.get_origin(option.type) is typing.Literal:
-        return dmc.Select(data=choices, value=str(value), w=220, **shared)
     if option.type is bool:
-        data = ["true", "false"]
-        return dmc.Select(data=data, value=str(bool(value)).lower(), w=220, **shared)
-    text = "" if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
-    return dmc.TextInput(value=text, debounce=400, w=220, **shared)
+        choices = ["true", "false"]
+    if option.type is bool or typing.get_origin(option.type) is typing.Literal:
+        return dmc.Select(data=choices, value=shown(value), w=220, **shared)
+    return dmc.TextInput(value=shown(value), debounce=400, w=220, **shared)
 
 
 def picture(result: Result, *, dark: bool) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+from htk.analyses import ANALYSES, find
 from htk.analysis import Option
 from htk.errors import UsageError
 from htk.trace import Trace
@@ -42,6 +43,14 @@ class View:
     def without(self, name: str) -> "View":
         return replace(self, filters={k: v for k, v in self.filters.items() if k != name})
 
+    def with_option(self, name: str, value: Any) -> "View":
+        """One option of the page's analysis set, or left out where it is the default."""
+        text = "" if value is None else str(value)
+        options = {k: v for k, v in self.options.items() if k != name}
+        if self.page in ANALYSES and text != shown(find(self.page).options[name].default):
+            options[name] = text
+        return replace(self, options={k: v for k, v in options.items() if v})
+
     def narrowed(self, trace: Trace) -> Trace:
         """The trace, as the filters narrow it."""
         get = self.filters.get
@@ -61,6 +70,15 @@ class View:
             for name, option in options.items()
             if name in self.options
         }
+
+
+def shown(value: Any) -> str:
+    """A value of an option, as its control shows it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _typed(option: Option, text: str) -> Any:

@@ -36,14 +36,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     import plotly.graph_objects as go
 
     shown = table.slice(0, _MOST_POINTS)
-    draw = {
-        Bar: _bars,
-        Line: _lines,
-        Scatter: _points,
-        Heatmap: _heat,
-        Timeline: _spans,
-    }[type(chart)]
-    fig = go.Figure(draw(shown, chart, DARK if dark else LIGHT))
+    fig = go.Figure(_drawn(shown, chart, DARK if dark else LIGHT))
     fig.update_layout(
         template="plotly_dark" if dark else "plotly_white",
         barmode="stack" if isinstance(chart, Bar) and chart.stacked else "group",
@@ -55,6 +48,20 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     )
     _label(fig, chart)
     return fig
+
+
+def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
+    match chart:
+        case Bar():
+            return _bars(table, chart, palette)
+        case Line():
+            return _lines(table, chart, palette)
+        case Scatter():
+            return _points(table, chart, palette)
+        case Heatmap():
+            return _heat(table, chart)
+        case Timeline():
+            return _spans(table, chart, palette)
 
 
 def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
@@ -132,7 +139,7 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
     return traces
 
 
-def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
+def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
     import plotly.graph_objects as go
 
     return [
@@ -154,7 +161,8 @@ def _spans(table: pa.Table, chart: Timeline, palette: dict[str, str]) -> list[An
     origin = min((s for s in start if s is not None), default=0)
     lanes = _category(table, chart.lane)
     traces = []
-    for place, (name, rows, _) in enumerate(_series(table, chart.start, chart.color)):
+    for place, (name, every, _) in enumerate(_series(table, chart.start, chart.color)):
+        rows = [k for k in every if start[k] is not None and end[k] is not None]
         traces.append(
             go.Bar(
                 base=[start[k] - origin for k in rows],
