@@ -16,7 +16,8 @@ from htk.engine import engine
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.kineto import facts as header_facts
-from htk.parsers.kineto.collectives import collectives, comm_groups
+from htk.parsers.kineto.collectives import collectives
+from htk.parsers.kineto.process_groups import comm_groups
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.tables import DAY_NS, Columns, Sorted, metadata, sort_events, tables

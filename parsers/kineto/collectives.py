@@ -6,11 +6,8 @@ launch. What did not come from the first is named in `inferred`. On the CPU (glo
 range is the collective; a call without any kernel is kept without times.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,14 +28,17 @@ from htk.arrow import (
     valid,
     without,
 )
-from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes, dtype_of_cpp
+from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes
 from htk.links import NONE, Nested, Threads
+from htk.parsers.kineto.process_groups import compact, listed_ranks, seq_of, split
+from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 RECORD = "record_param_comms"
 _INT64 = pa.int64()
+_MOST_RANKS = 1_000_000  # more is damage
 # Operators whose shapes tell what the collective they launch carries.
 OPERATOR = re.compile(
     r"c10d::|c10d_functional|_c10d_functional|symm_mem::|(?i:.*(?:all_?reduce|all_?gather"
@@ -263,8 +263,8 @@ def _table(
         "raw_name": texts(names.raw),
         "library": texts(names.library),
         **sizes.columns(),
-        "in_split": mapped(_taken(facts.table["in_split"], source), _split),
-        "out_split": mapped(_taken(facts.table["out_split"], source), _split),
+        "in_split": mapped(_taken(facts.table["in_split"], source), split),
+        "out_split": mapped(_taken(facts.table["out_split"], source), split),
         "is_async": _flags(_taken(facts.table["is_async"], of_record)),
         "coalesced": _coalesced_name(found, ranges),
         "enqueue_ns": _optional(found.enqueue),
@@ -338,7 +338,7 @@ class _Sizes:
             if source[row] != NONE and into[row] >= 0:
                 continue
             known = [(dims[k][row], kinds[k][row]) for k in range(3)]
-            shape = _from_shapes(types[row], called[row], known)
+            shape = from_shapes(types[row], called[row], known)
             into[row], out[row] = shape.into, shape.out
             guessed[row] = shape.into >= 0 or shape.out >= 0
             dtype[row] = dtype[row] or shape.dtype
@@ -373,69 +373,6 @@ class _Sizes:
         return made
 
 
-@dataclass(frozen=True)
-class _Shape:
-    into: int = -1
-    out: int = -1
-    dtype: str | None = None
-
-
-# c10d operators whose first two tensors are output and input.
-_OUT_IN = re.compile(r"^c10d::_?(allgather_base|reduce_scatter_base|alltoall_base|allgather_into)")
-_AS_MUCH_OUT = ("all_reduce", "broadcast", "reduce")
-
-
-def _from_shapes(kind: str, op: str | None, known: list[tuple[str | None, str | None]]) -> _Shape:
-    """Elements in and out, from the shapes of the range, the record and the c10d operator."""
-    (range_dims, range_types), (record_dims, record_types), (op_dims, op_types) = known
-    if op_dims and op and _OUT_IN.match(op):
-        sizes = _elements(op_dims)
-        if len(sizes) > 1 and min(sizes[:2]) >= 0:
-            return _Shape(sizes[1], sizes[0], _first_type(op_types))
-    shaped = ((range_dims, range_types), (record_dims, record_types), (op_dims, op_types))
-    for dims, types in shaped:
-        sizes = _elements(dims) if dims else ()
-        if sizes and sizes[0] >= 0:
-            out = sizes[0] if kind in _AS_MUCH_OUT else -1
-            return _Shape(sizes[0], out, _first_type(types))
-    return _Shape()
-
-
-@lru_cache(maxsize=10_000)
-def _elements(dims: str) -> tuple[int, ...]:
-    """Elements of each argument, from its shape or list of shapes; -1: it is no tensor."""
-    try:
-        shapes = json.loads(dims)
-    except ValueError:
-        return ()
-    return tuple(_count(s) for s in shapes) if isinstance(shapes, list) else ()
-
-
-def _count(shape: Any) -> int:
-    if not isinstance(shape, list) or not shape:
-        return -1
-    if all(isinstance(s, list) for s in shape):
-        return sum(max(_count(s), 0) for s in shape)
-    if all(isinstance(s, int) for s in shape):
-        product = 1
-        for size in shape:
-            product *= size
-        return product if 0 <= product < 2**62 else -1
-    return -1
-
-
-@lru_cache(maxsize=1000)
-def _first_type(types: str | None) -> str | None:
-    try:
-        found = json.loads(types or "[]")
-    except ValueError:
-        return None
-    first = found[0] if isinstance(found, list) and found else None
-    if not isinstance(first, str) or first in ("", "TensorList", "Scalar", "ScalarList"):
-        return None
-    return dtype_of_cpp(first)
-
-
 def _inferred(found: _Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
     """What each row owes to something else than its own event."""
     on_gpu = found.gpu != NONE
@@ -464,10 +401,11 @@ def _groups(
     start, stride = (_either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
     members: list[str | None] = []
     for row, listed in enumerate(ranks):  # a few distinct lists, cached
-        found_ranks = _ranks(listed) if listed else None
-        if found_ranks is None and size[row] > 0 and start[row] >= 0 and stride[row] > 0:
+        found_ranks = listed_ranks(listed) if listed else None
+        regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
+        if found_ranks is None and regular:
             last = int(start[row] + stride[row] * size[row])
-            found_ranks = _compact(list(range(int(start[row]), last, int(stride[row]))))
+            found_ranks = compact(list(range(int(start[row]), last, int(stride[row]))))
             inferred[row].append("group_ranks")
         members.append(found_ranks)
     if groups.num_rows == 1:
@@ -489,23 +427,6 @@ def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
     return [a if a is not None else None if b is None else str(b) for a, b in pairs]
 
 
-@lru_cache(maxsize=10_000)
-def _ranks(listed: str) -> str | None:
-    """A list of ranks in compact JSON; None where it was cut short ("[0, 1, ..., 63]")."""
-    if "..." in listed:
-        return None
-    found = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
-    return _compact([int(p) for p in found]) if all(p.isdigit() for p in found) else None
-
-
-def _split(listed: str) -> str | None:
-    """Elements to or from each peer; None where there is no list, or not all of it."""
-    found = listed.strip("[] ")
-    parts = [p.strip() for p in found.split(",")] if found else []
-    whole = bool(parts) and all(p.isdigit() for p in parts)
-    return _compact([int(p) for p in parts]) if whole else None
-
-
 def _sequence(
     source: Rows, of_record: Rows, types: list[str], facts: _Metadata
 ) -> dict[str, pa.Array]:
@@ -513,7 +434,7 @@ def _sequence(
     seq = _either(facts, source, "seq")
     concrete = _taken(facts.table["concrete"], of_record).to_pylist()
     for row in np.flatnonzero(seq < 0).tolist():
-        seq[row] = _seq_of(concrete[row]) if concrete[row] else -1
+        seq[row] = seq_of(concrete[row]) if concrete[row] else -1
     p2p = [t in ("send", "recv", "send_recv") for t in types]
     kinds = ["p2p" if mine else "collective" for mine in p2p]
     rooted = np.array([t in ("broadcast", "reduce", "gather", "scatter") for t in types], bool)
@@ -528,23 +449,6 @@ def _sequence(
         "root": _optional(np.where(rooted, own, -1), pa.int32()),
         "peer": _optional(np.where(is_p2p, towards, -1), pa.int32()),
     }
-
-
-_SEQ = re.compile(r"^\[?\(?(\d+), ?(?:True|False)")
-
-
-@lru_cache(maxsize=100_000)
-def _seq_of(concrete: str) -> int:
-    """The sequence number among an operator's values: "[7, False]"."""
-    try:
-        values = json.loads(concrete)
-    except ValueError:
-        return -1
-    for value in values[:2] if isinstance(values, list) else []:
-        match = _SEQ.match(str(value))
-        if match:
-            return int(match[1])
-    return -1
 
 
 def _times(found: _Found, gpu: pa.Table, ranges: _Calls, library: list[str]) -> dict[str, pa.Array]:
@@ -596,45 +500,12 @@ def _taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
 
 
 def _optional(values: Rows, kind: pa.DataType = _INT64) -> pa.Array:
-    return number(values, kind, values >= 0)
+    limit = 2**31 if kind == pa.int32() else 2**62
+    known = (values >= 0) & (values < limit)
+    return number(np.where(known, values, 0), kind, known)
 
 
 def _flags(column: pa.Array) -> pa.Array:
     known = valid(column)
     yes = [value in ("true", "True", "1") for value in column.to_pylist()]
     return boolean(np.array(yes, bool), known)
-
-
-def _compact(values: list[int]) -> str:
-    return json.dumps(values, separators=(",", ":"))
-
-
-def comm_groups(header: Mapping[str, Any]) -> pa.Table:
-    """Process groups, from distributedInfo. Nothing in it is trusted."""
-    job = header.get("distributedInfo")
-    listed = job.get("pg_config") if isinstance(job, dict) else None
-    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
-    rows = [_group(entry) for entry in entries]
-    schema = without(TABLES["comm_groups"], "rank", "cycle")
-    return pa.Table.from_pylist(rows, schema=schema)
-
-
-def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
-    ranks = entry.get("ranks")
-    if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
-        listed: str | None = _compact(ranks)
-    else:
-        listed = _ranks(ranks) if isinstance(ranks, str) else None
-    size = entry.get("pg_size")
-    return {
-        "source": "kineto",
-        "group": _said(entry.get("pg_name")),
-        "group_desc": _said(entry.get("pg_desc")),
-        "group_ranks": listed,
-        "group_size": size if isinstance(size, int) and 0 < size < 2**31 else None,
-        "backend": _said(entry.get("backend_config")),
-    }
-
-
-def _said(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

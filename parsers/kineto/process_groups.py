@@ -1,0 +1,82 @@
+"""Process groups, and the lists in which a profile names ranks, splits and sequence numbers."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from htk.arrow import without
+from htk.schema import TABLES
+
+
+def comm_groups(header: Mapping[str, Any]) -> pa.Table:
+    """Process groups, from distributedInfo. Nothing in it is trusted."""
+    job = header.get("distributedInfo")
+    listed = job.get("pg_config") if isinstance(job, dict) else None
+    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    rows = [_group(entry) for entry in entries]
+    schema = without(TABLES["comm_groups"], "rank", "cycle")
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
+    ranks = entry.get("ranks")
+    if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
+        listed: str | None = compact(ranks)
+    else:
+        listed = listed_ranks(ranks) if isinstance(ranks, str) else None
+    size = entry.get("pg_size")
+    return {
+        "source": "kineto",
+        "group": _said(entry.get("pg_name")),
+        "group_desc": _said(entry.get("pg_desc")),
+        "group_ranks": listed,
+        "group_size": size if isinstance(size, int) and 0 < size < 2**31 else None,
+        "backend": _said(entry.get("backend_config")),
+    }
+
+
+def _said(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=10_000)
+def listed_ranks(listed: str) -> str | None:
+    """A list of ranks in compact JSON; None where it was cut short ("[0, 1, ..., 63]")."""
+    if "..." in listed:
+        return None
+    found = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
+    whole = all(p.isascii() and p.isdigit() and len(p) < 10 for p in found)
+    return compact([int(p) for p in found]) if whole else None
+
+
+def split(listed: str) -> str | None:
+    """Elements to or from each peer; None where there is no list, or not all of it."""
+    found = listed.strip("[] ")
+    parts = [p.strip() for p in found.split(",")] if found else []
+    whole = bool(parts) and all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
+    return compact([int(p) for p in parts]) if whole else None
+
+
+_SEQ = re.compile(r"^\[?\(?(\d+), ?(?:True|False)")
+
+
+@lru_cache(maxsize=100_000)
+def seq_of(concrete: str) -> int:
+    """The sequence number among an operator's values: "[7, False]"."""
+    try:
+        values = json.loads(concrete)
+    except (ValueError, RecursionError):
+        return -1
+    for value in values[:2] if isinstance(values, list) else []:
+        match = _SEQ.match(str(value))
+        if match:
+            return int(match[1]) if len(match[1]) < 19 else -1
+    return -1
+
+
+def compact(values: list[int]) -> str:
+    return json.dumps(values, separators=(",", ":"))

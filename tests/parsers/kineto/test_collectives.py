@@ -1,0 +1,240 @@
+"""Collectives of a profile: metadata of all ages, shapes instead of it, coalesced calls, CPU."""
+
+import io
+import json
+from typing import Any
+
+from htk.parser import Parsed, ParseOptions, Source
+from htk.parsers import kineto
+
+Event = dict[str, Any]
+KERNEL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+META = {
+    "Collective name": "allreduce",
+    "In msg nelems": 10,
+    "Out msg nelems": 10,
+    "dtype": "Float",
+    "Group size": 2,
+    "Process Group Name": "3",
+    "Process Group Description": "dp",
+    "Process Group Ranks": "[0, 4]",
+    "In split size": "[]",
+    "Out split size": "[]",
+}
+
+
+def event(category: str, name: str, start: float, length: float, **args: Any) -> Event:
+    where = {"pid": 0, "tid": 7} if category == "kernel" else {"pid": 50, "tid": 51}
+    return (
+        {"ph": "X", "cat": category, "name": name, "ts": start, "dur": length}
+        | where
+        | {"args": args}
+    )
+
+
+def launched(name: str, call: float, start: float, correlation: int, **args: Any) -> list[Event]:
+    """A runtime call and its kernel."""
+    return [
+        event("cuda_runtime", "cudaLaunchKernelExC", call, 1, correlation=correlation),
+        event("kernel", name, start, 50, correlation=correlation, stream=7, device=0, **args),
+    ]
+
+
+def parsed(*events: Event, **header: Any) -> Parsed:
+    data = json.dumps({"schemaVersion": 1, **header, "traceEvents": list(events)}).encode()
+    return kineto.parse(Source("trace", lambda: io.BytesIO(data)), ParseOptions())
+
+
+def collectives(*events: Event, **header: Any) -> list[Event]:
+    return parsed(*events, **header).tables["collectives"].to_pylist()
+
+
+def picked(row: Event, *names: str) -> tuple[Any, ...]:
+    return tuple(row[n] for n in names)
+
+
+def test_metadata_on_the_kernel() -> None:
+    extra = {"Seq": 9, "Comms Id": 2**64 - 3}
+    (row,) = collectives(*launched(KERNEL, 10, 20, 1, **META, **extra))
+    assert picked(row, "type", "group", "group_desc", "group_ranks") == (
+        "all_reduce",
+        "3",
+        "dp",
+        "[0,4]",
+    )
+    assert picked(row, "in_bytes", "out_bytes", "dtype") == (40, 40, "Float")
+    assert picked(row, "seq", "seq_kind", "comms_id") == (9, "collective", str(2**64 - 3))
+    assert picked(row, "start_ns", "end_ns", "enqueue_ns") == (20_000, 70_000, 10_000)
+    assert row["inferred"] is None
+
+
+def test_metadata_on_the_operator_that_launched_it() -> None:
+    record = event(
+        "cpu_op",
+        "record_param_comms",
+        5,
+        20,
+        **META,
+        **{"External id": 77, "Concrete Inputs": ["", "[12, False]", "[3, dp]", "0", "allreduce"]},
+    )
+    (row,) = collectives(record, *launched(KERNEL, 10, 20, 1))
+    assert picked(row, "in_bytes", "group", "seq", "inferred") == (40, "3", 12, "operator")
+    (by_id,) = collectives(record, event("kernel", KERNEL, 20, 50, **{"External id": 77}))
+    assert by_id["in_bytes"] == 40
+
+
+def test_keys_of_other_ages() -> None:
+    old = {"Collective name": "allreduce", "In msg size": 5, "Out msg size": 5, "dtype": "Half"}
+    (row,) = collectives(*launched(KERNEL, 10, 20, 1, **old))
+    assert picked(row, "in_elements", "in_bytes") == (5, 10)
+    named = {k: v for k, v in META.items() if not k.startswith("Process Group Name")}
+    (row,) = collectives(*launched(KERNEL, 10, 20, 1, **named, **{"Process Group ID": 8}))
+    assert row["group"] == "8"
+
+
+def test_ranks_cut_short_follow_from_start_and_stride() -> None:
+    wide = META | {"Process Group Ranks": "[0, 2, ..., 62]", "Group size": 32}
+    record = event(
+        "cpu_op",
+        "record_param_comms",
+        5,
+        20,
+        **wide,
+        **{"Global rank start": 0, "Global rank stride": 2},
+    )
+    (row,) = collectives(record, *launched(KERNEL, 10, 20, 1, **wide))
+    assert json.loads(row["group_ranks"]) == list(range(0, 64, 2))
+    assert "group_ranks" in row["inferred"]
+    (without,) = collectives(*launched(KERNEL, 10, 20, 1, **wide))
+    assert without["group_ranks"] is None
+
+
+def test_root_and_peer() -> None:
+    cast = META | {"Collective name": "broadcast"}
+    record = event("cpu_op", "record_param_comms", 5, 20, **cast, Rank=1)
+    (row,) = collectives(record, *launched(KERNEL, 10, 20, 1, **cast))
+    assert picked(row, "type", "root", "comm_rank") == ("broadcast", 1, None)
+    sent = META | {"Collective name": "send", "Dst Rank": 4}
+    (row,) = collectives(*launched("ncclDevKernel_SendRecv(x)", 10, 20, 1, **sent))
+    assert picked(row, "type", "peer", "root") == ("send", 4, None)
+
+
+def test_sizes_from_shapes_where_nothing_else_tells() -> None:
+    operator = event(
+        "cpu_op",
+        "c10d::alltoall_base_",
+        4,
+        30,
+        **{"Input Dims": [[12], [4, 2], []], "Input type": ["int", "int", ""]},
+    )
+    called = event("user_annotation", "nccl:all_to_all", 6, 20)
+    kernel = launched("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 10, 20, 1)
+    (row,) = collectives(operator, called, *kernel)
+    assert picked(row, "type", "in_elements", "out_elements", "in_bytes") == (
+        "all_to_all",
+        8,
+        12,
+        32,
+    )
+    assert picked(row, "inferred", "group") == ("sizes", None)
+
+
+def test_symmetric_memory_takes_the_operators_shape() -> None:
+    operator = event(
+        "cpu_op",
+        "symm_mem::multimem_all_reduce_",
+        4,
+        30,
+        **{"Input Dims": [[100], []], "Input type": ["c10::BFloat16", ""]},
+    )
+    kernel = launched("void (anonymous namespace)::multimem_all_reduce_kernel<16>(x)", 10, 20, 1)
+    (row,) = collectives(operator, *kernel)
+    assert picked(row, "library", "in_bytes", "dtype") == (
+        "torch_symmetric_memory",
+        200,
+        "BFloat16",
+    )
+
+
+def test_a_coalesced_launch_stands_for_its_members() -> None:
+    def record(start: float, name: str, peer: str) -> Event:
+        return event(
+            "cpu_op",
+            "record_param_comms",
+            start,
+            2,
+            **(META | {"Collective name": name, peer: 4}),
+        )
+
+    (row,) = collectives(
+        record(1, "send", "Dst Rank"),
+        record(4, "recv", "Src Rank"),
+        event("user_annotation", "nccl:coalesced", 8, 10),
+        *launched("ncclDevKernel_SendRecv(x)", 10, 20, 1),
+    )
+    assert picked(row, "type", "coalesced", "in_bytes") == ("send_recv", "nccl:coalesced", 80)
+    assert "sizes" in row["inferred"]
+
+
+def test_waits_and_splits_are_no_collectives() -> None:
+    waiting = {"Collective name": "wait", "Group size": 1, "In msg nelems": 0}
+    assert collectives(event("cpu_op", "record_param_comms", 1, 2, **waiting)) == []
+
+
+def test_calls_without_a_kernel_have_no_times() -> None:
+    (row,) = collectives(event("cpu_op", "record_param_comms", 1, 2, **META))
+    assert picked(row, "timing", "start_ns", "enqueue_ns", "in_bytes") == ("none", None, 1000, 40)
+
+
+def test_gloo_runs_on_the_cpu() -> None:
+    job = {
+        "backend": "gloo",
+        "rank": 1,
+        "world_size": 2,
+        "pg_config": [{"pg_name": "0", "pg_size": 2, "ranks": [0, 1]}],
+    }
+    called = event(
+        "user_annotation",
+        "gloo:all_reduce",
+        5,
+        40,
+        **{"Input Dims": [[1000]], "Input type": ["float"]},
+    )
+    (row,) = collectives(called, distributedInfo=job)
+    assert picked(row, "library", "timing", "start_ns", "end_ns") == ("gloo", "cpu", 5000, 45_000)
+    assert picked(row, "in_bytes", "group", "group_ranks") == (4000, "0", "[0,1]")
+    assert "group" in row["inferred"]
+
+
+def test_other_vendors() -> None:
+    hccl = event("mtia_ccp_events", "hccl::all_gather", 1, 2)
+    xccl = event("collective_comm", "xccl::allreduce", 5, 2, Communicator_id=3)
+    rows = collectives(hccl, xccl)
+    assert [picked(r, "type", "library") for r in rows] == [
+        ("all_gather", "hccl"),
+        ("all_reduce", "oneccl"),
+    ]
+
+
+def test_groups_of_the_job() -> None:
+    job = {
+        "pg_config": [
+            {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]},
+            {"pg_name": "1", "pg_size": 2, "ranks": "[0, 1]", "backend_config": "cuda:nccl"},
+            "broken",
+            {"pg_name": 7, "ranks": {}},
+        ]
+    }
+    found = parsed(event("cpu_op", "a", 1, 2), distributedInfo=job).tables["comm_groups"]
+    assert found["group_ranks"].to_pylist() == ["[0,1]", "[0,1]", None]
+    assert found["group"].to_pylist() == ["0", "1", None]
+
+
+def test_splits_of_an_uneven_exchange() -> None:
+    uneven = META | {
+        "Collective name": "all_to_allv",
+        "In split size": "[3, 7]",
+        "Out split size": "[5, ..., 5]",
+    }
+    (row,) = collectives(*launched("ncclDevKernel_SendRecv(x)", 10, 20, 1, **uneven))
+    assert picked(row, "type", "in_split", "out_split") == ("all_to_all", "[3,7]", None)
