@@ -72,7 +72,7 @@ def aligned_matches(
     shift = corrections(rank_clocks, rows.rank, rows.start)
     start, end = rows.start + shift, rows.end + shift
     before = truths(collective_matches["before_window"])
-    waited = waits(rows, match, start, end)
+    waited = waits(rows, match, start, end)  # pyright: ignore[reportArgumentType]
     made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     made |= timed_columns(rows, match, waited, before, start, end)
     made["clock_offset_ns"] = number(shift, pa.int64())

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,9 @@ class Groups:
     first: Ints  # first row of each group
 
     @classmethod
-    def of(cls, keys: Ints) -> "Groups":
+    def of(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
         """Group rows by one column of keys, or several (a column each)."""
-        columns = keys.reshape(len(keys), -1 if len(keys) else 1)
+        columns = keys.reshape(len(keys), -1 if len(keys) else 1).astype(np.int64, copy=False)
         if not len(columns):
             return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
         flat = _flat(columns)

@@ -38,7 +38,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Tabl
     rows = Rows(collectives)
     by, slot = _slots(rows)
     found = _matched(rows, by, slot)
-    waited = waits(rows, found.match, rows.start, rows.end)
+    waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     before = _before_window(rows, found, rank_windows)
     known = found.match != NONE
     made = {
@@ -57,7 +57,7 @@ def timed_columns(
     rows: "Rows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> dict[str, pa.Array]:
     """What depends on the clocks: waits, and who is late."""
-    late = lateness(rows, match, waited, before, start, end)
+    late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
     return {
         "common_start_ns": number(waited.common_start, pa.int64(), waited.known),
         "wait_ns": number(waited.wait, pa.int64(), waited.known),

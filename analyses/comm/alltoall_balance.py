@@ -106,5 +106,5 @@ def _peer_imbalance(calls: Calls, rows: Ints, groups: Groups) -> Floats:
         if sent and sum(sent):
             uneven = max(sent) * len(sent) / sum(sent)
             group = groups.which[place]
-            found[group] = np.nanmax([found[group], uneven])
+            found[group] = np.fmax(found[group], uneven)
     return found
