@@ -45,6 +45,9 @@ ANALYSES: dict[str, Entry] = {
     "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
+    "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
+    "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),
+    "step_variance": Entry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
     "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on

@@ -145,3 +145,25 @@ class Axis:
         return np.bincount(
             self.window(spans.start), spans.end - spans.start, minlength=len(self.offset)
         ).astype(np.int64)
+
+
+def covered(spans: Spans, at: Ints) -> Ints:
+    """How much of disjoint, ordered spans lies before each time."""
+    length = np.append(0, np.cumsum(spans.end - spans.start))
+    place = np.searchsorted(spans.start, at, side="right")
+    last = np.append(spans.end, 0)[place - 1]
+    return np.asarray(length[place] - np.where(place > 0, np.maximum(last - at, 0), 0))
+
+
+def union_lengths(which: Ints, start: Ints, end: Ints, groups: int) -> Ints:
+    """Length of the union of each group's spans; `which` numbers the group of each span."""
+    some = end > start
+    which, start, end = which[some], start[some], end[some]
+    if not len(start):
+        return np.zeros(groups, np.int64)
+    low = int(start.min())
+    stride = np.int64(int(end.max()) - low + 1)  # groups one behind the other, never touching
+    merged = union(start - low + which * stride, end - low + which * stride)
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, merged.start // stride, merged.end - merged.start)
+    return total

@@ -1,0 +1,108 @@
+"""How long each step took, on the host's clock and on the GPU's."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import boolean, number, numbers, truths, valid
+from htk.chart import Line
+from htk.errors import MissingTable
+from htk.groups import Groups
+from htk.intervals import Ints
+from htk.schema import table
+from htk.trace import hint
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process; null where the step ran nothing on a GPU."),
+    step=(pa.int32(), "k of ProfilerStep#k."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    start_ns=(pa.int64(), "Start of the GPU step, else of the step on the host."),
+    cpu_ns=(pa.int64(), "Length of the annotation on the host: not the step time."),
+    gpu_period_ns=(pa.int64(), "Length of the GPU step: the step time."),
+    duration_ns=(pa.int64(), "The same; on a trace without GPU work the host's."),
+    launch_lag_ns=(pa.int64(), "End of the GPU step less end of the step on the host."),
+    skew_ns=(pa.int64(), "Duration less the shortest of that step over the ranks."),
+    median_excess_ns=(pa.int64(), "Duration less the median of that step over the ranks."),
+)
+
+_NONE = -1
+
+
+@analysis(returns=RETURNS, chart=Line("step", "duration_ns", "rank"))
+def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
+    """How long did each step take, on the GPU and on the host?
+
+    The GPU step ends with the last GPU work that the step launched, and begins where the one
+    before ended; the host's step only launches.
+    """
+    cpu = _host_steps(annotations)
+    gpu = step_windows.filter(pa.array(valid(step_windows["step"])))
+    keys = _keys(gpu)
+    alone = ~np.isin(_flat(cpu[:, :3]), _flat(keys[:, :3]))
+    if not len(keys) and not alone.any():
+        raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
+    place = _match(cpu[:, :3], keys[:, :3])
+    host = np.append(cpu, [[_NONE] * 5], axis=0)
+    rows = np.concatenate([place, np.flatnonzero(alone)])
+    on_host = host[rows]
+    count = len(keys)
+    whole = np.append(truths(gpu["complete"]), np.ones(len(rows) - count, bool))
+    device = np.append(numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
+    who = np.concatenate([keys[:, :3], cpu[alone, :3]])
+    has_gpu, has_cpu = np.arange(len(rows)) < count, rows != _NONE
+    start = np.where(has_gpu, np.append(keys[:, 3], on_host[count:, 3]), on_host[:, 3])
+    end = np.append(keys[:, 4], on_host[count:, 4])
+    length = end - start
+    lowest, median = _over_ranks(who[:, 2], length)
+    made = {
+        "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
+        "device": number(device, pa.int32(), device >= 0),
+        "step": number(who[:, 2], pa.int32()),
+        "complete": boolean(whole),
+        "start_ns": number(start, pa.int64()),
+        "cpu_ns": number(on_host[:, 4] - on_host[:, 3], pa.int64(), has_cpu),
+        "gpu_period_ns": number(length, pa.int64(), has_gpu),
+        "duration_ns": number(length, pa.int64()),
+        "launch_lag_ns": number(end - on_host[:, 4], pa.int64(), has_gpu & has_cpu),
+        "skew_ns": number(length - lowest, pa.int64()),
+        "median_excess_ns": number(length - median, pa.int64()),
+    }
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    return found.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
+
+
+def _host_steps(annotations: pa.Table) -> Ints:
+    """Rank, cycle, step, start and end of each step on the host."""
+    mine = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
+    rows = _keys(annotations.filter(pa.array(mine)))
+    order = np.argsort(rows[:, 3], kind="stable")
+    _, first = np.unique(_flat(rows[order, :3]), return_index=True)
+    return rows[order][first]
+
+
+def _keys(found: pa.Table) -> Ints:
+    names = ("rank", "cycle", "step", "start_ns", "end_ns")
+    return np.stack([numbers(found[n], _NONE).astype(np.int64) for n in names], axis=1)
+
+
+def _flat(keys: Ints) -> Ints:
+    """(rank, cycle, step) as one number."""
+    return np.asarray(((keys[:, 0] + 1) << 42) + ((keys[:, 1] + 1) << 32) + keys[:, 2])
+
+
+def _match(these: Ints, wanted: Ints) -> Ints:
+    """Row of these with the key that is wanted, or _NONE."""
+    if not len(these):
+        return np.full(len(wanted), _NONE, np.int64)
+    keys, asked = _flat(these), _flat(wanted)
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], asked), len(order) - 1)
+    return np.where(keys[order[place]] == asked, order[place], _NONE)
+
+
+def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Shortest and median of each row's step."""
+    steps = Groups.of(step)
+    median = np.rint(steps.quantiles(length, [0.5])[0]).astype(np.int64)
+    return steps.min(length)[steps.which], median[steps.which]

@@ -1,0 +1,107 @@
+"""Why some steps take longer than others."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import boolean, codes_of, number, truths, valid
+from htk.breakdown import kind_times, percent
+from htk.chart import Bar
+from htk.groups import Groups
+from htk.intervals import Ints
+from htk.schema import table
+from htk.windows import Filled, kinds_of
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "GPU step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    duration_ns=(pa.int64(), "GPU step time."),
+    excess_ns=(pa.int64(), "That less the step time of the median step."),
+    kernel_speed_ns=(pa.int64(), "Of the excess: the same kernels ran slower (or faster)."),
+    work_ns=(pa.int64(), "Of the excess: more kernels ran (or fewer, or others)."),
+    wait_ns=(pa.int64(), "Of the excess: communication without compute, waiting included."),
+    host_ns=(pa.int64(), "Of the excess: idle time."),
+    overlap_ns=(pa.int64(), "Of the excess: what runs at the same time, and so adds nothing."),
+    excess_pct=(pa.float64(), "Excess, of the median step time."),
+)
+
+
+class _Parts(NamedTuple):
+    speed: Ints
+    work: Ints
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("step", ("kernel_speed_ns", "work_ns", "wait_ns", "host_ns", "overlap_ns")),
+    needs=("step_windows",),
+)
+def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
+    """Why do some steps take longer than the median step: kernels, work, waiting or the host?
+
+    All steps of all ranks are compared with one of them, the step of median length (the lower of
+    two). The five parts add up to the excess exactly.
+    """
+    windows = step_windows.filter(pa.array(valid(step_windows["step"])))
+    times = kind_times(activities, windows)
+    whole = truths(windows["complete"])
+    reference = _median(times.total, whole)
+    exposed, idle = times.exposed("comm", "compute", "memory"), times.idle
+    excess = _less(times.total, reference)
+    parts = _kernels(times.filled, activities, reference)
+    wait, host = _less(exposed, reference), _less(idle, reference)
+    overlap = excess - parts.speed - parts.work - wait - host
+    median = np.full(len(excess), times.total[reference] if len(excess) else 0)
+    columns = [windows["rank"], windows["device"], windows["step"], boolean(whole)]
+    columns += [number(times.total, pa.int64()), number(excess, pa.int64())]
+    columns += [number(p, pa.int64()) for p in (parts.speed, parts.work, wait, host, overlap)]
+    columns += [percent(excess, median)]
+    return with_coverage(pa.table(columns, schema=RETURNS), **_reference(windows, reference))
+
+
+def _reference(windows: pa.Table, row: int) -> dict[str, object]:
+    if not windows.num_rows:
+        return {}
+    return {"median_step": windows["step"][row].as_py(), "of_rank": windows["rank"][row].as_py()}
+
+
+def _median(length: Ints, whole: np.ndarray) -> int:
+    """The row of median length among complete steps."""
+    rows = np.flatnonzero(whole) if whole.any() else np.arange(len(length))
+    order = rows[np.argsort(length[rows], kind="stable")]
+    return int(order[(len(order) - 1) // 2]) if len(order) else 0
+
+
+def _less(values: Ints, reference: int) -> Ints:
+    return values - values[reference] if len(values) else values
+
+
+def _kernels(filled: Filled, activities: pa.Table, reference: int) -> _Parts:
+    """Compute, copies and sets against the reference: their speed, and their number.
+
+    What occurs in both at n and n0 times, with means m and m0, is slower by min(n, n0)·(m - m0);
+    the rest of the difference is work.
+    """
+    count = len(filled.length)
+    codes, kinds = kinds_of(activities, filled.row)
+    mine = codes != (kinds.index("comm") if "comm" in kinds else -2)
+    name = codes_of(activities["name"])[0][filled.row[mine]].astype(np.int64)
+    groups = Groups.of(np.stack([filled.window[mine], name], axis=1))
+    total = groups.sum((filled.end - filled.start)[mine])
+    many = groups.count
+    window, code = groups.keys[:, 0], groups.keys[:, 1]
+    known = int(code.max(initial=0)) + 1
+    base_total, base_many = np.zeros(known, np.int64), np.zeros(known, np.int64)
+    in_base = window == reference
+    base_total[code[in_base]], base_many[code[in_base]] = total[in_base], many[in_base]
+    both = base_many[code] > 0
+    mean0 = base_total[code] / np.maximum(base_many[code], 1)
+    slower = np.where(both, np.minimum(many, base_many[code]) * (total / many - mean0), 0)
+    speed = np.rint(np.bincount(window, slower, minlength=count)[:count]).astype(np.int64)
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, window, total)
+    return _Parts(speed, _less(sums, reference) - speed)
