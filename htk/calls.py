@@ -1,6 +1,7 @@
 """Collectives as the analyses of communication see them: matched, timed, and what they moved."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, number, numbers, text, valid
+from htk.arrow import codes_of, number, numbers, text
 from htk.collective_names import dtype_bytes
 from htk.groups import Groups
 from htk.match import NONE, Rows
@@ -80,12 +81,9 @@ class Calls:
     @cached_property
     def traffic(self) -> tuple[Floats, Floats]:
         """Bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
-        codes, names = codes_of(self.table["type"])
-        kinds = [*names.to_pylist(), None]
         into = numbers(self.table["in_bytes"], NONE)
         out = numbers(self.table["out_bytes"], NONE)
-        listed = [kinds[k] for k in codes.tolist()]
-        return traffic(listed, into, out, self.size, self._kept)
+        return traffic(self.rows.type, self.rows.types, into, out, self.size, self._kept)
 
     @cached_property
     def moved(self) -> tuple[Floats, Floats]:
@@ -104,13 +102,23 @@ class Calls:
     def _kept(self) -> Ints:
         """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
         kept = np.full(self.rows.length, NONE, np.int64)
-        place = numbers(self.table["comm_rank"], NONE)
-        for row in np.flatnonzero(valid(self.table["in_split"])).tolist():  # these are few
-            found = self.sent(row)
-            own = int(place[row]) if place[row] >= 0 else _place(self, row)
+        for first, rows in self.with_splits():
+            found, own = self.sent(first), _place(self, first)
             if found is not None and 0 <= own < len(found):
-                kept[row] = found[own]
+                kept[rows] = found[own]
         return kept
+
+    def with_splits(self) -> Iterator[tuple[int, Ints]]:
+        """All-to-alls with splits: of those that are alike on a rank the first, and all rows."""
+        split, _ = codes_of(self.table["in_split"])
+        rows = np.flatnonzero(split >= 0)
+        size = numbers(self.table["in_bytes"], NONE)
+        key = np.column_stack([split, size, self.rows.rank, self.rows.group])[rows]
+        alike = Groups.of(key.astype(np.int64))
+        order = np.argsort(alike.which, kind="stable")
+        ends = np.cumsum(alike.count)
+        for k, first in enumerate(rows[alike.first].tolist()):
+            yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]
 
     def members(self, row: int) -> tuple[int, ...] | None:
         """Global ranks of a row's group."""
@@ -143,6 +151,10 @@ _TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
 
 
 def _place(calls: Calls, row: int) -> int:
+    """A rank's place in its group (NONE: unknown)."""
+    place = calls.table["comm_rank"][row].as_py()
+    if place is not None:
+        return int(place)
     members = calls.members(row) or ()
     rank = int(calls.rows.rank[row])
     return members.index(rank) if rank in members else NONE

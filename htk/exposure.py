@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.arrow import matching, numbers
+from htk.groups import Groups
 from htk.intervals import Clipped, Ints, Spans, clip, subtract, union
 
 
@@ -17,21 +18,21 @@ def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end
     A column each. Spans are collectives or parts of them, by rank and device.
     """
     shares = np.zeros((len(start), 2), np.int64)
-    lanes = _lanes(rank, device)
     compute = activities.filter(pa.array(matching(activities["kind"], "compute".__eq__)))
     of_rank, of_device = (numbers(compute[c], -1).astype(np.int64) for c in ("rank", "device"))
     begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
-    for lane in lanes:  # one device after the other
-        mine = np.flatnonzero((rank == lane[0]) & (device == lane[1]) & (end > start))
-        busy = (of_rank == lane[0]) & (of_device == lane[1])
+    both = np.column_stack([np.append(rank, of_rank), np.append(device, of_device)])
+    lane = Groups.of(both).which
+    ours, theirs = lane[: len(rank)], lane[len(rank) :]
+    order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
+    for which in np.unique(ours).tolist():  # one device after the other
+        mine = order[slice(*np.searchsorted(ours[order], [which, which + 1]))]
+        mine = mine[end[mine] > start[mine]]
+        busy = order_too[slice(*np.searchsorted(theirs[order_too], [which, which + 1]))]
         computing = union(begin[busy], finish[busy])
         shares[mine, 0] = shared(start[mine], end[mine], None)
         shares[mine, 1] = shared(start[mine], end[mine], computing)
     return shares
-
-
-def _lanes(rank: Ints, device: Ints) -> list[tuple[int, int]]:
-    return sorted(set(zip(rank.tolist(), device.tolist(), strict=True)))
 
 
 def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:

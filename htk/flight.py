@@ -9,9 +9,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from htk.arrow import codes_of, matching, valid
 
 _CALL_COLUMNS = (
     "rank",
@@ -36,8 +39,9 @@ _STATUS_COLUMNS = ("rank", "group", "group_desc", "group_ranks", "last_enqueued"
 SOURCE = "flight_recorder"
 
 
-class GroupId(NamedTuple):
-    """Two groups may share a name; none share name and ranks."""
+@dataclass(frozen=True, eq=False)
+class GroupId:
+    """Two groups may share a name; none share name and ranks. One object for each group."""
 
     name: str
     ranks: tuple[int, ...]  # empty: unknown
@@ -178,13 +182,27 @@ def _from_status(
 
 
 def group_id(row: Mapping[str, Any]) -> GroupId:
-    listed = row["group_ranks"]
-    return GroupId(row["group"] or "", tuple(json.loads(listed)) if listed else ())
+    return _group(row["group"] or "", row["group_ranks"] or "[]")
+
+
+@cache
+def _group(name: str, listed: str) -> GroupId:
+    return GroupId(name, tuple(json.loads(listed)))
 
 
 def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.select(["source", *columns]).to_pylist()
-    return [r for r in rows if r["source"] == SOURCE and r["rank"] is not None]
+    """Rows of flight recorders, each text made once."""
+    ours = matching(table["source"], SOURCE.__eq__) & valid(table["rank"])
+    table = table.select(columns).filter(pa.array(ours))
+    values = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            codes, texts = codes_of(column)
+            known = [*texts.to_pylist(), None]
+            values.append([known[code] for code in codes.tolist()])
+        else:
+            values.append(column.to_pylist())
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _place(row: Mapping[str, Any], group: GroupId) -> Place | None:

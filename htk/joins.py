@@ -48,6 +48,8 @@ class _Side:
 
 def collective_facts(collectives: pa.Table, comm_channels: pa.Table) -> pa.Table:
     """For each collective of the profiler the facts of the others, row by row; null elsewhere."""
+    if not _sources(collectives):
+        return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
     rows = Rows(collectives)
     joined = _Joined(*(np.full(rows.length, NONE, np.int64) for _ in range(3)))
     ours = _sides(rows, collectives, {PROFILER}, by_rank=True)

@@ -98,13 +98,12 @@ def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
 
 
 def _peer_imbalance(calls: Calls, rows: Ints, groups: Groups) -> Floats:
-    """Where splits are recorded: a loop over those, each distinct list parsed once."""
-    found = np.full(len(groups), np.nan)
-    split = valid(calls.table["in_split"])[rows]
-    for place in np.flatnonzero(split).tolist():
-        sent = calls.sent(int(rows[place]))
+    """Where splits are recorded: the worst rank of each collective."""
+    of_row = np.full(calls.rows.length, np.nan)
+    for first, alike in calls.with_splits():
+        sent = calls.sent(first)
         if sent and sum(sent):
-            uneven = max(sent) * len(sent) / sum(sent)
-            group = groups.which[place]
-            found[group] = np.fmax(found[group], uneven)
+            of_row[alike] = max(sent) * len(sent) / sum(sent)
+    found = np.full(len(groups), np.nan)
+    np.fmax.at(found, groups.which, of_row[rows])
     return found

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.groups import Groups
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 UNKNOWN = -1
@@ -51,29 +53,23 @@ def algorithm_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int
 
 
 def traffic(
-    kinds: Sequence[str | None], in_bytes: Ints, out_bytes: Ints, ranks: Ints, own_bytes: Ints
+    kind: Ints, kinds: Sequence[str], in_bytes: Ints, out_bytes: Ints, ranks: Ints, own_bytes: Ints
 ) -> tuple[Floats, Floats]:
     """S and factor of each call (NaN: unknown). Each distinct call is worked out once.
 
-    `own_bytes` is what a rank of an all-to-all-v keeps for itself, where its splits are known
-    (negative: unknown); the rest is what it moves, so the factor is 1.
+    `kind` numbers `kinds` (negative: unknown). `own_bytes` is what a rank of an all-to-all-v keeps
+    for itself, where its splits are known (negative: unknown); the rest is what it moves, so the
+    factor is 1.
     """
-    size = np.full(len(in_bytes), np.nan)
-    times = np.full(len(in_bytes), np.nan)
-    if not len(in_bytes):
-        return size, times
-    names = sorted({k or "" for k in kinds})
-    code = {name: k for k, name in enumerate(names)}
-    coded = np.array([code[k or ""] for k in kinds], np.int64)
-    keys = np.stack([coded, in_bytes, out_bytes, ranks, own_bytes], axis=1)
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    sizes, factors = np.full(len(distinct), np.nan), np.full(len(distinct), np.nan)
-    for row, (kind, into, out, n, own) in enumerate(distinct.tolist()):
-        total = algorithm_bytes(names[kind], into, out, n)
-        message = names[kind] in ("send", "recv", "send_recv")  # whatever the group's size
-        found = 1.0 if message else factor(names[kind], n) if n > 0 else None
-        if own >= 0 and total is not None and names[kind] == "all_to_all":
+    alike = Groups.of(np.column_stack([kind, in_bytes, out_bytes, ranks, own_bytes]))
+    sizes, factors = np.full(len(alike), np.nan), np.full(len(alike), np.nan)
+    for row, (code, into, out, n, own) in enumerate(alike.keys.tolist()):
+        name = kinds[code] if code >= 0 else ""
+        total = algorithm_bytes(name, into, out, n)
+        message = name in ("send", "recv", "send_recv")  # whatever the group's size
+        found = 1.0 if message else factor(name, n) if n > 0 else None
+        if own >= 0 and total is not None and name == "all_to_all":
             total, found = total - own, 1.0
         sizes[row] = np.nan if total is None else total
         factors[row] = np.nan if found is None else found
-    return sizes[which.ravel()], factors[which.ravel()]
+    return sizes[alike.which], factors[alike.which]

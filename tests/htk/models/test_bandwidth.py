@@ -28,7 +28,7 @@ BY_HAND = [
 @pytest.mark.parametrize(("kind", "into", "out", "n", "size", "times"), BY_HAND)
 def test_by_hand(kind: str, into: int, out: int, n: int, size: int, times: float) -> None:
     assert algorithm_bytes(kind, into, out, n) == size
-    found = traffic([kind], *(np.array([x]) for x in (into, out, n, -1)))
+    found = traffic(np.zeros(1, int), [kind], *(np.array([x]) for x in (into, out, n, -1)))
     assert found[0][0] == size and found[1][0] == pytest.approx(times)
 
 
@@ -36,10 +36,14 @@ def test_what_is_not_known_is_nothing() -> None:
     assert algorithm_bytes("all_gather", 100, -1, -1) is None
     assert algorithm_bytes("barrier", 1, 1, 8) is None
     assert factor("moe_dispatch", 8) is None
-    size, times = traffic(["all_reduce"], *(np.array([x]) for x in (64, 64, -1, -1)))
+    size, times = traffic(
+        np.zeros(1, int), ["all_reduce"], *(np.array([x]) for x in (64, 64, -1, -1))
+    )
     assert size[0] == 64 and np.isnan(times[0])
 
 
 def test_an_uneven_all_to_all_moves_what_it_does_not_keep() -> None:
-    size, times = traffic(["all_to_all"], *(np.array([x]) for x in (100, 60, 4, 30)))
+    size, times = traffic(
+        np.zeros(1, int), ["all_to_all"], *(np.array([x]) for x in (100, 60, 4, 30))
+    )
     assert (size[0], times[0]) == (70, 1.0)
