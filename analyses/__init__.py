@@ -41,6 +41,7 @@ ANALYSES: dict[str, Entry] = {
     "comm_summary": Entry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
     "comm_wait": Entry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
     "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
+    "host_stalls": Entry("time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
     "idle_breakdown": Entry("time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
     "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import codes_of, matching, numbers, truths, valid
+from htk.arrow import codes_of, numbers, truths, valid
 from htk.intervals import Ints, Spans, sweep, union
 from htk.links import Threads
 
@@ -41,7 +41,7 @@ _LAZY = re.compile(
 # torch 2.x: names of torch._dynamo, Inductor and Triton while they compile, not while they run.
 _COMPILATION = re.compile(
     r"\(dynamo_timed\)|convert_frame\.py\(\d+\): _?compile|_inductor/compile_fx\.py"
-    r"|triton/compiler/|jit\.py\(\d+\): _do_compile|async_compile\.py|nvrtc|^compile$|recompil"
+    r"|triton/compiler/\w+\.py\(\d+\): (compile|make_\w+|parse)$|jit\.py\(\d+\): _do_compile|async_compile\.py|nvrtc|^compile$|recompil"
 )
 _GC = re.compile(r"^gc\b|gc\.collect|Python GC|garbage|<built-in \w+ collect>|^gc:")
 _LOADING = re.compile(
@@ -69,6 +69,11 @@ def span_state(name: str) -> int:
     if _COMPILATION.search(name):
         return COMPILATION
     return LOADING if _LOADING.search(name) else PYTHON
+
+
+def overhead_state(name: str) -> int:
+    """What the profiler calls overhead: its own work, or CUDA loading code."""
+    return LAZY if _LAZY.search(name) else PROFILER
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,7 @@ class Host:
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)
-        cost = np.where(
-            matching(overheads["name"], lambda n: bool(_LAZY.search(n))), LAZY, PROFILER
-        )
+        cost = _coded(overheads, overhead_state)
         on_cpu = ~truths(annotations["on_gpu"])
         parts = [
             (launches, calls, np.ones(len(calls), bool)),

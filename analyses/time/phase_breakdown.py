@@ -59,7 +59,7 @@ def phase_breakdown(
     kernel_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]
     guessed = np.bincount(of_gpu, launched.inferred * (end - start), minlength=count)[:count]
-    rank, step, phase = groups.keys.T
+    rank, step, phase = groups.keys.reshape(-1, 3).T
     whole = Groups.of(groups.keys[:, :2])
     total = whole.sum(gpu_ns)[whole.which] if count else gpu_ns
     found = pa.table(

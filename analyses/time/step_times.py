@@ -9,8 +9,8 @@ from htk.chart import Line
 from htk.errors import MissingTable
 from htk.groups import Groups
 from htk.intervals import Ints
+from htk.recording import hint
 from htk.schema import table
-from htk.trace import hint
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
