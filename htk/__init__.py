@@ -2,15 +2,16 @@
 
 import htk
 trace = htk.open("runs/latest/")
-htk.run(trace, "kernel_top", n=20).to_pandas()
+trace.kernel_top(n=20).to_pandas()
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from htk.api import catalog, open, run
+    from htk.api import catalog, run
     from htk.errors import HtkError
+    from htk.session import open
     from htk.trace import Trace
 
 # Where each guest's name lives; imported when first used, so that `import htk` costs nothing.
@@ -18,7 +19,7 @@ _HOME = {
     "HtkError": "htk.errors",
     "Trace": "htk.trace",
     "catalog": "htk.api",
-    "open": "htk.api",
+    "open": "htk.session",
     "run": "htk.api",
 }
 

@@ -10,8 +10,9 @@ from htk.analyses import ANALYSES
 from htk.analysis import analysis
 from htk.arrow import codes_of, numbers, texts
 from htk.coverage import gpu_coverage
+from htk.recording import hint
 from htk.schema import TABLES, TEXT, table
-from htk.trace import Trace, hint
+from htk.trace import Trace
 from htk.units import size, time
 
 RETURNS = table(

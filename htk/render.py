@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -257,6 +258,20 @@ def _markdown(result: Result, limit: int) -> str:
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     lines += ["", *_left_out(result, limit, []), *coverage_lines(result.coverage)]
     return "\n".join(lines) + "\n"
+
+
+def to_html(result: Result, *, limit: int = 50) -> str:
+    """The result as an HTML table, for notebooks; every text is escaped."""
+    columns = _text_columns(result, limit)
+    head = "".join(f"<th>{escape(c.heading)}</th>" for c in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in zip(*(column.cells for column in columns), strict=True)
+    )
+    notes = _left_out(result, limit, []) + coverage_lines(result.coverage)
+    lines = "".join(f"<div>{escape(line)}</div>" for line in notes)
+    question = escape(result.analysis.question)
+    return f"<p><b>{question}</b></p><table><tr>{head}</tr>{body}</table><small>{lines}</small>"
 
 
 def to_bytes(result: Result, form: str) -> bytes:

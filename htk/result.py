@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from htk.analysis import Analysis
+from htk.errors import UsageError
 from htk.schema import SCHEMA_VERSION, doc_of
 from htk.schema.columns import unit_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What an analysis found. Tables of it go where you work: pandas, Polars, Arrow, a plot."""
 
@@ -33,6 +34,24 @@ class Result:
     def to_pylist(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
+
+    def plot(self, *, dark: bool = False) -> Any:
+        """The picture of the answer, a plotly figure."""
+        if self.analysis.chart is None:
+            raise UsageError(f"{self.analysis.name} has no picture; its table is in .table")
+        from htk.figures import figure
+
+        return figure(self.table, self.analysis.chart, dark=dark)
+
+    def _repr_html_(self) -> str:
+        from htk.render import to_html
+
+        return to_html(self)
+
+    def __repr__(self) -> str:
+        from htk.render import to_text
+
+        return to_text(self, "table", limit=20)
 
     def to_json(self) -> dict[str, Any]:
         """One object: the question, its columns, its rows, what it rests on."""

@@ -16,28 +16,13 @@ from htk import derive
 from htk.arrow import boolean, constant_text, matching, number, numbers, truths
 from htk.errors import MissingTable, TraceError
 from htk.intervals import Spans, union
+from htk.recording import hint
 from htk.schema import DERIVED, TABLES, TEXT, index_of
 from htk.store import Entry
 
 Mask = NDArray[np.bool_]
 
 _ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
-
-_HINTS = {
-    "kernels": "GPU activities: profile with ProfilerActivity.CUDA (or the vendor's) on",
-    "cpu_ops": "CPU operators: profile with ProfilerActivity.CPU on",
-    "launches": "runtime calls: profile with ProfilerActivity.CPU and .CUDA on",
-    "annotations": "user ranges: wrap code in torch.profiler.record_function and call prof.step()",
-    "step_windows": "profiler steps: call prof.step() once for each iteration",
-    "rank_windows": "GPU activities: profile with ProfilerActivity.CUDA (or the vendor's) on",
-    "memory": "memory events: profile with profile_memory=True",
-    "python_calls": "Python calls: profile with with_stack=True",
-    "syncs": "synchronisation events: experimental_config with enable_cuda_sync_events=True",
-    "collectives": "collectives: a job of several ranks, or NCCL's own records",
-    "bench_points": "benchmark points: an output file of nccl-tests",
-    "flows": "flow events (ac2g, fwdbwd)",
-    "counters": "counter events",
-}
 
 
 @dataclass(frozen=True)
@@ -438,11 +423,6 @@ class Trace:
             np.maximum.at(high, place[mine], end[mine])
             found[which] = union(low[high > low], high[high > low])
         return found
-
-
-def hint(name: str) -> str:
-    """What would record a table."""
-    return _HINTS.get(name, f"a source that fills {name}")
 
 
 def _joined(steps: pa.Table) -> pa.Table:

@@ -14,8 +14,8 @@ from htk.groups import Groups
 from htk.intervals import Ints, union_lengths
 from htk.links import steps_of
 from htk.phases import OTHER, PHASES, Phased, Phases, hosts
+from htk.recording import hint
 from htk.schema import TEXT, table
-from htk.trace import hint
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

@@ -1,0 +1,82 @@
+"""A trace as a notebook holds it: every analysis is a method of it."""
+
+import inspect
+from html import escape
+from typing import Any
+
+from htk import api
+from htk.analyses import ANALYSES, find
+from htk.opening import Inputs
+from htk.result import Result
+from htk.trace import Trace
+from htk.units import time
+
+
+class Session(Trace):
+    """An open trace. `trace.kernel_top(n=20)` asks a question; `trace.sel(steps=[3])` narrows it.
+
+    `trace.tables["kernels"]` are the Arrow tables behind the answers.
+    """
+
+    def ask(self, name: str, **options: Any) -> Result:
+        """Ask a question by its name."""
+        return api.run(self, name, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in ANALYSES:
+            raise AttributeError(
+                f"a trace has no {name!r}; htk.catalog() lists the questions it answers"
+            )
+        return _Question(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *ANALYSES})
+
+    def __repr__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks[:8])) + (", …" if len(self.ranks) > 8 else "")
+        kernels = self.tables["kernels"].num_rows
+        files = "1 file" if len(self.parts) == 1 else f"{len(self.parts)} files"
+        return f"<htk trace: {files}, ranks {ranks or 'unknown'}, {kernels:,} GPU activities>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for row in self.tables["ranks"].to_pylist():  # a row for each file
+            span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+            cells = (
+                "–" if row["rank"] is None else row["rank"],
+                str(row["file"]).rsplit("/", 1)[-1],
+                row["format"],
+                row["device_name"] or "–",
+                f"{row['events'] or 0:,}",
+                time(span) if span else "–",
+            )
+            rows.append("".join(f"<td>{escape(str(c))}</td>" for c in cells))
+        head = "".join(
+            f"<th>{h}</th>" for h in ("rank", "file", "format", "device", "events", "recorded")
+        )
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<p><b>{escape(repr(self))}</b></p><table><tr>{head}</tr>{body}</table>"
+
+
+class _Question:
+    """An analysis bound to a trace: called, it answers; its signature is the analysis's own."""
+
+    def __init__(self, trace: Session, name: str) -> None:
+        analysis = find(name)
+        self._trace, self.__name__ = trace, name
+        self.__doc__ = analysis.doc
+        every = inspect.signature(analysis.function).parameters.values()
+        options = [p for p in every if p.kind is p.KEYWORD_ONLY]
+        self.__signature__ = inspect.Signature(options, return_annotation=Result)
+
+    def __call__(self, **options: Any) -> Result:
+        return self._trace.ask(self.__name__, **options)
+
+
+def open(inputs: Inputs, **options: Any) -> Session:
+    """Open a trace: a file, a folder, a glob, several, an archive, a URL, or 'sample'.
+
+    Options: cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content.
+    """
+    trace = api.open(inputs, **options)
+    return Session(trace.parts, trace.selection, trace.unread, trace.failed)
