@@ -41,7 +41,8 @@ _LAZY = re.compile(
 # torch 2.x: names of torch._dynamo, Inductor and Triton while they compile, not while they run.
 _COMPILATION = re.compile(
     r"\(dynamo_timed\)|convert_frame\.py\(\d+\): _?compile|_inductor/compile_fx\.py"
-    r"|triton/compiler/\w+\.py\(\d+\): (compile|make_\w+|parse)$|jit\.py\(\d+\): _do_compile|async_compile\.py|nvrtc|^compile$|recompil"
+    r"|triton/compiler/\w+\.py\(\d+\): (compile|make_\w+|parse)$|jit\.py\(\d+\): _do_compile"
+    r"|async_compile\.py|nvrtc|^compile$|recompil"
 )
 _GC = re.compile(r"^gc\b|gc\.collect|Python GC|garbage|<built-in \w+ collect>|^gc:")
 _LOADING = re.compile(
