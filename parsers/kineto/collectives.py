@@ -6,6 +6,7 @@ launch. What did not come from the first is named in `inferred`. On the CPU (glo
 range is the collective; a call without any kernel is kept without times.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ from htk.arrow import (
 )
 from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes
 from htk.links import NONE, Nested, Threads
-from htk.parsers.kineto.process_groups import compact, listed_ranks, seq_of, split
+from htk.parsers.kineto.process_groups import compact, listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
@@ -45,6 +46,9 @@ OPERATOR = re.compile(
     r"|reduce_?scatter|all_?to_?all|one_shot|two_shot|custom_ar))"
 )
 _CPU_LIBRARIES = ("gloo", "mpi", "ucc")
+_MESSAGES = ("send", "recv", "send_recv")
+# Where c10d's operators name the root or the peer, among their values.
+_PLACE = {"send": 2, "recv": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
 _SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move nothing
 
 
@@ -223,14 +227,38 @@ def _on_cpu(ranges: _Calls, records: _Calls, ops: _Calls, gpu: _Found, facts: _M
     none = np.full(len(lone) + len(rest), NONE, np.int64)
     at = np.concatenate([start[lone], records.nested.start[rest]])
     threads = np.concatenate([thread[lone], records.nested.thread[rest]]).astype(np.int32)
+    around = ops.nested.around(threads, at)
+    around[: len(lone)] = _by_order(around[: len(lone)], lone, ranges, ops)
     return _Found(
         none,
         none,
         np.concatenate([within[lone], rest]),
-        ops.nested.around(threads, at),
+        around,
         np.concatenate([lone, np.full(len(rest), NONE, np.int64)]),
         at,
     )
+
+
+def _by_order(around: Rows, lone: Rows, ranges: _Calls, ops: _Calls) -> Rows:
+    """Gloo works on threads of its own: its k-th range of a type is c10d's k-th call of it."""
+    around = around.copy()
+    lost = np.flatnonzero(around == NONE)
+    called = ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
+    made = [collective_type(name) for name in ops.table["name"].to_pylist()]
+    taken = set(around[around != NONE].tolist())
+    for kind in {rule.collective for n in called if (rule := annotated(n))}:
+        mine = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
+        theirs = [k for k, m in enumerate(made) if m == kind and k not in taken]
+        if len(mine) == len(theirs):
+            mine.sort(key=lambda k: int(ranges.nested.start[lone[k]]))
+            theirs.sort(key=lambda k: int(ops.nested.start[k]))
+            around[mine] = theirs
+    return around
+
+
+def _is(name: str, kind: str) -> bool:
+    rule = annotated(name)
+    return rule is not None and rule.collective == kind and rule.library in _CPU_LIBRARIES
 
 
 def _table(
@@ -259,6 +287,7 @@ def _table(
         "stream": _taken(gpu["stream"], found.gpu),
         **who,
         **_sequence(source, of_record, names.type, facts),
+        **_special_ranks(found, source, of_record, names.type, ops, facts, who["group_ranks"]),
         "type": texts(names.type),
         "raw_name": texts(names.raw),
         "library": texts(names.library),
@@ -435,19 +464,49 @@ def _sequence(
     concrete = _taken(facts.table["concrete"], of_record).to_pylist()
     for row in np.flatnonzero(seq < 0).tolist():
         seq[row] = seq_of(concrete[row]) if concrete[row] else -1
-    p2p = [t in ("send", "recv", "send_recv") for t in types]
-    kinds = ["p2p" if mine else "collective" for mine in p2p]
-    rooted = np.array([t in ("broadcast", "reduce", "gather", "scatter") for t in types], bool)
-    is_p2p = np.array(p2p, bool)
-    own = _either(facts, of_record, "rank")  # also the root, or the peer within the group
-    towards = _either(facts, source, "dst_rank", "src_rank")
+    kinds = ["p2p" if t in _MESSAGES else "collective" for t in types]
     return {
         "seq": _optional(seq),
         "seq_kind": texts([k if s >= 0 else None for k, s in zip(kinds, seq, strict=True)]),
         "comms_id": _taken(facts.table["comms_id"], source),
-        "comm_rank": _optional(np.where(rooted | is_p2p, -1, own), pa.int32()),
-        "root": _optional(np.where(rooted, own, -1), pa.int32()),
-        "peer": _optional(np.where(is_p2p, towards, -1), pa.int32()),
+    }
+
+
+def _special_ranks(
+    found: _Found,
+    source: Rows,
+    of_record: Rows,
+    types: list[str],
+    ops: _Calls,
+    facts: _Metadata,
+    group_ranks: pa.Array,
+) -> dict[str, pa.Array]:
+    """One's own rank in the group, the root, the peer.
+
+    `Rank` of the record is the root of a rooted call, and the peer of a message within the group.
+    What neither it nor the kernel tells is the third or fourth value of the c10d operator.
+    """
+    own = _either(facts, of_record, "rank")
+    peer = _either(facts, source, "dst_rank", "src_rank")
+    called = _taken(facts.table["concrete"], facts.rows(np.append(ops.event, NONE)[found.op]))
+    concrete, members = called.to_pylist(), group_ranks.to_pylist()
+    root = np.full(len(types), -1, np.int64)
+    for row, kind in enumerate(types):
+        place = _PLACE.get(kind)
+        if place is None:
+            continue
+        told = int(own[row]) if own[row] >= 0 else value_at(concrete[row], place)
+        if kind not in _MESSAGES:
+            root[row] = told
+        elif peer[row] < 0 <= told and members[row]:
+            listed = json.loads(members[row])
+            peer[row] = listed[told] if told < len(listed) else -1
+    special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)
+    is_p2p = np.array([kind in _MESSAGES for kind in types], bool)
+    return {
+        "comm_rank": _optional(np.where(special, -1, own), pa.int32()),
+        "root": _optional(root, pa.int32()),
+        "peer": _optional(np.where(is_p2p, peer, -1), pa.int32()),
     }
 
 

@@ -78,5 +78,16 @@ def seq_of(concrete: str) -> int:
     return -1
 
 
+@lru_cache(maxsize=10_000)
+def value_at(concrete: str | None, place: int) -> int:
+    """A whole number among an operator's values (-1: none there)."""
+    try:
+        values = json.loads(concrete or "[]")
+    except (ValueError, RecursionError):
+        return -1
+    told = str(values[place]) if isinstance(values, list) and place < len(values) else ""
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else -1
+
+
 def compact(values: list[int]) -> str:
     return json.dumps(values, separators=(",", ":"))

@@ -206,6 +206,19 @@ def test_gloo_runs_on_the_cpu() -> None:
     assert "group" in row["inferred"]
 
 
+def test_gloo_on_its_own_thread_is_told_by_order() -> None:
+    job = {"rank": 0, "pg_config": [{"pg_name": "0", "pg_size": 2, "ranks": [3, 5]}]}
+    cast = event("cpu_op", "c10d::broadcast_", 1, 2, **{"Concrete Inputs": ["", "", "1", "0"]})
+    ran = event("user_annotation", "gloo:broadcast", 9, 4) | {"tid": 99}
+    send = event("cpu_op", "c10d::send", 20, 9, **{"Concrete Inputs": ["", "", "1", "0"]})
+    sent = event("user_annotation", "gloo:send", 22, 4)
+    rows = collectives(cast, ran, send, sent, distributedInfo=job)
+    assert {r["type"]: picked(r, "root", "peer") for r in rows} == {
+        "broadcast": (1, None),
+        "send": (None, 5),
+    }
+
+
 def test_other_vendors() -> None:
     hccl = event("mtia_ccp_events", "hccl::all_gather", 1, 2)
     xccl = event("collective_comm", "xccl::allreduce", 5, 2, Communicator_id=3)
