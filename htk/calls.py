@@ -200,3 +200,17 @@ def only_source(
     listed = names.to_pylist()
     mine = pa.array(codes == (listed.index(source) if source in listed else -2))
     return table.filter(mine), matches.filter(mine)
+
+
+def match_facts(calls: Calls, align: bool) -> dict[str, object]:
+    """What an answer rests on: collectives, matched ones, why the others are not, the clocks."""
+    codes, names = codes_of(calls.matches["reason"])
+    reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
+    inferred = calls.table["inferred"]
+    return {
+        "collectives": calls.rows.length,
+        "matched": int((calls.match != NONE).sum()),
+        "without_wait_because": {k: n for k, n in reasons.items() if k and n},
+        "partly_inferred": calls.rows.length - inferred.null_count,
+        "clock_alignment": "applied" if align else "not applied",
+    }

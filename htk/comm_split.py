@@ -14,11 +14,12 @@ from htk.exposure import comm_shares
 class Shares:
     """For each timed collective; an instant with k of them active counts 1/k for each."""
 
-    rows: Ints  # rows of `collectives`
+    rows: Ints  # rows of `collectives`; those that ran on no GPU have no part of its time
     shared: Ints
     exposed_wait: Ints
     exposed_transfer: Ints  # of matched ones
     exposed_unmatched: Ints
+    transfer: Ints  # whole, on a GPU
 
     @property
     def exposed(self) -> Ints:
@@ -34,6 +35,7 @@ def comm_split(calls: Calls, activities: pa.Table) -> Shares:
     rank = np.tile(calls.rows.rank[rows], 2)
     device = np.tile(numbers(calls.table["device"], -1).astype(np.int64)[rows], 2)
     begin, finish = np.concatenate([start, middle]), np.concatenate([middle, end])
+    finish = np.where(device < 0, begin, finish)
     shares = comm_shares(activities, rank, device, begin, finish)
     count = len(rows)
     waiting, moving = shares[:count], shares[count:]
@@ -43,4 +45,5 @@ def comm_split(calls: Calls, activities: pa.Table) -> Shares:
         waiting[:, 1],
         np.where(known, moving[:, 1], 0),
         np.where(known, 0, moving[:, 1]),
+        np.where(device[:count] >= 0, calls.waits.transfer[rows], 0),
     )

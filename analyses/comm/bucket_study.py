@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
-from htk.calls import Calls
+from htk.calls import Calls, match_facts
 from htk.chart import Scatter
 from htk.models.latency_bandwidth import Segment, fit, predicted_us
 from htk.schema import table
@@ -63,7 +63,7 @@ def bucket_study(
         if curve:
             rows += _buckets(own, model, curve)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+    return with_coverage(found, **match_facts(calls, align))
 
 
 def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:

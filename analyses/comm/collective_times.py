@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers, valid
-from htk.calls import Calls, Ints, bandwidth, only_source, scopes
+from htk.arrow import number, numbers, valid
+from htk.calls import Calls, Ints, bandwidth, match_facts, only_source, scopes
 from htk.chart import Timeline
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -123,8 +123,12 @@ def collective_times(
     made |= {name: matches[name] for name in _OF_MATCH}
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     lacking = {c: rows[c].null_count for c in ("group", "in_bytes", "out_bytes", "dtype")}
-    facts = _facts(matches, rank_clocks, align)
-    return with_coverage(found, **facts, not_recorded={c: n for c, n in lacking.items() if n})
+    return with_coverage(
+        found,
+        **match_facts(calls, align),
+        **_clock_facts(rank_clocks),
+        not_recorded={c: n for c, n in lacking.items() if n},
+    )
 
 
 def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
@@ -141,19 +145,12 @@ def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
     return number(values, _I64, valid(recorded))
 
 
-def _facts(matches: pa.Table, clocks: pa.Table, align: bool) -> dict[str, object]:
-    """How much was matched, why the rest was not, and what the clocks are like."""
-    codes, names = codes_of(matches["reason"])
-    reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist()) if name}
-    leads = sorted({x for x in clocks["aligned_with"].to_pylist() if x is not None})
+def _clock_facts(clocks: pa.Table) -> dict[str, object]:
+    leads = {x for x in clocks["aligned_with"].to_pylist() if x is not None}
     alone = clocks.filter(pc.is_null(clocks["aligned_with"]))["rank"].to_pylist()
     return {
-        "collectives": matches.num_rows,
-        "matched": matches.num_rows - matches["match"].null_count,
-        "unmatched_because": {k: n for k, n in reasons.items() if n},
-        "clock_alignment": "applied" if align else "not applied",
-        "clock_offset_ns_max": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
-        "clock_residual_ns_max": round(float(numbers(clocks["residual_ns"]).max(initial=0.0)), 1),
+        "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
+        "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
         "clock_groups": len(leads),
         "ranks_unaligned": alone,
     }

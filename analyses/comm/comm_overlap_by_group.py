@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number
 from htk.breakdown import percent
-from htk.calls import Calls
+from htk.calls import Calls, match_facts
 from htk.chart import Bar
 from htk.comm_split import comm_split
 from htk.groups import Groups
@@ -62,7 +62,7 @@ def comm_overlap_by_group(
     groups = Groups.of(key[rows].astype(np.int64))
     first = pa.array(rows[groups.first])
     size = calls.size[rows[groups.first]]
-    transfer = groups.sum(calls.waits.transfer[rows])
+    transfer = groups.sum(split.transfer)
     shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
     moving = groups.sum(split.exposed_transfer)
     made = {
@@ -82,4 +82,4 @@ def comm_overlap_by_group(
         "transfer_overlap_pct": percent(transfer - moving, transfer),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+    return with_coverage(found, **match_facts(calls, align))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers, text
 from htk.breakdown import percent
-from htk.calls import Calls, Floats, Ints, scopes
+from htk.calls import Calls, Floats, Ints, match_facts, scopes
 from htk.chart import Bar
 from htk.comm_split import comm_split
 from htk.groups import Groups
@@ -109,8 +109,7 @@ def comm_summary(
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-sums["comm_ns"], kind="stable")
-    facts = {"clock_alignment": "applied" if align else "not applied"}
-    return with_coverage(found.take(pa.array(order)), **facts)
+    return with_coverage(found.take(pa.array(order)), **match_facts(calls, align))
 
 
 def _nothing(groups: Groups) -> pa.Array:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import number, numbers, truths
 from htk.breakdown import percent
-from htk.calls import Calls, Ints
+from htk.calls import Calls, Ints, match_facts
 from htk.chart import Bar
 from htk.comm_split import comm_split
 from htk.groups import Groups
@@ -88,14 +88,14 @@ def comm_wait(
         "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
         "exposed_unmatched_ns": by_rank.sum(split.exposed_unmatched),
     }
-    share = sums["transfer_ns"] - sums["exposed_transfer_ns"]
+    on_gpu = by_rank.sum(split.transfer)
     matched_ns = by_rank.sum(np.where(known, duration, 0))
     made = {name: number(values, _I64) for name, values in sums.items()}
     made["rank"] = number(by_rank.keys.ravel(), _I32)
     made["wait_pct"] = percent(sums["wait_ns"], matched_ns)
-    made["transfer_overlap_pct"] = percent(share, sums["transfer_ns"])
+    made["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], on_gpu)
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+    return with_coverage(found, **match_facts(calls, align))
 
 
 def _at_most(calls: Calls) -> Ints:
