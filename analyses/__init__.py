@@ -49,6 +49,7 @@ ANALYSES: dict[str, Entry] = {
     "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
     "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),
     "step_variance": Entry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
+    "stragglers": Entry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
     "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on

@@ -1,0 +1,168 @@
+"""Which rank holds the others up, by what, and what that costs them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import matching, number, numbers, text, truths, valid
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Groups
+from htk.intervals import Ints, Spans, covered, subtract, union
+from htk.match import Rows
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    collectives=(pa.int64(), "Matched collectives that it took part in."),
+    arrived_last=(pa.int64(), "Of those it started last in."),
+    blamed=(pa.int64(), "Of those the others waited for its own time."),
+    cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
+    lateness_ns=(pa.int64(), "Its own time beyond the fastest rank's, where it is blamed."),
+    late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
+    compute_ns=(pa.int64(), "Of its lateness: more compute than the fastest rank."),
+    comm_ns=(pa.int64(), "Of its lateness: more communication (of other groups)."),
+    memory_ns=(pa.int64(), "Of its lateness: more copies and sets."),
+    host_ns=(pa.int64(), "Of its lateness: more idle time."),
+    wait_ns=(pa.int64(), "What it waited for others itself."),
+    recorded_ns=(pa.int64(), "Its recorded window: a late rank's is often the shortest."),
+)
+
+_KINDS = ("compute", "comm", "memory")
+
+
+class _Own(NamedTuple):
+    """Time between collectives of a group on a rank."""
+
+    start: Ints
+    end: Ints
+    lane: Ints
+    known: np.ndarray
+
+
+@analysis(returns=RETURNS, chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False))
+def stragglers(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    activities: pa.Table,
+    rank_windows: pa.Table,
+) -> pa.Table:
+    """Which rank is late, in what, and how much does it cost the others?
+
+    A rank is late at a collective by its own time since the group's previous one, less the
+    smallest of the group. Its own collectives are short and its step looks short: what tells is
+    what the others wait. What began before some rank's recording is blamed on nobody.
+    """
+    rows = Rows(collectives)
+    known = valid(collective_matches["wait_ns"])
+    if not known.any():
+        raise MissingTable(
+            "no collective was found on two ranks; stragglers need the traces of all ranks of the "
+            "job, opened together"
+        )
+    own = _own_time(rows, collectives)
+    parts = _parts(own, activities, collectives)
+    match = numbers(collective_matches["match"], -1)
+    excess = _over_fastest(parts, own, match, known)
+    blamed = truths(collective_matches["blamed"])
+    taken = np.flatnonzero(known)
+    ranks = Groups.of(rows.rank[taken])
+
+    def summed(values: Ints, chosen: np.ndarray) -> Ints:
+        return ranks.sum(np.where(chosen, values, 0)[taken])
+
+    late = numbers(collective_matches["lateness_ns"], 0)
+    fair = ~truths(collective_matches["before_window"])
+    last = (numbers(collective_matches["last_rank"], -1) == rows.rank) & fair
+    sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
+    cost = summed(numbers(collective_matches["cost_ns"]), blamed)
+    lateness = summed(late, blamed)
+    most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
+    rank = ranks.keys.ravel()
+    made = {
+        "rank": number(rank, pa.int32(), rank >= 0),
+        "collectives": number(ranks.count, pa.int64()),
+        "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
+        "blamed": number(summed(blamed.astype(np.int64), blamed), pa.int64()),
+        "cost_to_others_ns": number(cost, pa.int64()),
+        "lateness_ns": number(lateness, pa.int64()),
+        "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
+        "wait_ns": number(summed(numbers(collective_matches["wait_ns"]), known), pa.int64()),
+        "recorded_ns": _recorded(rank, rank_windows),
+    }
+    for k, name in enumerate((*_KINDS, "host")):
+        made[f"{name}_ns"] = number(sums[:, k], pa.int64())
+    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    order = pa.array(np.lexsort((rank, -cost)))
+    return with_coverage(found.take(order), **_facts(collective_matches, known))
+
+
+def _facts(matches: pa.Table, known: np.ndarray) -> dict[str, object]:
+    before = truths(matches["before_window"]) & known
+    return {
+        "collectives": matches.num_rows,
+        "matched": int(known.sum()),
+        "before_window": int(before.sum()),
+    }
+
+
+def _own_time(rows: Rows, collectives: pa.Table) -> _Own:
+    """From the end of the group's previous collective on the rank to the start of this one."""
+    device = numbers(collectives["device"], -1).astype(np.int64)
+    lane = (rows.rank + 1) * 4096 + device + 1
+    order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
+    same = np.zeros(len(order), bool)
+    for column in (lane, rows.cycle, rows.group):
+        same[1:] |= column[order][1:] != column[order][:-1]
+    first = np.append(True, same[1:])[: len(order)]
+    before = np.append(-1, order[:-1])[: len(order)]
+    begin = rows.start.copy()
+    begin[order] = np.where(first, rows.start[order], rows.end[before])
+    known = np.zeros(len(order), bool)
+    known[order] = ~first
+    return _Own(np.minimum(begin, rows.start), rows.start, lane, known & rows.timed)
+
+
+def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
+    """Compute, other communication, other copies, and idle time of each own time."""
+    rank = numbers(activities["rank"], -1).astype(np.int64)
+    lane = (rank + 1) * 4096 + numbers(activities["device"], -1).astype(np.int64) + 1
+    start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
+    kinds = [matching(activities["kind"], kind.__eq__) for kind in _KINDS]
+    parts = np.zeros((len(own.start), 4), np.int64)
+    order = np.argsort(lane, kind="stable")
+    for one in np.unique(own.lane).tolist():  # a device of a rank each
+        mine = np.flatnonzero((own.lane == one) & own.known)
+        its = order[slice(*np.searchsorted(lane[order], [one, one + 1]))]
+        taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+        for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
+            rows = its[kind[its]]
+            alone = subtract(union(start[rows], end[rows]), taken)
+            parts[mine, k] = covered(alone, own.end[mine]) - covered(alone, own.start[mine])
+            taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
+        parts[mine, 3] = own.end[mine] - own.start[mine] - parts[mine, :3].sum(axis=1)
+    return parts
+
+
+def _over_fastest(parts: Ints, own: _Own, match: Ints, known: np.ndarray) -> Ints:
+    """The parts less those of the rank of the same collective with the least own time."""
+    excess = np.zeros_like(parts)
+    chosen = np.flatnonzero(known & own.known)
+    if not len(chosen):
+        return excess
+    members = Groups.of(match[chosen])
+    order = np.lexsort((own.end[chosen] - own.start[chosen], members.which))
+    first = np.searchsorted(members.which[order], np.arange(len(members)))
+    fastest = chosen[order[first]]
+    excess[chosen] = parts[chosen] - parts[fastest[members.which]]
+    return excess
+
+
+def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
+    """Length of each rank's recorded window, over its devices and cycles."""
+    whose = numbers(rank_windows["rank"], -1)
+    length = numbers(rank_windows["end_ns"]) - numbers(rank_windows["start_ns"])
+    total = np.array([int(length[whose == one].sum()) for one in rank.tolist()], np.int64)
+    return number(total, pa.int64())
