@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from htk.analysis import Analysis
 from htk.schema import DERIVED, TABLES
 
 
@@ -18,3 +19,11 @@ def make(name: str, rows: list[dict[str, Any]]) -> pa.Table:
         kind = pa.string() if pa.types.is_dictionary(field.type) else field.type
         columns.append(pa.array(values, kind).cast(field.type))
     return pa.table(columns, schema=schema)
+
+
+def ask(
+    analysis: Analysis[...], *, options: dict[str, Any] | None = None, **tables: pa.Table
+) -> Any:
+    """The rows that an analysis answers from these tables; those not given are empty."""
+    given = [tables[name] if name in tables else make(name, []) for name in analysis.reads]
+    return analysis(*given, **(options or {})).to_pylist()

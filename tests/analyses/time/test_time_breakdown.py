@@ -12,11 +12,10 @@ from htk import api
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
 from htk.analyses.time.time_breakdown import time_breakdown
 from htk.windows import rank_windows
-from tests.tables import make
+from tests.tables import ask, make
 
 KINDS = ("compute", "comm", "memory")
 ACTIVITY = st.tuples(st.sampled_from(KINDS), st.integers(0, 30), st.integers(0, 10))
-NO_STEPS = make("step_windows", [])
 
 
 def activities(rows: list[tuple[str, int, int]]) -> Any:
@@ -36,7 +35,7 @@ def test_by_hand() -> None:
     memory   -----##---      5-7
     """
     table = activities([("compute", 0, 4), ("compute", 8, 2), ("comm", 2, 4), ("memory", 5, 2)])
-    (row,) = time_breakdown(table, windows(table), NO_STEPS).to_pylist()
+    (row,) = ask(time_breakdown, activities=table, rank_windows=windows(table))
     assert {k: v for k, v in row.items() if k.endswith("_ns")} == {
         "total_ns": 10,
         "busy_ns": 9,
@@ -56,7 +55,7 @@ def test_against_counting_every_nanosecond(rows: list[tuple[str, int, int]]) -> 
     on = {k: {t for kind, s, n in rows if kind == k for t in range(s, s + n)} for k in KINDS}
     low, high = min(s for _, s, _ in rows), max(s + n for _, s, n in rows)
     busy = set().union(*on.values())
-    (row,) = time_breakdown(table, windows(table), NO_STEPS).to_pylist()
+    (row,) = ask(time_breakdown, activities=table, rank_windows=windows(table))
     assert row["total_ns"] == high - low
     assert row["busy_ns"] == len(busy) == row["total_ns"] - row["idle_ns"]
     assert row["compute_ns"] == len(on["compute"])
@@ -64,14 +63,14 @@ def test_against_counting_every_nanosecond(rows: list[tuple[str, int, int]]) -> 
     assert row["exposed_comm_ns"] == len(on["comm"] - on["compute"])
     assert row["memory_ns"] == len(on["memory"])
     assert row["exposed_memory_ns"] == len(on["memory"] - on["compute"] - on["comm"])
-    (both,) = comm_compute_overlap(table, windows(table), NO_STEPS).to_pylist()
+    (both,) = ask(comm_compute_overlap, activities=table, rank_windows=windows(table))
     assert both["overlap_ns"] == len(on["comm"] & on["compute"])
     assert both["exposed_comm_ns"] == row["exposed_comm_ns"]
 
 
 def test_without_communication_there_is_no_share_of_it() -> None:
     table = activities([("compute", 0, 4)])
-    (row,) = comm_compute_overlap(table, windows(table), NO_STEPS).to_pylist()
+    (row,) = ask(comm_compute_overlap, activities=table, rank_windows=windows(table))
     assert row["overlap_pct"] is None and row["comm_ns"] == 0
 
 
@@ -81,9 +80,8 @@ def test_steps_cut_what_crosses_them() -> None:
         {"step": 3, "start_ns": 0, "end_ns": 4, "complete": True},
         {"step": 4, "start_ns": 4, "end_ns": 10, "complete": False},
     ]
-    found = time_breakdown(
-        table, windows(table), make("step_windows", rows), per="step"
-    ).to_pylist()
+    steps = make("step_windows", rows)
+    found = ask(time_breakdown, activities=table, step_windows=steps, options={"per": "step"})
     assert [(r["step"], r["compute_ns"], r["complete"]) for r in found] == [
         (3, 4, True),
         (4, 6, False),
