@@ -81,7 +81,8 @@ def _without_templates(name: str) -> str:
     """void f<int, g<4>>(int) -> f<…>."""
     out: list[str] = []
     depth = 0
-    for character in name.removeprefix("void "):  # one name, for people to read
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    for character in name:  # one name, for people to read
         if character == "<":
             depth += 1
             if depth == 1:

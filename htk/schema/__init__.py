@@ -50,7 +50,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # What parsers fill.
 TABLES: dict[str, pa.Schema] = {
