@@ -47,6 +47,7 @@ ANALYSES: dict[str, Entry] = {
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
     "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
+    "recommendations": Entry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
     "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),
     "step_variance": Entry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
     "stragglers": Entry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),

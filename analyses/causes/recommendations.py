@@ -1,0 +1,307 @@
+"""What to change first, by the time that it would win back."""
+
+import json
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.chart import Bar
+from htk.intervals import Ints
+from htk.kinds import kind_of
+from htk.schema import TEXT, table
+from htk.units import time
+
+RETURNS = table(
+    finding=(TEXT, "What is wrong."),
+    evidence=(TEXT, "What shows it."),
+    advice=(TEXT, "What to try."),
+    gain_ns=(pa.int64(), "At most so much of a rank's recorded time; null: not a matter of time."),
+    gain_pct=(pa.float64(), "That, of the recorded window."),
+    analysis=(TEXT, "The analysis that shows it."),
+)
+
+SMALL_COPY_BYTES = 64 << 10
+MANY_COPIES = 100
+FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
+FEW_BLOCKS = 1.0  # blocks for each multiprocessor: below it some have none
+TENSOR_CORE_GAIN = 0.5  # at least twice the rate on every GPU since Volta
+
+# Causes of idle time, what they mean, what to do; "host" is several of them.
+_IDLE = (
+    (
+        ("host_data_loading",),
+        "the GPU waits for data",
+        "more DataLoader workers, prefetch_factor, pin_memory, persistent_workers; "
+        "move decoding off the main thread",
+    ),
+    (
+        ("host_operator", "host_python", "launch_latency"),
+        "launch-bound: the host launches slower than the GPU works",
+        "torch.compile or CUDA graphs, larger batches, fused or foreach operators; "
+        "take Python work out of the step",
+    ),
+    (
+        ("host_allocation",),
+        "memory is allocated from the driver inside the step",
+        "expandable_segments:True, allocate once, leave reserve memory to the caching allocator",
+    ),
+    (
+        ("host_gc",),
+        "Python collects garbage in the step",
+        "gc.disable(), and collect between steps",
+    ),
+    (
+        ("host_compilation",),
+        "code is compiled in the recorded steps",
+        "record after warm-up; mark dynamic shapes, look at recompiles (TORCH_LOGS=recompiles)",
+    ),
+    (
+        ("host_lazy_loading",),
+        "kernels are loaded in the recorded steps",
+        "record after warm-up, or CUDA_MODULE_LOADING=EAGER",
+    ),
+    (
+        ("stream_event_wait",),
+        "streams wait for events while the device is idle",
+        "look at what records the event late; fewer streams, or events recorded sooner",
+    ),
+    (
+        ("unrecorded_gpu_work_suspected",),
+        "a call blocks while nothing recorded runs: the recording lacks GPU work",
+        "do not read this as idle time: see whether another process or an unprofiled library "
+        "uses the GPU, and record a longer window",
+    ),
+    (
+        ("profiler_overhead",),
+        "the profiler itself holds the GPU up",
+        "record fewer steps, without stacks and memory",
+    ),
+)
+
+
+class _Found(NamedTuple):
+    finding: str
+    evidence: str
+    advice: str
+    gain: int | None
+    analysis: str
+
+
+@analysis(returns=RETURNS, chart=Bar("finding", "gain_ns", horizontal=True))
+def recommendations(
+    time_breakdown: pa.Table,
+    idle_breakdown: pa.Table,
+    host_stalls: pa.Table,
+    kernels: pa.Table,
+    collective_matches: pa.Table,
+    collectives: pa.Table,
+    memory: pa.Table,
+    ranks: pa.Table,
+    *,
+    min_pct: Annotated[float, "Leave out what would win back less of the time."] = 1.0,
+) -> pa.Table:
+    """What should be changed first, and how much time would it win back at most?
+
+    Gains are upper bounds, each on its own: they overlap, and are not to be added up. Each is the
+    mean over ranks of time in the recorded window.
+    """
+    lanes = max(time_breakdown.num_rows, 1)
+    window = int(numbers(time_breakdown["total_ns"]).sum()) // lanes
+    found = [
+        *_idle(idle_breakdown, lanes),
+        *_stalls(host_stalls, idle_breakdown, lanes),
+        *_communication(time_breakdown, collectives, collective_matches, lanes),
+        *_kernels(kernels, lanes),
+        *_copies(time_breakdown, kernels, lanes),
+        *_memory(memory, ranks),
+    ]
+    kept = [f for f in found if f.gain is None or 100 * f.gain >= min_pct * window > 0]
+    kept.sort(key=lambda f: -1 if f.gain is None else -f.gain)
+    gain = np.array([f.gain or 0 for f in kept], np.int64)
+    timed = np.array([f.gain is not None for f in kept], bool)
+    answer = pa.table(
+        [
+            texts([f.finding for f in kept]),
+            texts([f.evidence for f in kept]),
+            texts([f.advice for f in kept]),
+            number(gain, pa.int64(), timed),
+            number(100.0 * gain / max(window, 1), pa.float64(), timed),
+            texts([f.analysis for f in kept]),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 8)
+
+
+def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
+    """Causes of idle time."""
+    codes, names = codes_of(idle["cause"])
+    total = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names)).astype(np.int64)
+    gaps = np.bincount(codes, numbers(idle["count"]), minlength=len(names)).astype(np.int64)
+    of = {n: (int(t), int(c)) for n, t, c in zip(names.to_pylist(), total, gaps, strict=True)}
+    found = []
+    for causes, finding, advice in _IDLE:
+        lost = sum(of.get(cause, (0, 0))[0] for cause in causes)
+        if not lost:
+            continue
+        parts = [f"{c} {time(of[c][0] / lanes)} in {of[c][1]} gaps" for c in causes if c in of]
+        evidence = "GPU idle: " + ", ".join(parts)
+        found.append(_Found(finding, evidence, advice, lost // lanes, "idle_breakdown"))
+    return found
+
+
+def _stalls(stalls: pa.Table, idle: pa.Table, lanes: int) -> list[_Found]:
+    """Blocking calls in the step, by what they left idle beside unrecorded work."""
+    unrecorded = matching(idle["cause"], "unrecorded_gpu_work_suspected".__eq__)
+    elsewhere = int(numbers(idle["idle_ns"])[unrecorded].sum())
+    blocking = matching(
+        stalls["cause"], lambda c: c in ("synchronising call", ".item", "copy that blocks")
+    )
+    chosen = stalls.filter(pa.array(blocking))
+    caused = numbers(chosen["gpu_idle_caused_ns"])
+    if caused.sum() <= elsewhere:
+        return []
+    worst = chosen.slice(int(caused.argmax()), 1).to_pylist()[0]
+    where = f" in {worst['stack']}" if worst["stack"] else ""
+    calls = int(numbers(chosen["count"]).sum())
+    return [
+        _Found(
+            "synchronising calls drain the GPU",
+            f"{calls} calls; the worst, {worst['name']}{where}, {worst['count']} times",
+            "keep values on the GPU (no .item, no print of tensors), copy from pinned memory with "
+            "non_blocking=True, log every n steps",
+            (int(caused.sum()) - elsewhere) // lanes,
+            "host_stalls",
+        )
+    ]
+
+
+def _communication(
+    times: pa.Table, collectives: pa.Table, matches: pa.Table, lanes: int
+) -> list[_Found]:
+    """Exposed communication: waiting for late ranks, or bytes that take their time."""
+    exposed, comm = (int(numbers(times[c]).sum()) for c in ("exposed_comm_ns", "comm_ns"))
+    if not exposed:
+        return []
+    known = valid(matches["wait_ns"])
+    wait, moved = (int(numbers(matches[c]).sum()) for c in ("wait_ns", "transfer_ns"))
+    share = wait / (wait + moved) if known.any() and wait + moved else 0.0
+    hidden = 100 * (comm - exposed) / comm
+    evidence = f"{time(exposed / lanes)} of {time(comm / lanes)} exposed ({hidden:.0f} % hidden)"
+    found = []
+    if known.any():
+        blamed = numbers(collectives["rank"], -1)[truths(matches["blamed"])]
+        who = f"; most often rank {np.bincount(blamed).argmax()}" if len(blamed) else ""
+        found.append(
+            _Found(
+                "ranks wait for late ranks",
+                f"{100 * share:.0f} % of collective time is waiting{who}",
+                "balance the work (tokens, images, pipeline stages) and look at the late rank's "
+                "host; faster links would not help",
+                int(exposed * share) // lanes,
+                "stragglers",
+            )
+        )
+    found.append(
+        _Found(
+            "communication is exposed",
+            evidence,
+            "prefetch (FSDP), larger or smaller buckets (DDP), overlap with compute, "
+            "fewer bytes (sharding within the node, lower precision)",
+            int(exposed * (1 - share)) // lanes,
+            "comm_compute_overlap",
+        )
+    )
+    return found
+
+
+def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
+    """Kernels that leave the GPU partly empty, and matrix kernels off the tensor cores."""
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    compute = matching(kernels["kind"], "compute".__eq__)
+    blocks = numbers(kernels["blocks_per_sm"], -1.0)
+    few = compute & (blocks >= 0) & (blocks < FEW_BLOCKS)
+    empty = int((length[few] * (1 - blocks[few])).sum())
+    found = []
+    if empty:
+        found.append(
+            _Found(
+                "kernels too small for the GPU",
+                f"{int(few.sum())} kernels with less than a block for each multiprocessor, "
+                f"{time(int(length[few].sum()) / lanes)}",
+                "larger batches, fused kernels, or independent work on a second stream",
+                empty // lanes,
+                "kernel_occupancy",
+            )
+        )
+    slow = compute & _off_tensor_cores(kernels)
+    lost = int(length[slow].sum())
+    if lost:
+        found.append(
+            _Found(
+                "matrix kernels without tensor cores",
+                f"{int(slow.sum())} kernels, {time(lost / lanes)}",
+                "bf16 autocast, or TF32: torch.set_float32_matmul_precision('high'); "
+                "sizes that are multiples of 8",
+                int(lost * TENSOR_CORE_GAIN) // lanes,
+                "kernel_families",
+            )
+        )
+    return found
+
+
+def _off_tensor_cores(kernels: pa.Table) -> np.ndarray:
+    """Matrix products and convolutions whose name says that they use plain cores."""
+    family = matching(kernels["family"], lambda f: f in ("gemm", "convolution"))
+    return family & matching(kernels["name"], lambda n: kind_of(n, "kernel").tensor_core is False)
+
+
+def _copies(times: pa.Table, kernels: pa.Table, lanes: int) -> list[_Found]:
+    """Many small copies."""
+    copies = matching(kernels["activity"], "copy".__eq__)
+    size = numbers(kernels["size_bytes"], -1)
+    small = copies & (size >= 0) & (size < SMALL_COPY_BYTES)
+    many = int(small.sum())
+    if many < MANY_COPIES:
+        return []
+    exposed = int(numbers(times["exposed_memory_ns"]).sum())
+    length = int((numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[small].sum())
+    return [
+        _Found(
+            "many small copies",
+            f"{many} copies below {SMALL_COPY_BYTES >> 10} KiB, {time(length / lanes)}",
+            "gather them into one copy; build tensors on the GPU",
+            min(exposed, length) // lanes,
+            "memory_bandwidth",
+        )
+    ]
+
+
+def _memory(memory: pa.Table, ranks: pa.Table) -> list[_Found]:
+    """Memory near the limit of the GPU."""
+    reserved: Ints = numbers(memory["reserved_bytes"])
+    on_gpu = numbers(memory["device_type"], -1) == 1
+    limit = [_limit(text) for text in ranks["device_properties"].to_pylist() if text]
+    if not on_gpu.any() or not limit or not min(limit):
+        return []
+    share = 100.0 * int(reserved[on_gpu].max()) / min(limit)
+    if share < FULL_PCT:
+        return []
+    return [
+        _Found(
+            "GPU memory is nearly full",
+            f"{share:.0f} % of the GPU is reserved at the peak",
+            "activation checkpointing, smaller micro-batches with accumulation, more sharding",
+            None,
+            "memory_peaks",
+        )
+    ]
+
+
+def _limit(properties: str) -> int:
+    """Memory of the first GPU, as the profiler recorded it."""
+    devices = json.loads(properties)
+    return int(devices[0].get("totalGlobalMem", 0)) if devices else 0
