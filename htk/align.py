@@ -37,15 +37,15 @@ def fitting_shifts(base: Calls, other: Calls) -> list[int]:
 
 
 def _best_shift(base: Calls, other: Calls) -> int | None:
-    """The shift under which all calls agree and times agree best; None: there is none."""
-    if len(base[0]) == len(other[0]) and _agree(base, other, 0, 0, len(base[0])).all():
-        near = _near_in_time(base, other)
-        if near == 0 or not _fits(base, other, near):
-            return 0
-    slack = len(base[0]) - len(other[0])
-    guess = _near_in_time(base, other)
-    wanted = {*range(min(slack, _MOST_SHIFTS) + 1), *range(guess - 2, guess + 3)}
-    fitting = [s for s in sorted(wanted) if _fits(base, other, s)]
+    """The shift under which all calls agree; None: there is none.
+
+    Of equally long sequences it is none, whatever the clocks say: ranks mostly record the same
+    steps. Else no call of the shorter one is given up if that can be, and time decides.
+    """
+    fitting = fitting_shifts(base, other)
+    if not fitting:
+        guess = _near_in_time(base, other)
+        fitting = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]
     return min(fitting, key=lambda s: _distance(base, other, s), default=None)
 
 

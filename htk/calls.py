@@ -34,6 +34,14 @@ class Calls:
     def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
         return cls(Rows(collectives), collectives, matches, ranks)
 
+    @classmethod
+    def of_one_source(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
+        """What one source recorded, the profiler if it did: several would count a call twice."""
+        codes, names = codes_of(collectives["source"])
+        present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
+        best = next((s for s in _PREFERRED if s in present), None)
+        return cls.of(*only_source(collectives, matches, best), ranks)
+
     @cached_property
     def match(self) -> Ints:
         return numbers(self.matches["match"], NONE)
@@ -147,6 +155,16 @@ class Calls:
         return [whole // size] * size if whole is not None and size > 0 and even else None
 
 
+# Who knows times best comes first.
+_PREFERRED = (
+    "kineto",
+    "profiler_plugin",
+    "inspector",
+    "inspector_prometheus",
+    "rccl_replay",
+    "nccl_debug",
+    "flight_recorder",
+)
 _TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
 
 
@@ -198,8 +216,10 @@ def only_source(
         return table, matches
     codes, names = codes_of(table["source"])
     listed = names.to_pylist()
-    mine = pa.array(codes == (listed.index(source) if source in listed else -2))
-    return table.filter(mine), matches.filter(mine)
+    mine = codes == (listed.index(source) if source in listed else -2)
+    if mine.all():
+        return table, matches
+    return table.filter(pa.array(mine)), matches.filter(pa.array(mine))
 
 
 def match_facts(calls: Calls, align: bool) -> dict[str, object]:
@@ -208,6 +228,7 @@ def match_facts(calls: Calls, align: bool) -> dict[str, object]:
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
     inferred = calls.table["inferred"]
     return {
+        "sources": [s for s in calls.table["source"].unique().to_pylist() if s],
         "collectives": calls.rows.length,
         "matched": int((calls.match != NONE).sum()),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},

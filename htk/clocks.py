@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import number, numbers, truths
+from htk.arrow import matching, number, numbers, truths
 from htk.collective_names import SYNCHRONISING
 from htk.groups import Groups
 from htk.match import NONE, Rows, timed_columns
@@ -42,6 +42,12 @@ class _Ends:
 
 def rank_clocks(collectives: pa.Table, collective_matches: pa.Table) -> pa.Table:
     """Offset, drift and residual of each rank that took part in anything."""
+    profiled = matching(collectives["source"], "kineto".__eq__)
+    if (
+        profiled.any() and not profiled.all()
+    ):  # other records may count ranks within a communicator, on other clocks
+        mine = pa.array(profiled)
+        collectives, collective_matches = collectives.filter(mine), collective_matches.filter(mine)
     ends = _ends(Rows(collectives), numbers(collective_matches["match"], NONE))
     lead = _components(ends)
     offset, drift = _fitted(ends, lead)

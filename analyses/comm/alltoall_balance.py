@@ -51,14 +51,14 @@ def alltoall_balance(
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     alone = calls.match[rows] == -1
     groups = Groups.of(np.where(alone, -2 - rows, calls.match[rows]))
     first = rows[groups.first]
     rank = calls.rows.rank[rows]
-    sent, received = (numbers(collectives[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
-    both = valid(collectives["in_bytes"])[rows] & valid(collectives["out_bytes"])[rows]
+    sent, received = (numbers(calls.table[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
+    both = valid(calls.table["in_bytes"])[rows] & valid(calls.table["out_bytes"])[rows]
     known = groups.min(both.astype(np.int64)) > 0
     most_sent, most_received = groups.max(sent), groups.max(received)
     size, factor = calls.moved
@@ -68,7 +68,7 @@ def alltoall_balance(
     made = {
         "match": number(calls.match[first], _I64, ~lone),
         "rank": number(calls.rows.rank[first], _I32, lone),
-        "group": collectives["group"].take(pa.array(first)),
+        "group": calls.table["group"].take(pa.array(first)),
         "members_present": number(groups.count, _I32),
         "sent_bytes": number(groups.sum(sent), _I64, known),
         "sent_max_bytes": number(most_sent, _I64, known),

@@ -54,7 +54,7 @@ def bucket_study(
     of ranks where there is one, else of the trace's own transfers; half of β is reached at α·β.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
     rows: list[dict[str, Any]] = []
     for own in of_trace(calls):

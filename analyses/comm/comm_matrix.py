@@ -47,7 +47,7 @@ def comm_matrix(
     else who sends how much to whom is not recorded, and it is left out and counted. What a rank
     keeps does not count.
     """
-    calls = Calls.of(collectives, collective_matches, ranks)
+    calls = Calls.of_one_source(collectives, collective_matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = hosts_of(ranks)

@@ -59,7 +59,7 @@ def comm_model(
             rows += _rows(transfers, 3)
     if basis != "benchmark":
         matches = aligned_matches if align else collective_matches
-        for transfers in of_trace(Calls.of(collectives, matches, ranks)):
+        for transfers in of_trace(Calls.of_one_source(collectives, matches, ranks)):
             rows += _rows(transfers, 1)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
     return with_coverage(found, clock_alignment="applied" if align else "not applied")

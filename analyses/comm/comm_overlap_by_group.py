@@ -54,10 +54,10 @@ def comm_overlap_by_group(
     Rows of a rank add up to its communication and exposed communication of `time_breakdown`.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     split = comm_split(calls, activities)
     rows = split.rows
-    name, _ = codes_of(collectives["group"])
+    name, _ = codes_of(calls.table["group"])
     key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])
     groups = Groups.of(key[rows].astype(np.int64))
     first = pa.array(rows[groups.first])
@@ -67,10 +67,10 @@ def comm_overlap_by_group(
     moving = groups.sum(split.exposed_transfer)
     made = {
         "rank": number(groups.keys[:, 0], _I32, groups.keys[:, 0] >= 0),
-        "group": collectives["group"].take(first),
-        "group_desc": collectives["group_desc"].take(first),
+        "group": calls.table["group"].take(first),
+        "group_desc": calls.table["group_desc"].take(first),
         "group_size": number(size, _I32, size > 0),
-        "type": collectives["type"].take(first),
+        "type": calls.table["type"].take(first),
         "calls": number(groups.count, _I64),
         "comm_ns": number(groups.sum(calls.duration[rows]), _I64),
         "shared_ns": number(shared, _I64),

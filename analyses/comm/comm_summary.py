@@ -69,10 +69,10 @@ def comm_summary(
     up to those of `time_breakdown`, summed over ranks.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     size, factor = calls.moved
     bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
-    names, _ = codes_of(collectives["group"])
+    names, _ = codes_of(calls.table["group"])
     scope = scopes(calls)
     scope_codes, scope_names = codes_of(scope)
     keys = np.column_stack([calls.rows.type, names, calls.size, scope_codes, bucket])
@@ -89,7 +89,7 @@ def comm_summary(
     sums = {
         "calls": groups.count,
         "collectives": _distinct(calls, groups),
-        "in_bytes": groups.sum(numbers(collectives["in_bytes"], 0)),
+        "in_bytes": groups.sum(numbers(calls.table["in_bytes"], 0)),
         "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
         "shared_ns": _spread(groups, split.rows, split.shared),
         "exposed_ns": _spread(groups, split.rows, split.exposed),
@@ -98,8 +98,8 @@ def comm_summary(
     }
     made = {name: number(values, _I64) for name, values in sums.items()}
     made |= {
-        "type": collectives["type"].take(first),
-        "group": collectives["group"].take(first) if by != "type" else _nothing(groups),
+        "type": calls.table["type"].take(first),
+        "group": calls.table["group"].take(first) if by != "type" else _nothing(groups),
         "group_size": number(groups.keys[:, 2], _I32, groups.keys[:, 2] > 0),
         "scope": text(groups.keys[:, 3], scope_names),
         "size_from_bytes": number(low, _I64, known),

@@ -63,12 +63,12 @@ def comm_wait(
     counted as wait and blamed on nobody. Without matches (one rank at hand) only a band is known.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     split = comm_split(calls, activities)
     timed = split.rows
     by_rank = Groups.of(calls.rows.rank[timed])
     known = calls.waits.known[timed]
-    fair = ~truths(collective_matches["before_window"])[timed]
+    fair = ~truths(calls.matches["before_window"])[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & known & fair
     duration = calls.duration[timed]
     wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
@@ -81,9 +81,9 @@ def comm_wait(
         "transfer_low_ns": by_rank.sum(np.where(known, transfer, 0)),
         "transfer_high_ns": by_rank.sum(np.where(known, transfer, _at_most(calls)[timed])),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
-        "blamed": by_rank.sum(truths(matches["blamed"])[timed].astype(np.int64)),
-        "lateness_ns": by_rank.sum(numbers(matches["lateness_ns"])[timed]),
-        "cost_to_others_ns": by_rank.sum(numbers(matches["cost_ns"])[timed]),
+        "blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
+        "lateness_ns": by_rank.sum(numbers(calls.matches["lateness_ns"])[timed]),
+        "cost_to_others_ns": by_rank.sum(numbers(calls.matches["cost_ns"])[timed]),
         "exposed_wait_ns": by_rank.sum(split.exposed_wait),
         "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
         "exposed_unmatched_ns": by_rank.sum(split.exposed_unmatched),

@@ -47,25 +47,25 @@ def late_arrivals(
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?"""
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of(collectives, matches, ranks)
+    calls = Calls.of_one_source(collectives, matches, ranks)
     chosen = np.flatnonzero(calls.waits.known)
     members = Groups.of(calls.match[chosen])
     first = chosen[members.first]
     wait = calls.waits.wait[chosen]
     guilty = np.full(len(members), -1, np.int64)
-    blamed = truths(matches["blamed"])[chosen]
+    blamed = truths(calls.matches["blamed"])[chosen]
     guilty[members.which[blamed]] = chosen[blamed]
     who = np.append(calls.rows.rank, -1)[guilty]
-    by = np.append(numbers(matches["lateness_ns"], -1), -1)[guilty]
+    by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]
     total = members.sum(wait)
     made = {
         "match": number(calls.match[first], _I64),
-        "group": collectives["group"].take(pa.array(first)),
-        "type": collectives["type"].take(pa.array(first)),
-        "in_bytes": collectives["in_bytes"].take(pa.array(first)),
-        "members_expected": collective_matches["members_expected"].take(pa.array(first)),
-        "members_present": collective_matches["members_present"].take(pa.array(first)),
+        "group": calls.table["group"].take(pa.array(first)),
+        "type": calls.table["type"].take(pa.array(first)),
+        "in_bytes": calls.table["in_bytes"].take(pa.array(first)),
+        "members_expected": calls.matches["members_expected"].take(pa.array(first)),
+        "members_present": calls.matches["members_present"].take(pa.array(first)),
         "last_rank": number(last, _I32, last >= 0),
         "blamed_rank": number(who, _I32, who >= 0),
         "lateness_ns": number(by, _I64, by >= 0),
@@ -73,7 +73,7 @@ def late_arrivals(
         "wait_max_ns": number(members.max(wait), _I64),
         "span_ns": number(calls.waits.span[first], _I64),
         "start_ns": number(members.max((calls.rows.start + calls.correction)[chosen]), _I64),
-        "before_window": boolean(truths(collective_matches["before_window"])[first]),
+        "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-numbers(found["wait_total_ns"]), kind="stable")

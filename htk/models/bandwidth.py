@@ -61,9 +61,12 @@ def traffic(
     for itself, where its splits are known (negative: unknown); the rest is what it moves, so the
     factor is 1.
     """
-    alike = Groups.of(np.column_stack([kind, in_bytes, out_bytes, ranks, own_bytes]))
+    columns = (kind, in_bytes, out_bytes, ranks, own_bytes)
+    dense = [np.unique(c, return_inverse=True)[1].ravel() for c in columns]  # sizes are large
+    alike = Groups.of(np.column_stack(dense))
     sizes, factors = np.full(len(alike), np.nan), np.full(len(alike), np.nan)
-    for row, (code, into, out, n, own) in enumerate(alike.keys.tolist()):
+    for row, first in enumerate(alike.first.tolist()):
+        code, into, out, n, own = (int(c[first]) for c in columns)
         name = kinds[code] if code >= 0 else ""
         total = algorithm_bytes(name, into, out, n)
         message = name in ("send", "recv", "send_recv")  # whatever the group's size

@@ -147,6 +147,12 @@ def test_a_program_that_repeats_itself_is_told_by_time() -> None:
     assert pairs(found, 8) == [2, 3, 4, 5, 6, 7]
 
 
+def test_equal_recordings_match_call_by_call_whatever_the_clocks_say() -> None:
+    """Rank 1's clock is three calls ahead."""
+    found = matched(*steps(0, "aaaaaa"), *steps(1, "aaaaaa", 3))
+    assert pairs(found, 6) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_kernel_whose_name_says_nothing_fits_any_call() -> None:
     rows = [*steps(0, "abc"), *steps(1, "abc")]
     rows[3] |= {"type": "unknown", "in_bytes": None}

@@ -316,3 +316,13 @@ def test_progress(ask: Ask) -> None:
     assert (silent["lagging_ranks"], silent["status"]) == ("3", "unresponsive")
     assert (reduced["lag"], reduced["lagging_ranks"]) == (1, "2")
     assert reduced["comm_hash"] == "0xa"
+
+
+def test_a_call_that_two_sources_saw_counts_once(ask: Ask, call: Call) -> None:
+    ours = [call(r, 0, 100, in_bytes=4, **PAIR) for r in (0, 1)]
+    theirs = [
+        record("inspector", r, 0, 4, start_ns=9_000, end_ns=9_500, timing="cpu") for r in (0, 1)
+    ]
+    (found,) = ask(comm_summary, {"collectives": [*ours, *theirs]}).to_pylist()
+    assert (found["calls"], found["comm_ns"]) == (2, 200)
+    assert ask(comm_summary, {"collectives": theirs}).to_pylist()[0]["comm_ns"] == 1000
