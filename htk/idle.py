@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import matching, number, numbers, text
 from htk.groups import Groups
-from htk.host import STATES, SYNC, Host
+from htk.host import PYTHON, STATES, SYNC, Host
 from htk.intervals import Ints, Spans, clip
 from htk.links import Threads
 
@@ -77,6 +77,8 @@ def idle_causes(
     pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[found.row]
     cause = np.where((pieces.cause == UNKNOWN) & waits[pieces.gap], STREAM_WAIT, pieces.cause)
+    if not cpu_ops.num_rows:  # nothing tells operators from Python
+        cause = np.where(cause == PYTHON, UNKNOWN, cause)
     staging = numbers(kernels["size_bytes"])[found.row] * COPY_NS_PER_BYTE
     never = np.where(found.stream == NONE, 0, np.inf)  # other streams explain a blocking call
     pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)

@@ -1,10 +1,16 @@
-"""`htk summary`: a first verdict."""
+"""`htk summary`: a first verdict on one screen."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.commands.common import trace_options
+
+if TYPE_CHECKING:
+    from htk.summary import Verdict
+
+_BAR = 40  # characters for 100 %
+_SMALL_PCT = 0.05
 
 
 @click.command("summary")
@@ -12,11 +18,71 @@ from htk.commands.common import trace_options
 def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **given: Any
 ) -> None:
-    """A first verdict: where did the time go?"""
-    from htk import api
+    """Where did the time go, and what should be looked at first?"""
     from htk.commands.common import opened
     from htk.render import write
+    from htk.summary import result, verdict
 
-    trace = opened(paths, given)
-    for name in ("time_breakdown", "kernel_top"):
-        write(api.run(trace, name), form, output, limit=limit)
+    found = verdict(opened(paths, given))
+    if form != "table":
+        write(result(found), form, output, limit=limit)
+        return
+    text = "\n".join(_lines(found)) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _lines(found: "Verdict") -> list[str]:
+    from htk.render import coverage_lines
+
+    return [
+        found.headline,
+        "",
+        *_bars(found),
+        *_causes(found),
+        *_next(found),
+        *coverage_lines(found.coverage),
+    ]
+
+
+def _bars(found: "Verdict") -> list[str]:
+    from htk.units import time
+
+    shown = [s for s in found.shares if s.pct >= _SMALL_PCT]
+    if not shown:
+        return ["No GPU work was recorded.", ""]
+    wide = max(len(s.name) for s in shown)
+    unit = "of a step" if found.step_ns else "recorded"
+    whole = found.step_ns or found.window_ns
+    lines = [f"Where the time goes ({time(whole)} {unit}, mean over ranks)"]
+    for s in shown:
+        bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
+        lines.append(f"  {s.name:<{wide}} {s.pct:5.1f} %  {time(s.pct / 100 * whole):>8}  {bar}")
+    return [*lines, ""]
+
+
+def _causes(found: "Verdict") -> list[str]:
+    from htk.units import time
+
+    if not found.causes:
+        return []
+    whole = found.step_ns or found.window_ns
+    lines = ["First causes (recoverable at most; gains overlap)"]
+    for place, cause in enumerate(found.causes, 1):
+        gain = f"{time((cause.pct or 0) / 100 * whole)}: " if cause.pct is not None else ""
+        lines.append(f"  {place}. {gain}{cause.finding}")
+        lines.append(f"     {cause.evidence}")
+        lines.append(f"     try: {cause.advice}")
+    return [*lines, ""]
+
+
+def _next(found: "Verdict") -> list[str]:
+    if not found.next:
+        return []
+    wide = max(len(name) for name, _ in found.next)
+    lines = ["Look at next"]
+    lines += [f"  htk {name:<{wide}}  {why}" for name, why in found.next]
+    return [*lines, ""]
