@@ -90,6 +90,7 @@ class Verdict:
             return f"{many}, {time(self.window_ns)} recorded, no steps"
         cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
         spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""
+        counted = f"{self.steps} steps" if self.steps != 1 else "1 step"
         return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {counted}"
 
 
