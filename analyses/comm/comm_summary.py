@@ -1,5 +1,6 @@
 """Collectives added up."""
 
+from collections import Counter
 from typing import Annotated, Literal
 
 import numpy as np
@@ -8,11 +9,11 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers, text
 from htk.breakdown import percent
-from htk.calls import Calls, Floats, Ints, match_facts, scopes
+from htk.calls import Calls, Floats, Ints, hosts_of, match_facts, scopes
 from htk.chart import Bar
 from htk.comm_split import comm_split
 from htk.groups import Groups
-from htk.models.link_rates import scale_up_gbps
+from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -61,6 +62,9 @@ def comm_summary(
     link_gbps: Annotated[
         float | None, "Rate of a GPU's link, GB/s one way; else it is told by the GPU's name."
     ] = None,
+    nic_gbps: Annotated[
+        float | None, "Rate of all network adapters of a node, GB/s one way, for groups over nodes."
+    ] = None,
     align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
 ) -> pa.Table:
     """How much is communicated, by what, how fast, and how much of it is exposed?
@@ -105,7 +109,7 @@ def comm_summary(
         "size_from_bytes": number(low, _I64, known),
         "size_to_bytes": number(2 * low - 1, _I64, known),
         "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
-        **_speeds(calls, groups, size * factor, ranks, link_gbps),
+        **_speeds(calls, groups, size * factor, _limits(calls, groups, link_gbps, nic_gbps)),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-sums["comm_ns"], kind="stable")
@@ -130,9 +134,7 @@ def _distinct(calls: Calls, groups: Groups) -> Ints:
     return np.bincount(pairs.keys[:, 0], minlength=len(groups)).astype(np.int64)
 
 
-def _speeds(
-    calls: Calls, groups: Groups, moved: Floats, ranks: pa.Table, link_gbps: float | None
-) -> dict[str, pa.Array]:
+def _speeds(calls: Calls, groups: Groups, moved: Floats, limit: Floats) -> dict[str, pa.Array]:
     """Bandwidth over the collectives of each group: a match counts once."""
     once = calls.match == NONE
     matched = np.flatnonzero(~once)
@@ -143,10 +145,8 @@ def _speeds(
         made[f"busbw_{name}_gbps"] = number(values, _F64, ~np.isnan(values))
     whole = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
     made["duration_busbw_median_gbps"] = number(whole, _F64, ~np.isnan(whole))
-    rate = link_gbps or _rate(ranks)
-    near = np.isin(groups.keys[:, 3], [0]) | (link_gbps is not None)
-    share = span[1] / rate * 100 if rate else np.full(len(groups), np.nan)
-    made["link_pct"] = number(share, _F64, ~np.isnan(share) & near)
+    share = 100 * span[1] / limit
+    made["link_pct"] = number(share, _F64, ~np.isnan(share))
     return made
 
 
@@ -161,7 +161,26 @@ def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[
     return out
 
 
-def _rate(ranks: pa.Table) -> float | None:
-    rates = [scale_up_gbps(name) for name in ranks["device_name"].to_pylist()]
-    known = [rate for rate in rates if rate]
-    return min(known, default=None)
+def _limits(
+    calls: Calls, groups: Groups, link_gbps: float | None, nic_gbps: float | None
+) -> Floats:
+    """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
+    names = calls.ranks["device_name"].to_pylist()
+    known = [rate for rate in map(scale_up_gbps, names) if rate]
+    rate = link_gbps or min(known, default=None)
+    hosts = hosts_of(calls.ranks)
+    per_node = max(Counter(hosts.values()).values(), default=0)
+    found = np.full(len(groups), np.nan)
+    for k, first in enumerate(groups.first.tolist()):  # a few rows
+        members = calls.members(first) or ()
+        there = Counter(hosts.get(rank) for rank in members)
+        if link_gbps is not None and nic_gbps is None:
+            limit: float | None = link_gbps
+        elif None in there or not there:
+            limit = None
+        elif len(there) == 1:
+            limit = rate
+        else:
+            limit = group_gbps(rate, nic_gbps, max(there.values()), per_node)
+        found[k] = np.nan if limit is None or groups.keys[k, 2] == NONE else limit
+    return found

@@ -5,18 +5,19 @@ Vendor data sheets; GB/s of 1e9 bytes, all links of a GPU together, one directio
 
 import re
 
-# The first pattern found in the name decides.
-_RATES: tuple[tuple[str, float], ...] = (
-    (r"GB300|B300|GB200|B200|B100", 900.0),  # NVLink 5: 18 links of 50
-    (r"H800", 200.0),
-    (r"H100 PCIe|H100-PCIE", 300.0),  # by bridge; without one it is PCIe 5
-    (r"GH200|H100|H200|H20\b", 450.0),  # NVLink 4: 18 links of 25
-    (r"A800", 200.0),
+from htk.models.hardware import catalogue
+
+# GPUs that the catalogue has no entry for; the first pattern found in the name decides.
+_OTHERS: tuple[tuple[str, float], ...] = (
+    (r"GB300|B300|B100", 900.0),  # NVLink 5: 18 links of 50
+    (r"H800|A800", 200.0),
+    (r"H100 PCIe", 300.0),  # by bridge; without one it is PCIe 5
+    (r"GH200|H100|H20\b", 450.0),  # NVLink 4: 18 links of 25
     (r"A100", 300.0),  # NVLink 3: 12 links of 25
     (r"V100", 150.0),  # NVLink 2: 6 links of 25
-    (r"MI30[08]X|MI325X|MI300A", 448.0),  # 7 links of 64
-    (r"MI35[05]X", 537.6),  # 7 links of 76.8
-    (r"MI250X?|MI210", 150.0),  # 3 links of 50
+    (r"MI308X|MI300A", 448.0),  # 7 links of 64
+    (r"MI350X", 537.6),  # 7 links of 76.8
+    (r"MI250|MI210", 150.0),  # 3 links of 50
     (r"L40|L4\b|A40|A10\b|RTX|T4", 32.0),  # PCIe 4 x16
 )
 
@@ -25,7 +26,10 @@ def scale_up_gbps(device_name: str | None) -> float | None:
     """One-way rate of a GPU's links within its node; None: not known."""
     if not device_name:
         return None
-    return next((rate for pattern, rate in _RATES if re.search(pattern, device_name)), None)
+    known = [g for g in catalogue().values() if g.device_name in device_name]
+    if known:
+        return max(known, key=lambda g: len(g.device_name)).scale_up_gbps
+    return next((rate for pattern, rate in _OTHERS if re.search(pattern, device_name)), None)
 
 
 def group_gbps(

@@ -326,3 +326,14 @@ def test_a_call_that_two_sources_saw_counts_once(ask: Ask, call: Call) -> None:
     (found,) = ask(comm_summary, {"collectives": [*ours, *theirs]}).to_pylist()
     assert (found["calls"], found["comm_ns"]) == (2, 200)
     assert ask(comm_summary, {"collectives": theirs}).to_pylist()[0]["comm_ns"] == 1000
+
+
+def test_the_limit_of_a_group_over_nodes_is_its_share_of_the_adapters(ask: Ask, call: Call) -> None:
+    """Two nodes of two GPUs with 40 GB/s each; one member on each node: 20 GB/s."""
+    across = {"group_ranks": "[0,2]", "group_size": 2}
+    rows = [call(r, 0, 100, in_bytes=1000, **across) for r in (0, 2)]
+    ranks = [{"rank": r, "host": "ab"[r // 2], "device_name": "NVIDIA H200"} for r in range(4)]
+    tables = {"collectives": rows, "ranks": ranks}
+    assert ask(comm_summary, tables)["link_pct"].to_pylist() == [None]
+    assert ask(comm_summary, tables, nic_gbps=40.0)["link_pct"].to_pylist() == [50.0]
+    assert ask(comm_summary, tables, link_gbps=100.0)["link_pct"].to_pylist() == [10.0]

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def dlrm(shared: Path) -> Trace:
-    return api.open(str(shared / "traces/dlrm_8rank"))
+    return api.open(str(shared / "traces/dlrm_8rank"), cache=False)
 
 
 def rows(trace: Trace, name: str, **options: Any) -> list[Row]:
