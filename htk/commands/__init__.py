@@ -18,6 +18,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
+    "diff": Command("htk.commands.diff", "What changed between two recordings, or two ranks?"),
     "doctor": Command(
         "htk.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),
