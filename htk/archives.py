@@ -1,94 +1,142 @@
-"""Archives (.zip, .tar, .tar.gz, .tgz): their members as sources, read in place, never unpacked."""
+"""Archives (.zip, .tar, .tar.gz, .tgz, .tar.zst): their members as sources, never extracted.
 
-import shutil
+Members of a zip or a plain tar are read in place; a packed tar is unpacked once, into a temporary
+file without a name. An archive that cannot be used becomes a source that says so when opened.
+"""
+
 import stat
 import tarfile
-import tempfile
 import zipfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO, cast
 
-from htk.errors import MalformedTrace, TraceError
+from htk.errors import TraceError
 from htk.parser import Source
+from htk.readers import Part, Spool, broken, reason
+from htk.streams import Stream, open_stream, unpack_limit
 
-MOST_MEMBERS = 100_000
-_SPOOLED = 64 << 20  # a member of a packed tar is kept in memory up to this size
+_TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_MOST_MEMBERS = 100_000
+_MOST_RATIO = 1000  # of one member, as of any packed file
+_FREE_BYTES = 64 << 20
+_LOCAL_HEADER = 30  # of a zip's member; its name and extra field follow
+
+
+def is_archive(name: str) -> bool:
+    return name.lower().endswith((".zip", *_TARS))
 
 
 def members(source: Source) -> list[Source]:
-    """The files within, or nothing where the source is no archive."""
-    name = source.file_name.lower()
+    """The files within an archive."""
+    read = _zipped if source.name.lower().endswith(".zip") else _tarred
     try:
-        if name.endswith(".zip"):
-            return _zipped(source)
-        if name.endswith((".tar", ".tar.gz", ".tgz")):
-            return _tarred(source)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
-        raise MalformedTrace(f"{source.name}: damaged archive: {error}") from error
-    return []
+        return read(source)
+    except TraceError as error:
+        return [broken(source.name, str(error).removeprefix(f"{source.name}: "))]
+    except Exception as error:  # zipfile and tarfile raise many kinds on damage
+        return [broken(source.name, f"damaged archive: {reason(error)}")]
 
 
 def _zipped(source: Source) -> list[Source]:
     with source.open() as file, zipfile.ZipFile(file) as archive:
-        entries = [e for e in archive.infolist() if not e.is_dir() and not _is_link(e)]
-        _within_limits(source, len(entries))
-        return [
-            _member(source, e.filename, e.file_size, partial(_open_zipped, source, e.filename))
-            for e in entries
-            if _is_plain(source, e.filename)
-        ]
+        entries = [e for e in archive.infolist() if not e.is_dir() and _is_file(e)]
+    _within_limits([e.file_size for e in entries])
+    for entry in entries:
+        packed = max(entry.compress_size, 1)
+        if entry.file_size > _FREE_BYTES and entry.file_size > _MOST_RATIO * packed:
+            _refuse_bomb(entry.filename, entry.file_size)
+    return [
+        _member(source, e.filename, e.file_size, partial(_open_zipped, source, e))
+        for e in {e.filename: e for e in entries if _is_wanted(e.filename)}.values()
+    ]
 
 
-def _is_link(entry: zipfile.ZipInfo) -> bool:
-    return stat.S_ISLNK(entry.external_attr >> 16)
+def _is_file(entry: zipfile.ZipInfo) -> bool:
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    return kind in (0, stat.S_IFREG)
 
 
-def _open_zipped(source: Source, name: str) -> BinaryIO:
-    archive = zipfile.ZipFile(source.open())
-    return cast(BinaryIO, archive.open(name))
+def _open_zipped(source: Source, entry: zipfile.ZipInfo) -> BinaryIO:
+    """A member's bytes, without reading the archive's list of members again."""
+    if entry.flag_bits & 1:
+        raise TraceError(f"{source.name}!{entry.filename}: needs a password; unpack it first")
+    file = source.open()
+    file.seek(entry.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    beside = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    start = entry.header_offset + _LOCAL_HEADER + beside
+    packed = cast(BinaryIO, Part(file, start, entry.compress_size))
+    return cast(BinaryIO, zipfile.ZipExtFile(packed, "r", entry, close_fileobj=True))
 
 
 def _tarred(source: Source) -> list[Source]:
-    found: list[Source] = []
-    with source.open() as file, tarfile.open(fileobj=file, mode="r|*") as archive:
-        for entry in archive:
-            if not entry.isfile():  # links and devices are not followed
-                continue
-            _within_limits(source, len(found) + 1)
-            if _is_plain(source, entry.name):
-                open_ = partial(_open_tarred, source, entry.name)
-                found.append(_member(source, entry.name, entry.size, open_))
-    return found
+    """Members in order; of a cut or damaged tar those before the damage, then the damage."""
+    open_tar, damage = _plain(source)
+    found: dict[str, Source] = {}
+    sizes: list[int] = []
+    with open_tar() as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        try:
+            for entry in archive:
+                if not entry.isfile():  # links and devices are not followed
+                    continue
+                sizes.append(entry.size)
+                _within_limits(sizes)
+                if _is_wanted(entry.name):
+                    found[entry.name] = _tar_member(source, open_tar, entry)
+        except (tarfile.TarError, EOFError) as error:
+            damage = damage or reason(error)
+    if damage:
+        why = f"damaged archive, {len(found)} members found: {damage}"
+        return [*found.values(), broken(source.name, why)]
+    return list(found.values())
 
 
-def _open_tarred(source: Source, name: str) -> BinaryIO:
-    """A member's bytes: the tar is read up to it, once."""
-    kept = tempfile.SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115  (handed on, open)
-    with source.open() as file, tarfile.open(fileobj=file, mode="r|*") as archive:
-        for entry in archive:
-            if entry.name == name and entry.isfile():
-                member = archive.extractfile(entry)
-                if member is not None:
-                    shutil.copyfileobj(member, kept)
-                break
-    kept.seek(0)
-    return cast(BinaryIO, kept)
+def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
+    """How to open the tar's own bytes, and what is wrong with how they were packed."""
+    with source.open() as file, open_stream(file) as stream:
+        if type(stream) is Stream:
+            return source.open, None
+        kept = Spool.of(source.name, stream.read1, unpack_limit())
+        return kept.open, stream.damage
 
 
-def _member(source: Source, name: str, size: int, open_: partial[BinaryIO]) -> Source:
+def _tar_member(source: Source, open_tar: Callable[[], BinaryIO], entry: tarfile.TarInfo) -> Source:
+    if entry.issparse():  # its bytes do not lie in one piece
+        return broken(f"{source.name}!{entry.name}", "a sparse file; unpack the archive first")
+    open_ = partial(_open_tarred, open_tar, entry.offset_data, entry.size)
+    return _member(source, entry.name, entry.size, open_)
+
+
+def _open_tarred(open_tar: Callable[[], BinaryIO], offset: int, size: int) -> BinaryIO:
+    return cast(BinaryIO, Part(open_tar(), offset, size))
+
+
+def _member(source: Source, name: str, size: int, open_: Callable[[], BinaryIO]) -> Source:
     identity = None if source.identity is None else f"{source.identity}!{name}"
     return Source(f"{source.name}!{name}", open_, size, identity)
 
 
-def _is_plain(source: Source, name: str) -> bool:
-    """A file's name, and no way out of the archive."""
+def _is_wanted(name: str) -> bool:
+    """Not hidden; a way out of the archive is refused, though nothing would be written there."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
-        raise TraceError(f"{source.name}: member {name!r} points outside; refused")
+        raise TraceError(f"member {name!r} points outside; refused")
     return not path.name.startswith(".") and "__MACOSX" not in path.parts
 
 
-def _within_limits(source: Source, count: int) -> None:
-    if count > MOST_MEMBERS:
-        raise TraceError(f"{source.name}: more than {MOST_MEMBERS:,} members; unpack it first")
+def _within_limits(sizes: Sequence[int]) -> None:
+    if len(sizes) > _MOST_MEMBERS:
+        raise TraceError(f"more than {_MOST_MEMBERS:,} members; unpack it first")
+    limit = unpack_limit()
+    if limit is not None and sum(sizes) > limit:
+        _refuse_bomb("all members", sum(sizes))
+
+
+def _refuse_bomb(name: str, size: int) -> None:
+    if unpack_limit() is not None:
+        raise TraceError(
+            f"{name} would unpack to {size:,} bytes: taken for a decompression bomb; set "
+            "HTK_UNPACK_LIMIT=none if the archive is right"
+        )

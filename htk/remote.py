@@ -1,33 +1,39 @@
 """URLs that fsspec opens: s3://, gs://, http://, memory:// and whatever else is installed."""
 
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from htk.errors import TraceError
 from htk.parser import Source
+from htk.readers import reason
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
+# What stores call the mark that changes with a file's content, the surest first.
+_MARKS = ("ETag", "etag", "md5Hash", "Content-MD5", "Digest")
+_TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated")
+
+Facts = Mapping[str, Any]
 
 
 def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def sources(url: str) -> list[Source]:
-    """The file at a URL, or the files below it, or those that match it."""
-    from htk import archives
-
+def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
+    """The file at a URL, or those below it that may be traces, or those that match it."""
     system, path = _system(url)
     try:
-        paths = _files(system, path)
+        files = _files(system, path, url)
+    except FileNotFoundError as error:
+        raise TraceError(f"{_shown(url)}: no such file or folder") from error
     except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{url}: {type(error).__name__}: {error}") from error
-    if not paths:
-        raise TraceError(f"{url}: no files there")
-    found = [_source(system, url, p) for p in paths]
-    return [s for one in found for s in archives.members(one) or [one]]
+        raise TraceError(f"{_shown(url)}: {type(error).__name__}: {reason(error)}") from error
+    wanted = files if list(files) == [path] else {p: f for p, f in files.items() if may_be_trace(p)}
+    return [_source(system, p, facts) for p, facts in sorted(wanted.items())]
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -36,33 +42,52 @@ def _system(url: str) -> tuple[Any, str]:
         import fsspec
 
         system, path = fsspec.core.url_to_fs(url)
+        system.invalidate_cache()  # listings are kept by the process; files change
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
-        how = f"pip install 'htk[{extra}]'" if extra else f"install the fsspec driver: {error}"
-        raise TraceError(f"{url}: no driver for {scheme}://; {how}") from error
-    except ValueError as error:
-        raise TraceError(f"{url}: {error}") from error
+        how = f"pip install 'htk[{extra}]'" if extra else reason(error)
+        raise TraceError(f"{_shown(url)}: no driver for {scheme}://; {how}") from error
+    except Exception as error:  # each file system has errors of its own
+        raise TraceError(f"{_shown(url)}: {reason(error)}") from error
     return system, path
 
 
-def _files(system: Any, path: str) -> list[str]:
-    if any(c in path for c in "*?["):
-        return sorted(p for p in system.glob(path) if system.isfile(p))
-    if system.isfile(path):
-        return [path]
-    return sorted(system.find(path))
+def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
+    web = url.lower().startswith("http")
+    if not (web and url.endswith("/")) and system.isfile(path):  # every web page is a file
+        return {path: system.info(path)}
+    magic = "*" if web else "*?["  # in a web address a question mark starts the query
+    if any(c in path for c in magic):
+        found = system.glob(path, detail=True)
+    else:
+        found = system.find(path, detail=True)
+    if not found:
+        raise FileNotFoundError(path)
+    return {p: facts for p, facts in found.items() if facts.get("type") == "file"}
 
 
-def _source(system: Any, url: str, path: str) -> Source:
-    facts = system.info(path)
-    tag = facts.get("ETag") or facts.get("etag") or facts.get("LastModified") or facts.get("mtime")
-    name = str(system.unstrip_protocol(path))
-    identity = f"{name}|{facts.get('size')}|{tag}" if tag else None
-    return Source(name, partial(_open, system, path), facts.get("size"), identity)
+def _source(system: Any, path: str, facts: Facts) -> Source:
+    address = str(system.unstrip_protocol(path))
+    name, size = _shown(address), facts.get("size")
+    identity = None
+    if mark := _first(facts, _MARKS):
+        identity = f"{name}|{size}|{mark}"
+    elif time := _first(facts, _TIMES):
+        identity = f"{address}|{size}|{time}"
+    return Source(name, partial(_open, system, path), size, identity)
+
+
+def _first(facts: Facts, names: tuple[str, ...]) -> str:
+    return next((str(facts[name]) for name in names if facts.get(name)), "")
+
+
+def _shown(url: str) -> str:
+    """The address without what may be secret: a signature in the query, a password."""
+    if not url.lower().startswith("http"):
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _open(system: Any, path: str) -> BinaryIO:
-    try:
-        return cast(BinaryIO, system.open(path, "rb"))
-    except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{path}: {type(error).__name__}: {error}") from error
+    return cast(BinaryIO, system.open(path, "rb"))

@@ -1,19 +1,21 @@
 """What a user names (files, folders, globs, archives, `-`, URLs) as an ordered list of sources."""
 
+import glob
 import hashlib
-import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
 
 from htk import archives, remote
 from htk.errors import TraceError
 from htk.parser import HEAD_BYTES, Head, Source
+from htk.readers import Spool, broken, guarded, reason
 from htk.streams import open_stream
 
 STDIN_LIMIT = 64 << 30
@@ -23,26 +25,38 @@ _OTHERS = re.compile(
     r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
     re.IGNORECASE,
 )
-_XPLANE = re.compile(r"\.xplane\.pb$")
-# The rank in a file's name: after the word rank or worker, or the digits that end the name of a
-# flight recorder's dump. A pid or a time stamp is none.
-_RANKS = (
-    re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE),
-    re.compile(r"(?:comm_lib_trace|nccl_trace|hccl_trace)\D*?(\d{1,6})$"),
+_XPLANE = (
+    "an XLA profile (xplane.pb), which htk does not read; export a PyTorch profiler trace "
+    "(*.pt.trace.json) instead"
 )
-_RANK_FOLDER = re.compile(r"(?:rank|worker)[-_ ]?(\d{1,6})", re.IGNORECASE)
+# The rank in a file's name: after the word rank or worker. A pid or a time stamp is none, nor is
+# a rank within a node or a parallel group.
+_RANK = re.compile(r"(?:([a-z]+)[-_. ]?)?(?<![a-z])rank[-_ =]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_OTHER_RANKS = {"local", "node", "group", "tp", "dp", "pp", "ep", "cp", "sp", "dcp", "pcp"}
+_RANK_FOLDER = re.compile(r"rank[-_ =]?(\d{1,6})", re.IGNORECASE)
+_WORKER = re.compile(r"^worker[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# torch's default, <host>_<pid>.<ns>, on a host called worker-3: eight ranks may share it.
+_WORKER_HOST = re.compile(
+    r"^worker[-_]?\d+(\.[\w.-]+)?_\d+\.\d{10,}\.pt\.trace\.json", re.IGNORECASE
+)
+# SGLang names the tensor-parallel rank, and others only where there are more dimensions.
+_SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
 
 
 def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
-    """Every file that the inputs name, each once, in the order they were named."""
-    names = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    """Every file that the inputs name, each once, in the order they were named.
+
+    One that cannot be used (a damaged archive, say) is there too, and says why when opened.
+    """
+    given = [inputs] if isinstance(inputs, str | Path) else inputs
+    names = list(dict.fromkeys(map(str, given)))
     found: dict[str, Source] = {}
     for name in names:
-        for source in _named(str(name)):
-            found.setdefault(source.name, source)
+        for source in _named(name):
+            found.setdefault(source.identity or f"{name}|{source.name}", source)
     if not found:
-        raise TraceError(f"{', '.join(map(str, names))}: no files there")
-    return list(found.values())
+        raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
+    return [replace(s, open=partial(guarded, s.name, s.open)) for s in found.values()]
 
 
 def head(source: Source) -> Head:
@@ -56,17 +70,23 @@ def head(source: Source) -> Head:
 
 
 def rank_from_name(name: str) -> int | None:
-    """The rank that a file's name states, else the folder it lies in."""
+    """The global rank that a file's name states, else the folder it lies in; None if unsure."""
     *folders, file = re.split(r"[\\/!]", name)
-    for pattern in _RANKS:
-        match = pattern.search(file)
-        if match:
-            return int(match[1])
+    named = [m for m in _RANK.finditer(file) if (m[1] or "").lower() not in _OTHER_RANKS]
+    if named:
+        ranks = {int(m[2]) for m in named}
+        return ranks.pop() if len(ranks) == 1 else None
+    worker = None if _WORKER_HOST.match(file) else _WORKER.match(file)
+    match = worker or _SGLANG.search(file)
     for folder in reversed(folders):
-        match = _RANK_FOLDER.fullmatch(folder)
-        if match:
-            return int(match[1])
-    return None
+        match = match or _RANK_FOLDER.fullmatch(folder)
+    return int(match[1]) if match else None
+
+
+def rank_at_end(name: str) -> int | None:
+    """The digits that end a name without extension: how flight recorder dumps are called."""
+    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})$", name)
+    return int(match[1]) if match else None
 
 
 def content_identity(source: Source) -> str:
@@ -80,22 +100,33 @@ def content_identity(source: Source) -> str:
 
 def _named(name: str) -> list[Source]:
     if name == "-":
-        return [_stdin()]
+        return [_spooled("-", sys.stdin.buffer)]
+    if name.startswith("file://"):
+        name = unquote(urlsplit(name).path)
     if remote.is_url(name):
-        return remote.sources(name)
-    path = Path(name)
+        return [s for one in remote.sources(name, _may_be_trace) for s in _with_members(one)]
+    try:
+        return _local(name, Path(name).expanduser())
+    except OSError as error:
+        raise TraceError(f"{name}: {reason(error)}") from error
+
+
+def _local(name: str, path: Path) -> list[Source]:
     if path.is_dir():
         return list(_folder(path))
     if path.is_file():
-        return archives.members(_file(path)) or [_checked(_file(path))]
+        return _with_members(_file(path))
+    if path.is_fifo():  # <(gunzip -c x) of a shell
+        with path.open("rb") as pipe:
+            return [_spooled(name, pipe)]
+    if path.exists():
+        raise TraceError(f"{name}: neither a file nor a folder")
     if any(c in name for c in "*?["):
-        return [s for match in _glob(name) for s in _named(match)]
+        return [s for match in _glob(str(path)) for s in _local(match, Path(match))]
     raise TraceError(f"{name}: no such file or folder")
 
 
 def _glob(pattern: str) -> list[str]:
-    import glob
-
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise TraceError(f"{pattern}: nothing matches")
@@ -104,28 +135,27 @@ def _glob(pattern: str) -> list[str]:
 
 def _folder(folder: Path) -> Iterator[Source]:
     """Files below a folder that may be traces; links to folders are not followed."""
-    only_xplane = None
-    any_file = False
     for at, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for file in sorted(files):
             path = Path(at) / file
-            if _XPLANE.search(file):
-                only_xplane = path
-            elif not file.startswith(".") and not _OTHERS.search(file) and path.is_file():
-                any_file = True
-                yield from archives.members(_file(path)) or [_file(path)]
-    if only_xplane is not None and not any_file:
-        _checked(_file(only_xplane))
+            if _may_be_trace(file) and path.is_file():
+                yield from _with_members(_file(path))
 
 
-def _checked(source: Source) -> Source:
-    if _XPLANE.search(source.name):
-        raise TraceError(
-            f"{source.name}: an XLA profile (xplane.pb), which htk does not read; "
-            "export a PyTorch profiler trace (*.pt.trace.json) instead"
-        )
-    return source
+def _may_be_trace(name: str) -> bool:
+    file = name.rsplit("/", 1)[-1]
+    return bool(file) and not file.startswith(".") and not _OTHERS.search(file)
+
+
+def _with_members(source: Source) -> list[Source]:
+    """The source, or what it holds if it is an archive."""
+    if source.name.endswith(".xplane.pb"):
+        return [broken(source.name, _XPLANE)]
+    if not archives.is_archive(source.name):
+        return [source]
+    within = [m for m in archives.members(source) if _may_be_trace(m.name)]
+    return within or [broken(source.name, "no file in it that may be a trace")]
 
 
 def _file(path: Path) -> Source:
@@ -139,34 +169,7 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
 
 
-def _stdin() -> Source:
-    """Standard input, kept in a file of its own: it has to be looked at before it is read."""
-    kept = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its source)
-    size = 0
-    while block := sys.stdin.buffer.read(1 << 20):
-        size += len(block)
-        if size > STDIN_LIMIT:
-            raise TraceError(f"-: more than {STDIN_LIMIT >> 30} GiB; write it to a file first")
-        kept.write(block)
-    kept.flush()
-    return Source("-", partial(_again, kept.fileno(), kept), size, None)
-
-
-def _again(descriptor: int, keep: object) -> BinaryIO:
-    """The file from its beginning, with a place of its own."""
-    return io.BufferedReader(_At(descriptor, keep))
-
-
-class _At(io.RawIOBase):
-    """Reads an open file by position, so that several may read it."""
-
-    def __init__(self, descriptor: int, keep: object) -> None:
-        self._descriptor, self._keep, self._place = descriptor, keep, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        size = os.preadv(self._descriptor, [buffer], self._place)
-        self._place += size
-        return size
+def _spooled(name: str, pipe: BinaryIO) -> Source:
+    """A pipe, kept in a file: it has to be looked at before it is read."""
+    kept = Spool.of(name, pipe.read, STDIN_LIMIT)
+    return Source(name, kept.open, kept.size)

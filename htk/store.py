@@ -12,10 +12,13 @@ import shutil
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,22 +92,27 @@ class StoredEntry:
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
-            self._derived[name] = self._find(name) or self._keep(name, make())
+            found = self._find(name)
+            self._derived[name] = self._keep(name, make()) if found is None else found
         return self._derived[name]
 
     def _find(self, name: str) -> pa.Table | None:
         try:
             return _read(self._folder / f"derived-{name}.arrow")
-        except (OSError, pa.ArrowInvalid):
+        except (OSError, pa.ArrowException):
             return None
 
     def _keep(self, name: str, table: pa.Table) -> pa.Table:
+        temporary = self._folder / f"{_TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
         try:
-            temporary = self._folder / f"{_TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
             _write(temporary, table)
             temporary.replace(self._folder / f"derived-{name}.arrow")
+        except FileNotFoundError:  # another process removed the entry; what is mapped stays
+            return table
         except OSError as error:
-            _warn(error)
+            _warn(self._folder, error)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         return table
 
 
@@ -125,16 +133,18 @@ class Store:
     def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
         self.root = root or cache_root()
         self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
+        self._room: int | None = None  # bytes that may be added before others have to go
+        self._counting = threading.Lock()
 
     def key(self, source: Source, parser: str, options: ParseOptions) -> str:
         """What an entry is called; another file, reader or version has another name."""
         facts = [
             source.identity,
+            source.file_name,  # some parsers read facts from it
             parser,
             SCHEMA_VERSION,
-            version("htk"),
+            _htk_version(),
             options.keep_unknown_arguments,
-            source.name,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
 
@@ -146,31 +156,32 @@ class Store:
             entry = StoredEntry(folder, meta)
             for name in entry.tables:  # a dozen tables: mapping them shows whether they are whole
                 entry.tables[name]
+        except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
+            if folder.is_dir():
+                self._remove(folder)
+            return None
+        except OSError:  # not ours to read, or the disk is ill
+            return None
+        with suppress(OSError):  # a cache that one may only read is a cache
             os.utime(folder / _META)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowInvalid):
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
         return entry
 
     def save(self, key: str, parsed: Parsed, source_name: str = "") -> Entry:
         """Keep what was parsed; where the disk will not, it stays in memory, with a warning."""
+        temporary = None
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
-        except OSError as error:
-            _warn(error)
-            return MemoryEntry(parsed)
-        try:
             self._fill(temporary, parsed, source_name)
+            size = _size(temporary)
             self._publish(temporary, self.root / key)
-        except OSError as error:
-            _warn(error)
+        except (OSError, pa.ArrowException) as error:
+            _warn(self.root, error)
             return MemoryEntry(parsed)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        self._evict(key)
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+        self._make_room(size, key)
         return self.find(key) or MemoryEntry(parsed)
 
     def list(self) -> list[Listed]:
@@ -178,26 +189,29 @@ class Store:
         found = []
         for folder in self._folders():
             try:
-                meta_file = folder / _META
-                meta = json.loads(meta_file.read_text())
-                size = sum(f.stat().st_size for f in folder.iterdir())
-                used = meta_file.stat().st_mtime
+                meta = json.loads((folder / _META).read_text())
+                used = (folder / _META).stat().st_mtime
+                size = _size(folder)
                 found.append(Listed(meta["source"], size, meta["created"], used, folder))
-            except (OSError, ValueError, KeyError):
-                continue  # being written or removed by another process
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # being removed by another process
         return sorted(found, key=lambda e: -e.last_used)
 
     def clear(self) -> int:
         """Remove everything; says how many entries there were."""
         folders = list(self._folders())
         for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._remove(folder)
         self._sweep(0)
         return len(folders)
 
     def _folders(self) -> Iterator[Path]:
         if self.root.is_dir():
-            yield from (f for f in self.root.iterdir() if (f / _META).is_file())
+            yield from (
+                f
+                for f in self.root.iterdir()
+                if not f.name.startswith(_TEMPORARY) and (f / _META).is_file()
+            )
 
     def _fill(self, folder: Path, parsed: Parsed, source_name: str) -> None:
         for name, table in parsed.tables.items():
@@ -220,26 +234,44 @@ class Store:
             if not (target / _META).is_file():
                 raise
 
-    def _evict(self, keep: str) -> None:
-        """The least recently used go, until the rest fits."""
-        self._sweep(_STALE_S)
+    def _remove(self, folder: Path) -> None:
+        """Gone at once for everybody, then bit by bit."""
+        doomed = self.root / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        with suppress(OSError):
+            folder.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+    def _make_room(self, added: int, keep: str) -> None:
+        """The least recently used go, until the rest fits. What is there is counted seldom."""
+        with self._counting:
+            if self._room is not None:
+                self._room -= added
+            if self._room is None or self._room < 0:
+                self._sweep(_STALE_S)
+                self._room = self._evict(keep)
+
+    def _evict(self, keep: str) -> int:
         entries = self.list()
         total = sum(e.size_bytes for e in entries)
         for entry in reversed(entries):
             if total <= self.limit_bytes:
-                return
+                break
             if entry.folder.name != keep:
-                shutil.rmtree(entry.folder, ignore_errors=True)
+                self._remove(entry.folder)
                 total -= entry.size_bytes
+        return self.limit_bytes - total
 
     def _sweep(self, older_than_s: float) -> None:
-        """What a killed process left behind."""
-        for folder in self.root.glob(f"{_TEMPORARY}*") if self.root.is_dir() else ():
-            try:
-                if time.time() - folder.stat().st_mtime >= older_than_s:
-                    shutil.rmtree(folder, ignore_errors=True)
-            except OSError:
-                continue
+        """What killed processes left behind."""
+        for pattern in (f"{_TEMPORARY}*", f"*/{_TEMPORARY}*"):
+            for left in self.root.glob(pattern) if self.root.is_dir() else ():
+                with suppress(OSError):
+                    if time.time() - left.stat().st_mtime < older_than_s:
+                        continue
+                    if left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
+                    else:
+                        left.unlink()
 
 
 def cache_root() -> Path:
@@ -261,6 +293,18 @@ def _limit() -> int:
     return int(said)
 
 
+@cache
+def _htk_version() -> str:
+    try:
+        return version("htk")
+    except PackageNotFoundError:  # run from a checkout
+        return ""
+
+
+def _size(folder: Path) -> int:
+    return sum(f.stat().st_size for f in folder.iterdir())
+
+
 def _read(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as mapped:
         return pa.ipc.open_file(mapped).read_all()
@@ -271,5 +315,6 @@ def _write(path: Path, table: pa.Table) -> None:
         writer.write_table(table.unify_dictionaries().combine_chunks())
 
 
-def _warn(error: OSError) -> None:
-    warnings.warn(f"nothing kept in {cache_root()}: {error}", RuntimeWarning, stacklevel=3)
+def _warn(where: Path, error: Exception) -> None:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
+    warnings.warn(f"nothing kept in {where}: {why}", RuntimeWarning, stacklevel=3)

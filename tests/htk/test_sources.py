@@ -1,9 +1,11 @@
 """What a user may name, and whose rank a name states."""
 
 import gzip
+import importlib
 import io
 import json
 import os
+import stat
 import subprocess
 import sys
 import tarfile
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.errors import MalformedTrace, TraceError
+from htk.errors import TraceError
 from htk.opening import OpenOptions, open_trace
 from htk.sources import content_identity, head, rank_from_name, resolve
 from tests.kineto_file import of_rank, op, write
@@ -25,6 +27,14 @@ CONTENT = json.dumps({"traceEvents": [op("a", 1, 1)], **of_rank(0)}).encode()
 
 def names(inputs: str | Path | list[str]) -> list[str]:
     return [source.file_name for source in resolve(inputs)]
+
+
+def trouble(path: Path) -> str:
+    """What is said of a file that cannot be read."""
+    with pytest.raises(TraceError) as caught:
+        open_trace(path, OpenOptions(cache=False))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +54,20 @@ def names(inputs: str | Path | list[str]) -> list[str]:
         ("libkineto_activities_4711.json", None),
         ("dump_1493613951195738943_0.json", None),
         ("frank2.json", None),
+        ("out/dp0_pp0_tp0_dcp0_ep0_rank5.1694128201553.pt.trace.json.gz", 5),
+        ("vllm-rank-2.1694128201553.pt.trace.json.gz", 2),
+        ("1741234567.89-TP-3.trace.json.gz", 3),
+        ("1741234567.89-TP-3-EP-3-DECODE.trace.json.gz", 3),
+        ("1741234567.89-TP-1-PP-2.trace.json.gz", None),
+        ("rank=6/part.json", 6),
+        ("tp_rank_3.json", None),
+        ("node0_local-rank-3.json", None),
+        ("rank0_and_rank1.json", None),
+        ("test_of_rank_3/trace.json", None),
+        ("worker-3_4711.1694128201553.pt.trace.json", None),
+        ("worker-3.cluster.local_4711.1694128201553.pt.trace.json", None),
+        ("job-worker-3_4711.1694128201553.pt.trace.json", None),
+        ("worker-3/host_4711.1694128201553.pt.trace.json", None),
         ("trace.json", None),
     ],
 )
@@ -89,8 +113,40 @@ def test_xla_profiles_are_named_as_not_supported(tmp_path: Path) -> None:
     folder = tmp_path / "plugins/profile/run"
     folder.mkdir(parents=True)
     (folder / "host.xplane.pb").write_bytes(b"\x0a")
-    with pytest.raises(TraceError, match="XLA profile"):
-        resolve(tmp_path)
+    assert "XLA profile" in trouble(tmp_path)
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.json").write_bytes(CONTENT)
+    (tmp_path / "latest.json").symlink_to("t.json")
+    monkeypatch.chdir(tmp_path)
+    every = ["t.json", f"{tmp_path}/t.json", f"file://{tmp_path}/t.json", "latest.json"]
+    assert names(every) == ["t.json"]
+
+
+def test_a_pipe_of_the_shell(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(CONTENT)))
+    writer.start()
+    (source,) = resolve(pipe)
+    writer.join()
+    assert head(source).data == CONTENT
+    assert head(source).data == CONTENT  # and again
+
+
+def test_a_device_is_no_file() -> None:
+    with pytest.raises(TraceError, match="neither a file nor a folder"):
+        resolve("/dev/null")
+
+
+def test_a_file_that_vanishes_is_an_error_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(CONTENT)
+    (source,) = resolve(path)
+    path.unlink()
+    with pytest.raises(TraceError, match=r"t\.json: No such file"):
+        source.open()
 
 
 def test_the_head_is_decompressed(tmp_path: Path) -> None:
@@ -128,23 +184,74 @@ def test_members_that_point_outside_are_refused(tmp_path: Path, name: str) -> No
     with tarfile.open(tmp_path / "b.tar", "w") as archive:
         _add(archive, name, CONTENT)
     for archive_name in ("a.zip", "b.tar"):
-        with pytest.raises(TraceError, match="points outside"):
-            resolve(tmp_path / archive_name)
+        assert "points outside" in trouble(tmp_path / archive_name)
 
 
-def test_links_and_devices_within_a_tar_are_passed_over(tmp_path: Path) -> None:
+def test_links_and_devices_within_archives_are_passed_over(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "b.tar", "w") as archive:
-        link = tarfile.TarInfo("evil.json")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            entry = tarfile.TarInfo(f"evil{kind!r}.json")
+            entry.type, entry.linkname = kind, "/etc/passwd"
+            archive.addfile(entry)
         _add(archive, "good.json", CONTENT)
     assert names(tmp_path / "b.tar") == ["b.tar!good.json"]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        link = zipfile.ZipInfo("evil.json")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr("good.json", CONTENT)
+    assert names(tmp_path / "a.zip") == ["a.zip!good.json"]
 
 
-def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["", ":gz"])
+def test_members_are_read_whole_from_where_they_lie(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"b.tar{kind.replace(':', '.')}"
+    contents = {f"{n}.json": bytes([65 + n]) * (1000 * n + 7) for n in range(5)}
+    with tarfile.open(path, f"w{kind}") as archive:  # type: ignore[call-overload]
+        for name, content in contents.items():
+            _add(archive, name, content)
+    found = resolve(path)
+    files = [source.open() for source in found]  # all at once
+    assert [file.read(-1) for file in files] == list(contents.values())
+    assert found[3].identity != found[4].identity
+
+
+def test_what_cannot_be_read_spoils_nothing_beside_it(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 no more")
-    with pytest.raises(MalformedTrace, match="damaged archive"):
-        resolve(tmp_path / "a.zip")
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(b"no tar"))
+    (tmp_path / "t.json").write_bytes(CONTENT)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert trace.ranks == [0]
+    assert [Path(name).name for name, _ in trace.failed] == ["a.zip", "b.tar.gz"]
+    assert all("damaged archive" in why for _, why in trace.failed)
+
+
+def test_members_before_the_cut_of_an_archive_are_kept(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for rank in range(3):
+            _add(archive, f"rank{rank}.json", CONTENT)
+    (tmp_path / "b.tar").write_bytes(buffer.getvalue()[: 1024 + 512 + 100])
+    *found, cut = resolve(tmp_path / "b.tar")  # a header and a content take 512 bytes each
+    assert [head(source).data for source in found] == [CONTENT, CONTENT[:100]]
+    with pytest.raises(TraceError, match="damaged archive"):
+        cut.open()
+
+
+def test_a_decompression_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("big.json", bytes(80 << 20))
+    assert "decompression bomb" in trouble(tmp_path / "a.zip")
+    entry = tarfile.TarInfo("big.json")
+    entry.size = 1 << 50
+    (tmp_path / "b.tar").write_bytes(entry.tobuf() + bytes(1024))
+    assert "decompression bomb" in trouble(tmp_path / "b.tar")
+
+
+def test_an_archive_of_other_things(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("notes.md", "none")
+    assert "no file in it that may be a trace" in trouble(tmp_path / "a.zip")
 
 
 def test_standard_input(tmp_path: Path) -> None:
@@ -154,11 +261,20 @@ def test_standard_input(tmp_path: Path) -> None:
     assert b"cpu_ops" in done.stdout
 
 
+def test_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("htk.sources.STDIN_LIMIT", 10)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTENT)))
+    with pytest.raises(TraceError, match="more than 10 bytes"):
+        resolve("-")
+
+
 def test_memory_urls() -> None:
     import fsspec
 
-    with fsspec.open("memory://runs/rank0.json", "wb") as file:
-        file.write(CONTENT)
+    for name in ("rank0.json", "notes.md"):
+        with fsspec.open(f"memory://runs/{name}", "wb") as file:
+            file.write(CONTENT)
+    assert names("memory://runs/*.json") == ["rank0.json"]
     trace = open_trace("memory://runs", OpenOptions(cache=False))
     assert trace.tables["cpu_ops"].num_rows == 1
 
@@ -166,6 +282,20 @@ def test_memory_urls() -> None:
 def test_an_unknown_scheme_says_what_to_install() -> None:
     with pytest.raises(TraceError, match="nonsense://"):
         resolve("nonsense://bucket/x.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "extra"),
+    [("s3://b/x.json", "s3fs", "s3"), ("gs://b/x.json", "gcsfs", "gcs")],
+)
+def test_a_driver_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, driver: str, extra: str
+) -> None:
+    registry = importlib.import_module("fsspec.registry")
+    monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.delitem(registry._registry, url[:2], raising=False)
+    with pytest.raises(TraceError, match=rf"pip install 'htk\[{extra}\]'"):
+        resolve(url)
 
 
 @pytest.fixture
@@ -188,8 +318,16 @@ def test_http(web: str, tmp_path: Path) -> None:
     write(tmp_path / "t.json", op("a", 1, 1), **of_rank(4))
     trace = open_trace(f"{web}/t.json", OpenOptions(cache=False))
     assert trace.ranks == [4]
-    with pytest.raises(TraceError, match=r"none\.json"):
+    assert names(f"{web}/") == ["t.json"]
+    with pytest.raises(TraceError, match=r"none\.json: no such file"):
         resolve(f"{web}/none.json")
+
+
+def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(CONTENT)
+    (source,) = resolve(f"{web}/t.json?X-Amz-Signature=secret")
+    assert source.name == f"{web}/t.json"
+    assert head(source).data == CONTENT
 
 
 def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +335,7 @@ def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("s3fs")
     server_module = pytest.importorskip("moto.server")
     boto3 = pytest.importorskip("boto3")
-    server = server_module.ThreadedMotoServer(port=0)
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
@@ -218,6 +356,10 @@ def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         trace = open_trace("s3://runs/last", OpenOptions(cache=True))
         assert trace.ranks == [0, 1]
         assert trace.tables["cpu_ops"].num_rows == 2
+        assert names("s3://runs/last/rank?.json.gz") == ["rank0.json.gz", "rank1.json.gz"]
+        before = resolve("s3://runs/last/rank1.json.gz")[0].identity
+        client.put_object(Bucket="runs", Key="last/rank1.json.gz", Body=b"other")
+        assert before and before != resolve("s3://runs/last/rank1.json.gz")[0].identity
     finally:
         server.stop()
 
