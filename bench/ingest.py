@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -168,11 +169,11 @@ def neighbour(trace: Path) -> dict[str, float]:
 
 
 def copies(trace: Path, folder: Path, count: int) -> Path:
-    """A folder of ranks: the same trace under several names."""
+    """A folder of ranks: copies of one trace."""
     ranks = folder / "ranks"
     ranks.mkdir()
     for k in range(count):
-        (ranks / f"rank{k}.json.gz").symlink_to(trace.resolve())
+        shutil.copy(trace, ranks / f"rank{k}.json.gz")
     return ranks
 
 

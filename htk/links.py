@@ -48,6 +48,7 @@ class Nested:
     thread: NDArray[np.int32]
     start: Rows
     end: Rows
+    known_parent: Rows | None = None  # where it was found before
 
     @cached_property
     def order(self) -> Rows:
@@ -61,6 +62,8 @@ class Nested:
     @cached_property
     def parent(self) -> Rows:
         """Row round each row, or NONE."""
+        if self.known_parent is not None:
+            return self.known_parent
         place = np.append(self.order, NONE)[self._nest[0]]
         out = np.empty(len(self.order), np.int64)
         out[self.order] = place
@@ -102,16 +105,23 @@ def nested(table: pa.Table, threads: Threads) -> Nested:
     return Nested(threads.of(table), numbers(table["start_ns"]), numbers(table["end_ns"]))
 
 
+def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nested:
+    """Operators, whose callers `op_links` has found already."""
+    start, end = numbers(cpu_ops["start_ns"]), numbers(cpu_ops["end_ns"])
+    return Nested(threads.of(cpu_ops), start, end, numbers(op_links["parent_row"], NONE))
+
+
 def kernel_links(
     kernels: pa.Table,
     launches: pa.Table,
     cpu_ops: pa.Table,
     annotations: pa.Table,
     flows: pa.Table,
+    op_links: pa.Table,
 ) -> pa.Table:
     """The call, operator, step and range that launched each GPU activity."""
     threads = Threads()
-    ops = nested(cpu_ops, threads)
+    ops = _nested_ops(cpu_ops, op_links, threads)
     launch_thread = threads.of(launches)
     launch_start, launch_end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
     launch = _launch_of(kernels, launches)
@@ -165,11 +175,15 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
 
 
 def launch_links(
-    launches: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, kernels: pa.Table
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    kernels: pa.Table,
+    op_links: pa.Table,
 ) -> pa.Table:
     """The operator and step of each launching call, and how much it launched."""
     threads = Threads()
-    ops = nested(cpu_ops, threads)
+    ops = _nested_ops(cpu_ops, op_links, threads)
     start = numbers(launches["start_ns"])
     launch = _launch_of(kernels, launches)
     launched = np.bincount(launch[launch != NONE], minlength=len(launches))

@@ -83,8 +83,8 @@ class Columns:
         codes, dictionary = codes_of(self.raw.values(name))
         return self._spread(name, codes, -1)[0], dictionary
 
-    def text(self, name: str) -> pa.Array:
-        return text(*self.codes(name))
+    def text(self, name: str, *, compact: bool = True) -> pa.Array:
+        return text(*self.codes(name), compact=compact)
 
     def integers_of_text(self, name: str) -> tuple[Rows, NDArray[np.bool_]]:
         """Texts that are whole numbers (a pid, a tid), as numbers."""
@@ -96,9 +96,10 @@ class Columns:
     def times(self) -> tuple[Rows, Rows]:
         start, _ = self.values("ts")
         length, _ = self.values("dur")
-        bad = (length < 0) | (length > DAY_NS)
-        start = start + self.base_ns
-        return start, start + np.where(bad, 0, length)
+        start = start + self.base_ns if self.base_ns else start
+        if self.length and (length.min() < 0 or length.max() > DAY_NS):
+            length = np.where((length < 0) | (length > DAY_NS), 0, length)
+        return start, start + length
 
     def _spread(
         self, name: str, values: NDArray[Any], fill: int
@@ -195,12 +196,14 @@ def _thread(columns: Columns) -> dict[str, pa.Array]:
 
 
 def _events(columns: Columns) -> pa.Table:
+    """All complete events; they hold nearly every text of the file, so none is sorted out."""
     return _table(
         "events",
         columns,
-        category=columns.text("cat"),
-        name=columns.text("name"),
-        **_thread(columns),
+        category=columns.text("cat", compact=False),
+        name=columns.text("name", compact=False),
+        process=columns.text("pid", compact=False),
+        thread=columns.text("tid", compact=False),
         **_span(columns),
         arguments=columns.text("args_rest"),
     )
