@@ -92,8 +92,8 @@ class _Side:
         count = np.bincount(items.code[mine], minlength=many)[:many]
         mean = np.bincount(code, sums, minlength=many)[:many] / self.steps
         absent = self.steps - np.bincount(code, minlength=many)[:many]
-        off = np.bincount(code, (sums - mean[code]) ** 2, minlength=many)[:many]
-        off = off + absent * mean**2  # steps without it
+        around = np.bincount(code, (sums - mean[code]) ** 2, minlength=many)[:many]
+        off = np.asarray(around + absent * mean**2, np.float64)  # and of steps without it
         free = self.steps - 1
         spread = off / free / self.steps if free else np.full(many, np.nan)
         return _Stats(count / self.steps, mean, spread)
