@@ -46,6 +46,7 @@ ANALYSES: dict[str, Entry] = {
     "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
+    "op_breakdown": Entry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
     "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
     "recommendations": Entry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
     "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),

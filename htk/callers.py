@@ -1,4 +1,4 @@
-"""The Python call and the nn.Module round each operator."""
+"""The Python call and the nn.Module round each operator, and round each Python call."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import codes_of, number, numbers, text, valid
 from htk.links import NONE, Nested, Rows, Threads, nested
-from htk.schema.links import OP_CALLERS
+from htk.schema.links import OP_CALLERS, PYTHON_LINKS
 
 MODULE = "nn.Module: "
 
@@ -32,6 +32,21 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
             text(how, pa.array(["hierarchy", "python", "forward"])),
         ],
         schema=OP_CALLERS,
+    )
+
+
+def python_links(python_calls: pa.Table) -> pa.Table:
+    """The caller, depth, thread and module of each Python call."""
+    calls = nested(python_calls, Threads())
+    path, paths = module_paths(python_calls, calls)
+    return pa.table(
+        [
+            number(calls.parent, pa.int64(), calls.parent != NONE),
+            number(calls.depth, pa.int32()),
+            number(calls.thread, pa.int32()),
+            text(path, paths),
+        ],
+        schema=PYTHON_LINKS,
     )
 
 

@@ -27,6 +27,7 @@ _PER_FILE = {
     "op_links": "htk.links",
     "launch_links": "htk.links",
     "op_callers": "htk.callers",
+    "python_links": "htk.callers",
     "activities": "htk.windows",
     "rank_windows": "htk.windows",
     "step_windows": "htk.windows",

@@ -31,6 +31,7 @@ from htk.schema.links import (
     LAUNCH_LINKS,
     OP_CALLERS,
     OP_LINKS,
+    PYTHON_LINKS,
     WINDOWS,
 )
 from htk.schema.profile import (
@@ -84,6 +85,7 @@ DERIVED: dict[str, pa.Schema] = {
     "kernel_links": KERNEL_LINKS,
     "op_links": OP_LINKS,
     "op_callers": OP_CALLERS,
+    "python_links": PYTHON_LINKS,
     "launch_links": LAUNCH_LINKS,
     "activities": ACTIVITIES,
     "rank_windows": WINDOWS,
@@ -123,6 +125,7 @@ __all__ = [
     "PARSE_ISSUES",
     "PROXY_STEPS",
     "PYTHON_CALLS",
+    "PYTHON_LINKS",
     "RANKS",
     "SCHEMA_VERSION",
     "SYNCS",

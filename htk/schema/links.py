@@ -38,6 +38,13 @@ OP_CALLERS = table(
     module_by=(TEXT, "hierarchy, python or forward; null: none."),
 )
 
+PYTHON_LINKS = table(
+    parent_row=(_I64, "The Python call that made it.", "python_calls"),
+    depth=(_I32, "0 for a call made by none that is recorded."),
+    thread_index=(_I32, "Number of its (rank, process, thread)."),
+    module=(TEXT, "nn.Module path that it is inside of (itself too); null: none."),
+)
+
 LAUNCH_LINKS = table(
     op_row=(_I64, "Innermost CPU operator round the call.", "cpu_ops"),
     step=(_I32, "ProfilerStep it ran in; null: none."),

@@ -1,0 +1,1 @@
+"""Where operators, modules, ranges and Python spend time."""

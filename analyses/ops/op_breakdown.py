@@ -1,0 +1,214 @@
+"""Which operators take the time, on the CPU and on the GPU."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.breakdown import percent
+from htk.calltree import NONE, CallTree, DeviceTimes, Paths, labels_of, without_operator
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Groups, Ints
+from htk.recording import hint
+from htk.schema import TEXT, table
+
+By = Literal["name", "shape", "stack", "module", "thread"]
+Per = Literal["all", "rank", "step"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    step=(pa.int32(), "ProfilerStep it ran in; null when pooled over steps."),
+    op=(TEXT, "Operator; in brackets: GPU time that belongs to none, and why."),
+    by=(TEXT, "Input shapes, Python stack, module or thread, as asked for; null by name."),
+    types=(TEXT, "Types of the inputs, by shape."),
+    count=(pa.int64(), "Calls."),
+    cpu_total_ns=(pa.int64(), "Time inside the operator on the CPU; nested calls count once."),
+    cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
+    device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
+    device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
+    pct_of_device_time=(pa.float64(), "device_self_ns of all GPU time, so that rows sum to 100."),
+    backward_device_ns=(pa.int64(), "GPU time of the backward operators whose forward one it is."),
+    kernels=(pa.int64(), "GPU activities launched inside it."),
+    kernels_per_call=(pa.float64(), "kernels by count."),
+    launching_calls=(pa.int64(), "Calls that launched GPU activities themselves."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("op", "device_self_ns", horizontal=True), needs=("cpu_ops",))
+def op_breakdown(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_callers: pa.Table,
+    python_calls: pa.Table,
+    python_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    by: Annotated[By, "What tells calls of an operator apart."] = "name",
+    per: Annotated[Per, "Pool all ranks, or rows for each rank, or for each of its steps."] = "all",
+    n: Annotated[int | None, "Most rows to give, those with most time; all when 0."] = 30,
+) -> pa.Table:
+    """Which operators take the time, on the CPU and on the GPU?
+
+    GPU time is linked to the operator round the launching call (by correlation), else by External
+    id, else by flow arrows. It is a sum over activities, not a union. Totals of an operator that
+    calls itself count the outermost call. GPU work without an operator has rows of its own.
+    """
+    tree = CallTree.of(cpu_ops, op_links)
+    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    apart, label = _told_apart(by, tree, cpu_ops, op_callers, python_calls, python_links)
+    name, names = labels_of(cpu_ops["name"])
+    kept = np.flatnonzero(truths(op_links["selected"]))
+    who = _who(per, cpu_ops["rank"], op_links["step"])
+    groups = Groups.of(np.column_stack([who, name, apart])[kept])
+    first = kept[groups.first]
+    sums = _sums(tree, times, groups, kept)
+    found = pa.table(
+        [
+            *_rank_and_step(groups.keys[:, 0], groups.keys[:, 1]),
+            texts([names[k] for k in groups.keys[:, 2].tolist()]),
+            texts([label(k) for k in first.tolist()]),
+            _types(by, cpu_ops, first),
+            *(number(sums[c], pa.int64()) for c in _BEFORE_SHARE),
+            percent(sums["device_self_ns"], np.full(len(groups), times.total)),
+            number(sums["backward_device_ns"], pa.int64()),
+            number(sums["kernels"], pa.int64()),
+            number(sums["kernels"] / groups.count, pa.float64()),
+            number(sums["launching_calls"], pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    lost = _without_operator(_who(per, kernels["rank"], kernel_links["step"]), kernel_links, times)
+    ranked = _ranked(pa.concat_tables([found, lost]).unify_dictionaries())
+    shown = ranked.slice(0, n) if n else ranked
+    return with_coverage(shown, rows_left_out=ranked.num_rows - shown.num_rows)
+
+
+_BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")
+
+
+def _sums(tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints) -> dict[str, Ints]:
+    key = np.full(len(tree.parent), NONE, np.int64)
+    key[kept] = groups.which
+    once = tree.outermost(key)[kept]
+
+    def total(values: Ints) -> Ints:
+        return groups.sum(np.where(once, values[kept], 0))
+
+    return {
+        "count": groups.count,
+        "cpu_total_ns": total(tree.length),
+        "cpu_self_ns": groups.sum(tree.self_time[kept]),
+        "device_total_ns": total(tree.subtree(times.own)),
+        "device_self_ns": groups.sum(times.own[kept]),
+        "backward_device_ns": total(tree.subtree(times.backward)),
+        "kernels": total(tree.subtree(times.kernels)),
+        "launching_calls": groups.sum((times.kernels[kept] > 0).astype(np.int64)),
+    }
+
+
+def _who(per: Per, rank: pa.ChunkedArray, step: pa.ChunkedArray) -> Ints:
+    """Rank and step, as far as they are kept apart."""
+    pooled = np.full(len(rank), NONE, np.int64)
+    ranks = pooled if per == "all" else numbers(rank, NONE).astype(np.int64)
+    steps = numbers(step, NONE).astype(np.int64) if per == "step" else pooled
+    return np.column_stack([ranks, steps])
+
+
+def _rank_and_step(rank: Ints, step: Ints) -> list[pa.Array]:
+    return [number(v, pa.int32(), v >= 0) for v in (rank, step)]
+
+
+def _told_apart(
+    by: By,
+    tree: CallTree,
+    cpu_ops: pa.Table,
+    op_callers: pa.Table,
+    python_calls: pa.Table,
+    python_links: pa.Table,
+) -> tuple[Ints, Callable[[int], str | None]]:
+    """What tells calls of one operator apart, as a number; and a text for a row."""
+    if by == "name":
+        return np.zeros(len(tree.parent), np.int64), lambda _: None
+    if by == "thread":
+        columns = [cpu_ops[c] for c in ("rank", "process", "thread")]
+        return tree.thread, lambda k: "rank {} process {} thread {}".format(
+            *(c[k].as_py() for c in columns)
+        )
+    if by == "stack" and not valid(cpu_ops["call_stack"]).any():
+        return _python_stacks(op_callers, python_calls, python_links)
+    column = {
+        "shape": cpu_ops["input_dims"],
+        "stack": cpu_ops["call_stack"],
+        "module": op_callers["module"],
+    }[by]
+    if by == "module" and not valid(column).any():
+        raise MissingTable(
+            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
+        )
+    codes = codes_of(column)[0].astype(np.int64)
+    if by == "shape":
+        types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)
+        codes = Groups.of(np.column_stack([codes, types])).which
+    return codes, lambda k: column[k].as_py()
+
+
+def _python_stacks(
+    op_callers: pa.Table, python_calls: pa.Table, python_links: pa.Table
+) -> tuple[Ints, Callable[[int], str | None]]:
+    if not python_calls.num_rows:
+        raise MissingTable(f"no stacks; they need {hint('python_calls')}")
+    name, names = labels_of(python_calls["name"])
+    paths = Paths.of(CallTree.of(python_calls, python_links), name)
+    row = numbers(op_callers["python_row"], NONE)
+    path = np.append(paths.of_row, NONE)[row]
+    return path, lambda k: paths.text(int(path[k]), names) or None
+
+
+def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
+    if by != "shape":
+        return texts([None] * len(rows))
+    return texts([cpu_ops["input_types"][k].as_py() for k in rows.tolist()])
+
+
+def _without_operator(who: Ints, kernel_links: pa.Table, times: DeviceTimes) -> pa.Table:
+    """Rows for GPU time that belongs to no operator."""
+    rows: list[dict[str, object]] = []
+    for why, lost in without_operator(kernel_links, times):
+        groups = Groups.of(who[lost])
+        device, kernels = groups.sum(times.length[lost]), groups.count
+        for k, (rank, step) in enumerate(groups.keys.tolist()):
+            row = {
+                "rank": rank if rank >= 0 else None,
+                "step": step if step >= 0 else None,
+                "op": why,
+                "device_total_ns": int(device[k]),
+                "device_self_ns": int(device[k]),
+                "pct_of_device_time": 100 * int(device[k]) / times.total if times.total else None,
+                "kernels": int(kernels[k]),
+            }
+            rows.append(row)
+    columns = [[row.get(f.name) for row in rows] for f in RETURNS]
+    return pa.table(
+        [
+            texts(column) if f.type == TEXT else pa.array(column, f.type)  # type: ignore[arg-type]
+            for column, f in zip(columns, RETURNS, strict=True)
+        ],
+        schema=RETURNS,
+    )
+
+
+def _ranked(rows: pa.Table) -> pa.Table:
+    """Most GPU time first, then most time on the CPU; ranks and steps one after the other."""
+    keys: list[NDArray[np.int64]] = [
+        -numbers(rows["cpu_self_ns"]),
+        -numbers(rows["device_self_ns"]),
+        numbers(rows["step"], np.iinfo(np.int32).max).astype(np.int64),
+        numbers(rows["rank"], NONE).astype(np.int64),
+    ]
+    return rows.take(pa.array(np.lexsort(keys)))
