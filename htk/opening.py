@@ -17,6 +17,8 @@ from htk.sources import content_identity, head, rank_from_name, resolve
 from htk.store import Entry, MemoryEntry, Store
 from htk.trace import Part, Trace
 
+_CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
+
 Inputs = str | Path | Sequence[str | Path]
 
 
@@ -195,7 +197,15 @@ def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:
     if parsed.rank is not None:
         return parsed.rank, "distributedInfo"
     named = rank_from_name(item.source.name)
+    if named is None and item.parser in _CALLED_BY_RANK:
+        named = _rank_at_end(item.source.name)
     return (named, "file name") if named is not None else (None, "")
+
+
+def _rank_at_end(name: str) -> int | None:
+    """The digits that end a name without extension: how flight recorder dumps are called."""
+    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})$", name)
+    return int(match[1]) if match else None
 
 
 def _rank_by_pattern(name: str, pattern: str) -> int | None:

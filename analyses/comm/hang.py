@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
 from htk.desync import Mismatch, listed, mismatch, named
+from htk.errors import MissingTable
 from htk.flight import Call, GroupId, Histories, Place, cycle_among, histories
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -43,6 +44,11 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
     leave open is said.
     """
     history = histories(collectives, comm_groups)
+    if not history.calls:
+        raise MissingTable(
+            "no flight recorder dump among the files; set TORCH_FR_BUFFER_SIZE=2000 and "
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the files comm_lib_trace_rank_*"
+        )
     case = _Case(history)
     rows = [*_mismatches(case), *_missing(case), *_cycles(case), *_complete(case)]
     rows += _undecided(case)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from htk import api
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers import flight_recorder
@@ -165,3 +166,11 @@ def test_no_input_makes_it_fail_otherwise() -> None:
                 assert isinstance(parsed(data).tables["collectives"], pa.Table)
             except MalformedTrace as error:
                 assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["my_dumps_2", "rank.d/dump2", "comm_lib_trace_rank_2"])
+def test_a_dump_is_of_the_rank_that_ends_its_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes((SAMPLES / "schema_v2.3/nccl_trace_rank_0").read_bytes())
+    assert api.open(path, cache=False).ranks == [2]

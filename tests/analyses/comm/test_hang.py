@@ -13,6 +13,7 @@ import pytest
 
 from htk.analyses.comm.hang import hang
 from htk.analysis import coverage_of
+from htk.errors import MissingTable
 from htk.parser import ParseOptions, Source
 from htk.parsers import flight_recorder
 from htk.schema import TABLES
@@ -64,6 +65,12 @@ def verdicts(found: pa.Table) -> list[tuple[str, str]]:
 )
 def test_samples(name: str, expected: tuple[str, str]) -> None:
     assert verdicts(sample(name)) == [expected]
+
+
+def test_without_a_dump_it_says_what_would_make_one() -> None:
+    empty = (TABLES[name].empty_table() for name in ("collectives", "comm_groups"))
+    with pytest.raises(MissingTable, match="TORCH_FR_BUFFER_SIZE"):
+        hang(*empty)
 
 
 def test_the_verdict_names_call_rank_and_line() -> None:
