@@ -3,10 +3,12 @@
 import io
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,8 @@ import pytest
 from htk.arrow import texts
 from htk.errors import UsageError
 from htk.parser import Parsed, ParseOptions, Source
-from htk.store import MemoryEntry, Store
+from htk.schema import TEXT
+from htk.store import MemoryEntry, Store, StoredEntry
 
 
 def parsed(rows: int = 3) -> Parsed:
@@ -43,31 +46,93 @@ def test_a_file_that_changed_is_another(tmp_path: Path) -> None:
         return store.key(source, "kineto", ParseOptions(keep))
 
     assert key("a") == key("a") != key("b")
+    moved = store.key(Source("folder/t", io.BytesIO, 1, "a"), "kineto", ParseOptions())
+    assert moved == key("a")
     assert key("a") != key("a", keep=True)
 
 
-def test_derived_tables_are_made_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [[1], []])
+def test_derived_tables_are_made_once(tmp_path: Path, rows: list[int]) -> None:
     calls = []
 
     def make() -> pa.Table:
         calls.append(1)
-        return pa.table({"x": [1]})
+        return pa.table({"x": pa.array(rows, pa.int64())})
 
     store = Store(tmp_path)
     for entry in (store.save("k", parsed()), store.find("k")):
         assert entry is not None
-        assert entry.derived("links", make).to_pydict() == {"x": [1]}
+        assert entry.derived("links", make).to_pydict() == {"x": rows}
     assert calls == [1]
 
 
+def test_texts_keep_their_codes(tmp_path: Path) -> None:
+    names = pa.DictionaryArray.from_arrays(
+        pa.array([2, None, 0, 2], pa.int32()), pa.array(["c", "unused", "a"])
+    )
+    schema = pa.schema([pa.field("name", TEXT, metadata={"doc": "What it is called."})])
+    table = pa.table([names], schema=schema)
+    Store(tmp_path).save("k", Parsed({"whole": table, "none": schema.empty_table()}))
+    entry = Store(tmp_path).find("k")
+    assert entry is not None
+    found = entry.tables["whole"]["name"].chunk(0)
+    assert found.indices.to_pylist() == [2, None, 0, 2]
+    assert found.dictionary.to_pylist() == ["c", "unused", "a"]
+    assert entry.tables["whole"].schema.equals(schema, check_metadata=True)
+    assert entry.tables["none"].equals(schema.empty_table())
+
+
 @pytest.mark.parametrize("damage", ["meta.json", "cpu_ops.arrow"])
-def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("left", [0, 20, None])
+def test_a_damaged_entry_is_dropped_and_made_anew(
+    tmp_path: Path, damage: str, left: int | None
+) -> None:
     store = Store(tmp_path)
     store.save("k", parsed())
     file = tmp_path / "k" / damage
-    file.write_bytes(file.read_bytes()[:20])
+    whole = file.read_bytes()
+    file.unlink()
+    if left is not None:
+        file.write_bytes(whole[:left])
     assert store.find("k") is None
-    assert not (tmp_path / "k").exists()
+    assert list(tmp_path.iterdir()) == []
+    assert isinstance(store.save("k", parsed()), StoredEntry)
+
+
+def test_noise_in_an_entry_is_survived(tmp_path: Path) -> None:
+    """Every byte of the file's own structure overwritten in turn: a table or none, no crash."""
+    store = Store(tmp_path)
+    store.save("k", parsed())
+    file = tmp_path / "k" / "cpu_ops.arrow"
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.parent.mkdir(exist_ok=True)
+        (tmp_path / "k" / "meta.json").write_text('{"tables": ["cpu_ops"]}')
+        file.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        store.find("k")
+
+
+def test_what_one_may_only_read_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.save("k", parsed())
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.utime", refused)
+    entry = store.find("k")
+    assert entry is not None and entry.tables["cpu_ops"].num_rows == 3
+
+
+def test_tables_outlive_the_removal_of_their_entry(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    store = Store(tmp_path)
+    entry = store.save("k", parsed())
+    assert Store(tmp_path).clear() == 1
+    assert entry.tables["cpu_ops"].equals(parsed().tables["cpu_ops"])
+    assert entry.derived("links", lambda: pa.table({"x": [1]})).num_rows == 1
+    assert not recwarn.list
 
 
 def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
@@ -96,7 +161,35 @@ def test_where_nothing_can_be_kept_it_stays_in_memory(tmp_path: Path) -> None:
     assert entry.tables["cpu_ops"].num_rows == 3
 
 
-def test_a_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_fails_nothing(full_disk: Path) -> None:
+    store = Store(full_disk)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        entry = store.save("k", parsed(300_000))
+    assert isinstance(entry, MemoryEntry)
+    assert list(full_disk.iterdir()) == []
+    small = store.save("small", parsed())
+    assert isinstance(small, StoredEntry)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        big = small.derived("big", lambda: pa.table({"n": np.arange(300_000)}))
+    assert big.num_rows == 300_000
+    assert sorted(f.name for f in (full_disk / "small").iterdir()) == ["cpu_ops.arrow", "meta.json"]
+
+
+def test_a_disk_that_fails_where_none_can_be_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -123,8 +216,12 @@ def test_a_kill_in_the_middle_leaves_no_entry(tmp_path: Path) -> None:
     (tmp_path / "started").unlink()
     store = Store(tmp_path)
     assert store.find("k") is None and store.list() == []
-    store._sweep(0)
-    assert list(tmp_path.iterdir()) == []
+    store.save("other", parsed())
+    assert len(list(tmp_path.iterdir())) == 2  # it may still be writing, for all we know
+    (left,) = tmp_path.glob(".new-*")
+    os.utime(left, (1, 1))
+    Store(tmp_path).save("another", parsed())
+    assert {p.name for p in tmp_path.iterdir()} == {"other", "another"}
 
 
 def _save(root: str) -> int:
@@ -143,6 +240,12 @@ def test_only_the_user_can_look(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     Store(root).save("k", parsed())
     assert root.stat().st_mode & 0o077 == 0
+
+
+def test_its_place_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "here"))
+    Store().save("k", parsed())
+    assert (tmp_path / "here" / "k" / "meta.json").exists()
 
 
 def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
