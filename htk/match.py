@@ -94,9 +94,9 @@ class Rows:
 
     @cached_property
     def order(self) -> Ints:
-        """What tells which came first on a rank: its start, else when it was enqueued."""
+        """What tells which came first on a rank: its true start, else when it was enqueued."""
         enqueue = numbers(self.table["enqueue_ns"], NONE)
-        return np.where(self.start >= 0, self.start, enqueue)
+        return np.where(self.timed | (enqueue < 0), self.start, enqueue)
 
     @cached_property
     def size(self) -> Ints:

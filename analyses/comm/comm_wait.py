@@ -25,12 +25,11 @@ RETURNS = table(
     wait_ns=(_I64, "Waiting for ranks that came later, in matched ones: time lost to others."),
     transfer_ns=(_I64, "The rest of the matched ones."),
     wait_pct=(_F64, "Wait, of the duration of matched ones."),
-    transfer_low_ns=(_I64, "Transfer of all, at least: matched ones, and 0 of the others."),
-    transfer_high_ns=(
+    transfer_low_ns=(
         _I64,
-        "Transfer of all, at most: each unmatched one as long as it ran, or as the fastest tenth "
-        "of its like, whichever is less.",
+        "Transfer of all, at least: of an unmatched one what the fastest tenth of its like took.",
     ),
+    transfer_high_ns=(_I64, "Transfer of all, at most: of an unmatched one all of its duration."),
     arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
     blamed=(_I64, "Of those all: ones where the others waited for its own time."),
     lateness_ns=(_I64, "Sum of its lateness."),
@@ -60,7 +59,7 @@ def comm_wait(
 
     A late rank's collectives are short and its step looks short: it is found by its own time
     between collectives, and by what the others wait. What began before some rank's recording is
-    counted as wait and blamed on nobody. Without matches (one rank at hand) only a band is known.
+    counted as wait and blamed on nobody. Without matches (one rank at hand) transfer lies in a band.
     """
     matches = aligned_matches if align else collective_matches
     calls = Calls.of_one_source(collectives, matches, ranks)
@@ -78,8 +77,8 @@ def comm_wait(
         "comm_ns": by_rank.sum(duration),
         "wait_ns": by_rank.sum(wait),
         "transfer_ns": by_rank.sum(transfer),
-        "transfer_low_ns": by_rank.sum(np.where(known, transfer, 0)),
-        "transfer_high_ns": by_rank.sum(np.where(known, transfer, _at_most(calls)[timed])),
+        "transfer_low_ns": by_rank.sum(np.where(known, transfer, _at_least(calls)[timed])),
+        "transfer_high_ns": by_rank.sum(np.where(known, transfer, duration)),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
         "blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
         "lateness_ns": by_rank.sum(numbers(calls.matches["lateness_ns"])[timed]),
@@ -98,8 +97,8 @@ def comm_wait(
     return with_coverage(found, **match_facts(calls, align))
 
 
-def _at_most(calls: Calls) -> Ints:
-    """What each call can have transferred: like the fastest tenth of the calls like it."""
+def _at_least(calls: Calls) -> Ints:
+    """What each call must have transferred: like the fastest tenth of the calls like it."""
     table = calls.table
     size = numbers(table["in_bytes"], -1)
     like = Groups.of(np.column_stack([calls.rows.type, size, calls.rows.group]))
