@@ -16,6 +16,7 @@ from htk.groups import Groups
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 NONE = -1
+_NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
 
 
 class Rows(Protocol):
@@ -45,37 +46,38 @@ class Waits:
 def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
-    common = np.full(length, NONE, np.int64)
-    span, last = common.copy(), common.copy()
+    common = np.full(length, _NEVER, np.int64)
+    span, last = (np.full(length, NONE, np.int64) for _ in range(2))
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     members = Groups.of(match[chosen])
     latest = members.max(start[chosen])[members.which]
     common[chosen] = _dependency(rows, chosen, members, latest, start)
     span[chosen] = members.max(end[chosen])[members.which] - latest
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
-    known = common >= 0
+    known = common != _NEVER
     known[chosen] &= (members.count > 1)[members.which]
+    common = np.where(known, common, start)
     duration = end - start
     wait = np.where(known, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
     return Waits(known, common, wait, np.where(known, duration - wait, 0), span, last)
 
 
 def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
-    """S of each chosen row; NONE where whom it depends on is not at hand."""
+    """S of each chosen row; _NEVER where whom it depends on is not at hand."""
     own = start[chosen]
     mine = rows.rank[chosen]
     root = _global_root(rows)[chosen]
     is_root = (root == mine) & (root >= 0)
-    of_root = members.max(np.where(is_root, own, NONE))[members.which]
+    of_root = members.max(np.where(is_root, own, _NEVER))[members.which]
     from_root = rows.is_type("broadcast", "scatter")[chosen]
     to_root = rows.is_type("reduce", "gather")[chosen]
     found = latest
     found = np.where(from_root, np.where(is_root, own, of_root), found)
-    found = np.where(to_root, np.where(root < 0, NONE, np.where(is_root, latest, own)), found)
+    found = np.where(to_root, np.where(root < 0, _NEVER, np.where(is_root, latest, own)), found)
     message = rows.is_type("send", "recv")[chosen]
     other = members.sum(own)[members.which] - own  # of two
     pair = (members.count == 2)[members.which]
-    return np.where(message, np.where(pair, other, NONE), found)
+    return np.where(message, np.where(pair, other, _NEVER), found)
 
 
 def _global_root(rows: Rows) -> Ints:

@@ -59,7 +59,7 @@ def comm_wait(
 
     A late rank's collectives are short and its step looks short: it is found by its own time
     between collectives, and by what the others wait. What began before some rank's recording is
-    counted as wait and blamed on nobody. Without matches (one rank at hand) transfer lies in a band.
+    counted as wait and blamed on nobody. With one rank at hand transfer lies in a band.
     """
     matches = aligned_matches if align else collective_matches
     calls = Calls.of_one_source(collectives, matches, ranks)

@@ -1,11 +1,12 @@
 """Matching over ranks and waiting: small cases by hand, then the same under damage."""
 
+import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from htk.clocks import corrections, rank_clocks
+from htk.clocks import aligned_matches, corrections, rank_clocks
 from htk.match import collective_matches
 from htk.schema import DERIVED, TABLES
 
@@ -176,6 +177,16 @@ def test_nothing_gives_nothing() -> None:
     assert empty.num_rows == 0
 
 
+def test_aligned_times_may_lie_before_zero() -> None:
+    """A trace that counts from 0: rank 1's clock is 1000 ns ahead."""
+    table = collectives(call(0, 5, 100), call(1, 1020, 1100))
+    matches = collective_matches(table, NO_WINDOWS)
+    clocks = rank_clocks(table, matches)
+    shifted = clocks.set_column(2, "offset_ns", pa.array([-1000, -2000]))
+    found = aligned_matches(table, matches, shifted)
+    assert found["wait_ns"].to_pylist() == [15, 0]
+
+
 def test_what_began_before_a_recording() -> None:
     windows = pa.Table.from_pylist(
         [{"rank": r, "cycle": 0, "start_ns": s} for r, s in ((0, 50), (1, 120))],
@@ -184,6 +195,31 @@ def test_what_began_before_a_recording() -> None:
     rows = [call(0, 100, 200), call(1, 150, 200), call(0, 300, 400), call(1, 310, 400)]
     found = collective_matches(collectives(*rows), windows)
     assert found["before_window"].to_pylist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_jobs_with_losses(seed: int) -> None:
+    """Calls of different sizes, lost at the ends and in the middle, on clocks that are apart."""
+    dice = random.Random(seed)
+    truth, rows = [], []
+    for rank in range(dice.randint(2, 6)):
+        shift, lost = dice.randint(0, 1000), set(dice.sample(range(60), dice.randint(0, 4)))
+        first, last = dice.randint(0, 8), 60 - dice.randint(0, 8)
+        for k in (k for k in range(first, last) if k not in lost):
+            start = 1000 * k + dice.randint(0, 300) + shift
+            rows.append(call(rank, start, 1000 * k + 500 + shift, in_bytes=1 + k * 37 % 60))
+            truth.append(k)
+    order = list(range(len(rows)))
+    dice.shuffle(order)
+    found = matched(*(rows[k] for k in order))
+    together: dict[int, set[int]] = {}
+    for k, row in zip(order, found, strict=True):
+        if row["match"] is not None:
+            together.setdefault(row["match"], set()).add(truth[k])
+            assert row["wait_ns"] + row["transfer_ns"] == rows[k]["end_ns"] - rows[k]["start_ns"]
+    assert all(len(calls) == 1 for calls in together.values())  # never two calls in one match
+    seen = [k for k in set(truth) if truth.count(k) > 1]
+    assert len(together) >= 0.9 * len(seen)
 
 
 # Clocks
