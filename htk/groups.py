@@ -23,7 +23,7 @@ class Groups:
     @classmethod
     def of(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
         """Group rows by one column of keys, or several (a column each)."""
-        columns = keys.reshape(len(keys), -1 if len(keys) else 1).astype(np.int64, copy=False)
+        columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
         if not len(columns):
             return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
         flat = _flat(columns)
