@@ -17,7 +17,8 @@ from htk.parser import Source
 from htk.readers import Part, Spool, broken, reason
 from htk.streams import Stream, open_stream, unpack_limit
 
-_TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
+_ZIP = b"PK"
 _MOST_MEMBERS = 100_000
 _MOST_RATIO = 1000  # of one member, as of any packed file
 _FREE_BYTES = 64 << 20
@@ -25,14 +26,20 @@ _LOCAL_HEADER = 30  # of a zip's member; its name and extra field follow
 
 
 def is_archive(name: str) -> bool:
-    return name.lower().endswith((".zip", *_TARS))
+    return name.lower().endswith(_ENDINGS)
+
+
+def starts_archive(start: bytes) -> bool:
+    """Whether unpacked bytes begin as an archive does."""
+    return start.startswith(_ZIP) or start[257:262] == b"ustar"
 
 
 def members(source: Source) -> list[Source]:
     """The files within an archive."""
-    read = _zipped if source.name.lower().endswith(".zip") else _tarred
     try:
-        return read(source)
+        with source.open() as file:
+            zipped = file.read(2) == _ZIP
+        return _zipped(source) if zipped else _tarred(source)
     except TraceError as error:
         return [broken(source.name, str(error).removeprefix(f"{source.name}: "))]
     except Exception as error:  # zipfile and tarfile raise many kinds on damage

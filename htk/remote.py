@@ -28,10 +28,8 @@ def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
     system, path = _system(url)
     try:
         files = _files(system, path, url)
-    except FileNotFoundError as error:
-        raise TraceError(f"{_shown(url)}: no such file or folder") from error
     except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{_shown(url)}: {type(error).__name__}: {reason(error)}") from error
+        raise TraceError(f"{_shown(url)}: {_why(error)}") from error
     wanted = files if list(files) == [path] else {p: f for p, f in files.items() if may_be_trace(p)}
     return [_source(system, p, facts) for p, facts in sorted(wanted.items())]
 
@@ -53,17 +51,24 @@ def _system(url: str) -> tuple[Any, str]:
 
 
 def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
-    web = url.lower().startswith("http")
-    if not (web and url.endswith("/")) and system.isfile(path):  # every web page is a file
+    web = url.lower().startswith("http")  # where every page is a file, and "?" starts the query
+    magic = any(c in path for c in ("*" if web else "*?["))
+    if not (magic or url.endswith("/")) if web else system.isfile(path):
         return {path: system.info(path)}
-    magic = "*" if web else "*?["  # in a web address a question mark starts the query
-    if any(c in path for c in magic):
-        found = system.glob(path, detail=True)
-    else:
-        found = system.find(path, detail=True)
+    found = system.glob(path, detail=True) if magic else system.find(path, detail=True)
     if not found:
         raise FileNotFoundError(path)
     return {p: facts for p, facts in found.items() if facts.get("type") == "file"}
+
+
+def _why(error: BaseException) -> str:
+    cause = error.__cause__ or error  # over HTTP whatever fails is first of all not found
+    status = getattr(cause, "status", None)
+    if status == 404 or isinstance(cause, FileNotFoundError):
+        return "no such file or folder"
+    if status is not None:  # its own words repeat the address, signature and all
+        return f"HTTP {status}: {getattr(cause, 'message', '')}"
+    return f"{type(cause).__name__}: {reason(cause)}"
 
 
 def _source(system: Any, path: str, facts: Facts) -> Source:

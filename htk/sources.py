@@ -83,12 +83,6 @@ def rank_from_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def rank_at_end(name: str) -> int | None:
-    """The digits that end a name without extension: how flight recorder dumps are called."""
-    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})$", name)
-    return int(match[1]) if match else None
-
-
 def content_identity(source: Source) -> str:
     """A hash of the stored bytes, for who does not trust times and sizes."""
     digest = hashlib.sha256()
@@ -100,7 +94,7 @@ def content_identity(source: Source) -> str:
 
 def _named(name: str) -> list[Source]:
     if name == "-":
-        return [_spooled("-", sys.stdin.buffer)]
+        return _spooled("-", sys.stdin.buffer)
     if name.startswith("file://"):
         name = unquote(urlsplit(name).path)
     if remote.is_url(name):
@@ -118,7 +112,7 @@ def _local(name: str, path: Path) -> list[Source]:
         return _with_members(_file(path))
     if path.is_fifo():  # <(gunzip -c x) of a shell
         with path.open("rb") as pipe:
-            return [_spooled(name, pipe)]
+            return _spooled(name, pipe)
     if path.exists():
         raise TraceError(f"{name}: neither a file nor a folder")
     if any(c in name for c in "*?["):
@@ -152,8 +146,10 @@ def _with_members(source: Source) -> list[Source]:
     """The source, or what it holds if it is an archive."""
     if source.name.endswith(".xplane.pb"):
         return [broken(source.name, _XPLANE)]
-    if not archives.is_archive(source.name):
-        return [source]
+    return _members(source) if archives.is_archive(source.name) else [source]
+
+
+def _members(source: Source) -> list[Source]:
     within = [m for m in archives.members(source) if _may_be_trace(m.name)]
     return within or [broken(source.name, "no file in it that may be a trace")]
 
@@ -169,7 +165,8 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
 
 
-def _spooled(name: str, pipe: BinaryIO) -> Source:
+def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
     """A pipe, kept in a file: it has to be looked at before it is read."""
     kept = Spool.of(name, pipe.read, STDIN_LIMIT)
-    return Source(name, kept.open, kept.size)
+    source = Source(name, kept.open, kept.size)
+    return _members(source) if archives.starts_archive(head(source).data) else [source]

@@ -206,12 +206,9 @@ class Store:
         return len(folders)
 
     def _folders(self) -> Iterator[Path]:
-        if self.root.is_dir():
-            yield from (
-                f
-                for f in self.root.iterdir()
-                if not f.name.startswith(_TEMPORARY) and (f / _META).is_file()
-            )
+        for folder in _inside(self.root):
+            if not folder.name.startswith(_TEMPORARY) and (folder / _META).is_file():
+                yield folder
 
     def _fill(self, folder: Path, parsed: Parsed, source_name: str) -> None:
         for name, table in parsed.tables.items():
@@ -263,15 +260,15 @@ class Store:
 
     def _sweep(self, older_than_s: float) -> None:
         """What killed processes left behind."""
-        for pattern in (f"{_TEMPORARY}*", f"*/{_TEMPORARY}*"):
-            for left in self.root.glob(pattern) if self.root.is_dir() else ():
-                with suppress(OSError):
-                    if time.time() - left.stat().st_mtime < older_than_s:
-                        continue
-                    if left.is_dir():
-                        shutil.rmtree(left, ignore_errors=True)
-                    else:
-                        left.unlink()
+        for left in [f for folder in (self.root, *self._folders()) for f in _inside(folder)]:
+            with suppress(OSError):
+                old = time.time() - left.stat().st_mtime >= older_than_s
+                if not old or not left.name.startswith(_TEMPORARY):
+                    continue
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink()
 
 
 def cache_root() -> Path:
@@ -299,6 +296,14 @@ def _htk_version() -> str:
         return version("htk")
     except PackageNotFoundError:  # run from a checkout
         return ""
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What a folder holds; nothing, if another process removed it."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _size(folder: Path) -> int:

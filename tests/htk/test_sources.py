@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,15 @@ def test_a_pipe_of_the_shell(tmp_path: Path) -> None:
     writer.join()
     assert head(source).data == CONTENT
     assert head(source).data == CONTENT  # and again
+
+
+def test_an_archive_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        _add(archive, "rank0.json", CONTENT)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(buffer.getvalue())))
+    (member,) = resolve("-")
+    assert (member.name, head(member).data) == ("-!rank0.json", CONTENT)
 
 
 def test_a_device_is_no_file() -> None:
@@ -306,6 +316,12 @@ def web(tmp_path: Path) -> Iterator[str]:
         def __init__(self, *args: object) -> None:
             super().__init__(*args, directory=str(tmp_path))  # type: ignore[arg-type]
 
+        def send_head(self) -> Any:
+            if "forbidden" not in self.path:
+                return super().send_head()
+            self.send_error(403)
+            return None
+
         def log_message(self, *args: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
@@ -321,6 +337,8 @@ def test_http(web: str, tmp_path: Path) -> None:
     assert names(f"{web}/") == ["t.json"]
     with pytest.raises(TraceError, match=r"none\.json: no such file"):
         resolve(f"{web}/none.json")
+    with pytest.raises(TraceError, match="Connect"):
+        resolve("http://127.0.0.1:9/t.json")
 
 
 def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_path: Path) -> None:
@@ -328,6 +346,10 @@ def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_pat
     (source,) = resolve(f"{web}/t.json?X-Amz-Signature=secret")
     assert source.name == f"{web}/t.json"
     assert head(source).data == CONTENT
+    for wrong in ("none.json", "forbidden.json"):
+        with pytest.raises(TraceError) as caught:
+            resolve(f"{web}/{wrong}?X-Amz-Signature=secret")
+        assert "secret" not in str(caught.value)
 
 
 def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
