@@ -28,6 +28,7 @@ class Entry:
 # fmt: off
 ANALYSES: dict[str, Entry] = {
     "alltoall_balance": Entry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
+    "annotation_breakdown": Entry("ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
     "bucket_study": Entry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
     "clock_alignment": Entry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
     "collective_times": Entry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
@@ -46,8 +47,11 @@ ANALYSES: dict[str, Entry] = {
     "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
+    "module_breakdown": Entry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
     "op_breakdown": Entry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
+    "op_tree": Entry("ops.op_tree", "Where in the call tree do operators take their time?"),
     "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
+    "python_hotspots": Entry("ops.python_hotspots", "Which Python functions take the time?"),
     "recommendations": Entry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
     "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),
     "step_variance": Entry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),

@@ -70,7 +70,7 @@ def shortened(text: str, width: int = 60) -> str:
     """The middle of a long name left out; template arguments of kernels first."""
     if len(text) <= width:
         return text
-    if ".py(" not in text:  # Python's calls have no templates
+    if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
         text = _without_templates(text)
     if len(text) <= width:
         return text

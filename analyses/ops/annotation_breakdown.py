@@ -1,0 +1,164 @@
+"""What user ranges cost, on the CPU and on the GPU."""
+
+import re
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import number, numbers, texts, truths
+from htk.breakdown import percent
+from htk.calltree import NONE, labels_of
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.intervals import union_lengths
+from htk.nesting import nest
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    name=(TEXT, "Range; all steps of the profiler are one, ProfilerStep."),
+    count=(pa.int64(), "Ranges on the CPU."),
+    cpu_total_ns=(pa.int64(), "Sum of their durations."),
+    cpu_mean_ns=(pa.float64(), "Mean duration."),
+    cpu_max_ns=(pa.int64(), "Longest."),
+    kernels=(pa.int64(), "GPU activities launched inside them, at any depth."),
+    device_ns=(pa.int64(), "Sum of those activities."),
+    device_busy_ns=(pa.int64(), "Time in which at least one of them runs."),
+    pct_of_device_time=(pa.float64(), "device_ns of all GPU time of the rank."),
+    gpu_ranges=(pa.int64(), "Copies of the range on the GPU, as recorded."),
+    gpu_ranges_ns=(pa.int64(), "Sum of their durations, gaps between activities included."),
+)
+_STEP = re.compile(r"^ProfilerStep#\d+")
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("name", ("cpu_total_ns", "device_ns"), horizontal=True, stacked=False),
+    needs=("annotations",),
+)
+def annotation_breakdown(
+    annotations: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    match: Annotated[str | None, "Only ranges whose name this regular expression finds."] = None,
+) -> pa.Table:
+    """What do user ranges cost, on the CPU and on the GPU?
+
+    GPU activities belong to the ranges round the call that launched them, on its thread or else on
+    the main one, whenever they run.
+    """
+    name, labels = _names(annotations, match)
+    rank = numbers(annotations["rank"], NONE).astype(np.int64)
+    kept = np.flatnonzero(name != NONE)
+    groups = Groups.of(np.column_stack([rank, name])[kept])
+    group = np.full(len(name), NONE, np.int64)
+    group[kept] = groups.which
+    length = numbers(annotations["end_ns"]) - numbers(annotations["start_ns"])
+    on_gpu = truths(annotations["on_gpu"])[kept]
+    own = length[kept]
+    on_cpu = np.where(on_gpu, 0, 1)
+    count = groups.sum(on_cpu)
+    total = groups.sum(np.where(on_gpu, 0, own))
+    count_gpu = groups.sum(1 - on_cpu)
+    row, which = _launched(annotations, kernels, kernel_links, group, len(groups))
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    device = np.zeros(len(groups), np.int64)
+    np.add.at(device, which, (end - start)[row])
+    of_rank = _per_rank(kernels, groups.keys[:, 0])
+    columns = [
+        number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
+        texts([labels[k] for k in groups.keys[:, 1].tolist()]),
+        number(count, pa.int64()),
+        number(total, pa.int64()),
+        number(total / np.maximum(count, 1), pa.float64(), count > 0),
+        number(groups.max(np.where(on_gpu, 0, own)), pa.int64()),
+        number(np.bincount(which, minlength=len(groups)), pa.int64()),
+        number(device, pa.int64()),
+        number(union_lengths(which, start[row], end[row], len(groups)), pa.int64()),
+        percent(device, of_rank),
+        number(count_gpu, pa.int64()),
+        number(groups.sum(np.where(on_gpu, own, 0)), pa.int64()),
+    ]
+    order = np.lexsort((-total, -device, groups.keys[:, 0]))
+    return with_coverage(pa.table(columns, schema=RETURNS).take(pa.array(order)))
+
+
+def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
+    """A number for each name that is wanted (NONE: not), and the names."""
+    codes, labels = labels_of(annotations["name"])
+    wanted = re.compile(match or "")
+    plain = ["ProfilerStep" if _STEP.match(label) else label for label in labels]
+    distinct = {label: k for k, label in enumerate(dict.fromkeys(plain))}
+    to = [distinct[p] if wanted.search(p) else NONE for p in plain]
+    return np.array(to, np.int64)[codes], list(distinct)
+
+
+def _launched(
+    annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints, groups: int
+) -> tuple[Ints, Ints]:
+    """Which activity was launched inside which group of ranges; each pair once."""
+    parent = _parents(annotations)
+    at = numbers(kernel_links["annotation_row"], NONE)
+    row = np.arange(len(at))
+    rows, found = [], []
+    while len(row):  # from the innermost range outward, as often as ranges are deep
+        inside = at != NONE
+        at, row = at[inside], row[inside]
+        named = group[at] != NONE
+        rows.append(row[named])
+        found.append(group[at[named]])
+        at = parent[at]
+    stepped, steps = _stepped(annotations, kernels, kernel_links, group)
+    pairs = np.concatenate([*rows, stepped]) * max(groups, 1) + np.concatenate([*found, steps])
+    pairs = np.unique(pairs.astype(np.int64))
+    return pairs // max(groups, 1), pairs % max(groups, 1)
+
+
+def _stepped(
+    annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints
+) -> tuple[Ints, Ints]:
+    """Activities that a step of the profiler launched, and its group."""
+    step = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
+    ranks = numbers(annotations["rank"], NONE)
+    rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for which in np.unique(group[step]).tolist():  # one group for each rank
+        rank = ranks[group == which][0]
+        mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
+        mine = mine[numbers(kernels["rank"], NONE)[mine] == rank]
+        rows.append(mine)
+        found.append(np.full(len(mine), which))
+    return np.concatenate(rows), np.concatenate(found)
+
+
+def _parents(annotations: pa.Table) -> Ints:
+    """The range round each range on the CPU, steps aside; NONE on the GPU."""
+    mine = np.flatnonzero(
+        ~truths(annotations["on_gpu"]) & (numbers(annotations["step"], NONE) == NONE)
+    )
+    lane = Groups.of(
+        np.column_stack(
+            [
+                numbers(annotations["rank"], NONE),
+                numbers(annotations["cycle"], NONE),
+                labels_of(annotations["process"])[0],
+                labels_of(annotations["thread"])[0],
+            ]
+        )[mine]
+    )
+    start, end = numbers(annotations["start_ns"])[mine], numbers(annotations["end_ns"])[mine]
+    parent = np.full(annotations.num_rows, NONE, np.int64)
+    parent[mine] = np.append(mine, NONE)[nest(lane.which.astype(np.int32), start, end)[0]]
+    return parent
+
+
+def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:
+    """GPU time of each of the ranks."""
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    known, which = np.unique(numbers(kernels["rank"], NONE), return_inverse=True)
+    total = np.zeros(len(known), np.int64)
+    np.add.at(total, which, length)
+    of = dict(zip(known.tolist(), total.tolist(), strict=True))
+    return np.array([of.get(r, 0) for r in ranks.tolist()], np.int64)

@@ -1,0 +1,145 @@
+"""Which nn.Modules take the time."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.breakdown import percent
+from htk.callers import MODULE
+from htk.calltree import NONE, CallTree, DeviceTimes, Mask
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Ints
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    module=(TEXT, "Path of nn.Modules; null: in none."),
+    depth=(pa.int32(), "0 for the outermost."),
+    calls=(pa.int64(), "Calls of the module; null where the trace records none (no with_stack)."),
+    cpu_total_ns=(pa.int64(), "Time inside those calls; null as above."),
+    operators=(pa.int64(), "Outermost operators that ran directly in it."),
+    operators_cpu_ns=(pa.int64(), "CPU time of operators in it and in the modules inside it."),
+    device_total_ns=(pa.int64(), "GPU time of it and of the modules inside it, both passes."),
+    device_self_ns=(pa.int64(), "GPU time of operators that ran directly in it, both passes."),
+    backward_device_ns=(
+        pa.int64(),
+        "The part of device_total_ns that backward operators launched.",
+    ),
+    pct_of_device_time=(pa.float64(), "device_self_ns of all GPU time."),
+    kernels=(pa.int64(), "GPU activities in it and in the modules inside it."),
+)
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("module", "device_self_ns", horizontal=True), needs=("cpu_ops",)
+)
+def module_breakdown(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_callers: pa.Table,
+    python_calls: pa.Table,
+    python_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    n: Annotated[int | None, "Most modules to give, those with most GPU time; all when 0."] = 30,
+) -> pa.Table:
+    """Which modules take the time, in forward and in backward?
+
+    The module of an operator is recorded with it, or told from the Python calls round it; a
+    backward operator belongs to the module of its forward one.
+    """
+    codes, dictionary = codes_of(op_callers["module"])
+    if not (codes >= 0).any():
+        raise MissingTable(
+            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
+        )
+    tree = CallTree.of(cpu_ops, op_links)
+    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    names, above = _with_outer(dictionary.to_pylist())
+    kept = truths(op_links["selected"])
+    module = np.where(codes >= 0, codes, len(names)).astype(np.int64)
+    backward = valid(op_links["forward_row"])
+    top = tree.parent == NONE
+
+    def direct(values: Ints, rows: Mask = kept) -> Ints:
+        total = np.zeros(len(names) + 1, np.int64)
+        np.add.at(total, module[rows], values[rows])
+        return total
+
+    own = direct(times.own)
+    calls, inside = _calls(names, python_calls, python_links)
+    columns = {
+        "operators": direct(np.ones(len(module), np.int64), kept & top),
+        "operators_cpu_ns": _with_inner(direct(tree.self_time), above),
+        "device_total_ns": _with_inner(own, above),
+        "device_self_ns": own,
+        "backward_device_ns": _with_inner(direct(times.own, kept & backward), above),
+    }
+    order = np.lexsort((-columns["operators_cpu_ns"], -columns["device_total_ns"]))
+    shown = order[:n] if n else order
+    depth = np.array([name.count(".") for name in names] + [0])
+    missing = len(names)
+    recorded = calls[shown] > 0
+    found = pa.table(
+        [
+            texts([names[k] if k != missing else None for k in shown.tolist()]),
+            number(depth[shown], pa.int32(), shown != missing),
+            number(calls[shown], pa.int64(), recorded),
+            number(inside[shown], pa.int64(), recorded),
+            *(number(column[shown], pa.int64()) for column in columns.values()),
+            percent(own[shown], np.full(len(shown), times.total)),
+            number(_with_inner(direct(times.kernels), above)[shown], pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    lost = int(times.length[times.row == NONE].sum())
+    return with_coverage(
+        found, modules_left_out=len(order) - len(shown), device_time_without_operator_ns=lost
+    )
+
+
+def _with_outer(names: list[str]) -> tuple[list[str], Ints]:
+    """Modules and those that hold them, and the one that holds each (NONE: none)."""
+    names = list(names)
+    place = {name: k for k, name in enumerate(names)}
+    above = []
+    k = 0
+    while k < len(names):  # grows by the outer modules that no operator ran directly in
+        outer = names[k].rpartition(".")[0]
+        if outer and outer not in place:
+            place[outer] = len(names)
+            names.append(outer)
+        above.append(place[outer] if outer else NONE)
+        k += 1
+    return names, np.array(above, np.int64)
+
+
+def _with_inner(own: Ints, above: Ints) -> Ints:
+    """Of each module the sum over it and the modules inside it (the last one: no module)."""
+    total = own.copy()
+    holder = above.copy()
+    reached = np.arange(len(above))
+    while len(reached):  # as often as modules are deep
+        inner = holder != NONE
+        reached, holder = reached[inner], holder[inner]
+        np.add.at(total, holder, own[reached])
+        holder = above[holder]
+    return total
+
+
+def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> tuple[Ints, Ints]:
+    """How often each module was called, and for how long."""
+    count, inside = np.zeros(len(names) + 1, np.int64), np.zeros(len(names) + 1, np.int64)
+    module, paths = codes_of(python_links["module"])
+    own = matching(python_calls["name"], lambda name: name.startswith(MODULE))
+    place = {name: k for k, name in enumerate(names)}
+    known = np.array([place.get(p, NONE) for p in paths.to_pylist()] + [NONE], np.int64)
+    rows = np.flatnonzero(own & (known[module] != NONE))
+    length = numbers(python_calls["end_ns"]) - numbers(python_calls["start_ns"])
+    np.add.at(count, known[module[rows]], 1)
+    np.add.at(inside, known[module[rows]], length[rows])
+    return count, inside

@@ -1,0 +1,140 @@
+"""The call tree of the operators, calls along the same path taken together."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import number, numbers, texts, truths
+from htk.breakdown import percent
+from htk.calltree import NONE, CallTree, DeviceTimes, Mask, Paths, labels_of
+from htk.chart import Bar
+from htk.groups import Ints
+from htk.schema import TEXT, table
+
+Per = Literal["all", "rank"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    id=(pa.int64(), "Number of the row, counted from the top: a caller comes before its callees."),
+    parent=(pa.int64(), "Row that calls it; null for the outermost."),
+    depth=(pa.int32(), "0 for the outermost."),
+    op=(TEXT, "Operator."),
+    path=(TEXT, "Operators from the outermost to this one."),
+    count=(pa.int64(), "Calls along this path."),
+    cpu_total_ns=(pa.int64(), "Time inside it on the CPU."),
+    cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
+    device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
+    device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
+    pct_of_device_time=(pa.float64(), "device_total_ns of all GPU time."),
+    kernels=(pa.int64(), "GPU activities launched inside it."),
+    callees=(pa.int64(), "Different operators that it calls, shown or not."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("path", "device_self_ns", horizontal=True), needs=("cpu_ops",))
+def op_tree(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    depth: Annotated[int | None, "Levels to show; all when left out."] = None,
+    min_pct: Annotated[
+        float, "Leave out paths with a smaller share of GPU time, and of the operators' CPU time."
+    ] = 0.5,
+    per: Annotated[Per, "Pool all ranks, or a tree for each."] = "all",
+) -> pa.Table:
+    """Where in the call tree do operators take their time?
+
+    Calls along the same path are one row. What is left out still counts in its callers.
+    """
+    tree = CallTree.of(cpu_ops, op_links)
+    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    name, names = labels_of(cpu_ops["name"])
+    rank = numbers(cpu_ops["rank"], NONE).astype(np.int64)
+    # Ranks apart: the outermost names carry the rank, those below inherit it.
+    own = name if per == "all" else name + (rank - rank.min(initial=0)) * len(names)
+    paths = Paths.of(tree, own)
+    name_of = paths.name % max(len(names), 1)
+    chosen = truths(op_links["selected"])
+    sums = _sums(tree, times, paths, chosen)
+    cpu_all = int(sums["cpu_self_ns"].sum())
+    worth = (100 * sums["device_total_ns"] >= min_pct * max(times.total, 1)) | (
+        100 * sums["cpu_total_ns"] >= min_pct * max(cpu_all, 1)
+    )
+    worth &= sums["total_count"] > 0
+    if depth is not None:
+        worth &= paths.depth < depth
+    order = _from_the_top(paths, np.flatnonzero(worth), sums)
+    place = np.full(len(paths.above) + 1, NONE, np.int64)
+    place[order] = np.arange(len(order))
+    parent = place[paths.above[order]]
+    found = pa.table(
+        [
+            _rank_column(per, paths, order, rank),
+            number(np.arange(len(order)), pa.int64()),
+            number(parent, pa.int64(), parent != NONE),
+            number(paths.depth[order], pa.int32()),
+            texts([names[k] for k in name_of[order].tolist()]),
+            texts([_text(paths, name_of, int(p), names) for p in order.tolist()]),
+            *(number(sums[c][order], pa.int64()) for c in _BEFORE_SHARE),
+            percent(sums["device_total_ns"][order], np.full(len(order), times.total)),
+            number(sums["kernels"][order], pa.int64()),
+            number(sums["callees"][order], pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(found, paths=len(paths.above), paths_left_out=len(worth) - len(order))
+
+
+_BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")
+
+
+def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dict[str, Ints]:
+    def of_path(values: Ints) -> Ints:
+        total = np.zeros(len(paths.above), np.int64)
+        np.add.at(total, paths.of_row[chosen], values[chosen])
+        return total
+
+    count = of_path(np.ones(len(tree.parent), np.int64))
+    inner = paths.above != NONE
+    device, kernels = of_path(times.own), of_path(times.kernels)
+    return {
+        "count": count,
+        "total_count": paths.subtree(count),
+        "cpu_total_ns": of_path(tree.length),
+        "cpu_self_ns": of_path(tree.self_time),
+        "device_total_ns": paths.subtree(device),
+        "device_self_ns": device,
+        "kernels": paths.subtree(kernels),
+        "callees": np.bincount(paths.above[inner], minlength=len(paths.above)).astype(np.int64),
+    }
+
+
+def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints]) -> Ints:
+    """Kept paths, callers before callees, of siblings the costliest first."""
+    cost = np.lexsort((sums["cpu_total_ns"][kept], sums["device_total_ns"][kept]))
+    below: dict[int, list[int]] = {}
+    for path in kept[cost].tolist():  # distinct paths; the costliest comes last: it is popped first
+        below.setdefault(int(paths.above[path]), []).append(path)
+    order: list[int] = []
+    stack = list(below.get(NONE, []))
+    while stack:
+        path = stack.pop()
+        order.append(path)
+        stack += below.get(path, [])
+    return np.array(order, np.int64)
+
+
+def _text(paths: Paths, name_of: Ints, path: int, names: list[str]) -> str:
+    return Paths(paths.of_row, paths.above, name_of, paths.depth).text(path, names)
+
+
+def _rank_column(per: Per, paths: Paths, order: Ints, rank: Ints) -> pa.Array:
+    if per == "all":
+        return pa.nulls(len(order), pa.int32())
+    of_path = np.full(len(paths.above), NONE, np.int64)
+    of_path[paths.of_row] = rank
+    return number(of_path[order], pa.int32(), of_path[order] >= 0)
