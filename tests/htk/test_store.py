@@ -20,6 +20,7 @@ from htk.errors import UsageError
 from htk.parser import Parsed, ParseOptions, Source
 from htk.schema import TEXT
 from htk.store import MemoryEntry, Store, StoredEntry
+from tests.kineto_file import of_rank, op, write
 
 
 def parsed(rows: int = 3) -> Parsed:
@@ -171,6 +172,16 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs the right to mount a small disk")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_nothing_kept_is_one_line_of_a_command(tmp_path: Path) -> None:
+    write(tmp_path / "t.json", op("a", 1, 1), **of_rank(0))
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "htk", "doctor", str(tmp_path / "t.json")]
+    setting = {**os.environ, "HTK_CACHE_DIR": str(tmp_path / "file" / "cache")}
+    done = subprocess.run(command, env=setting, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == f"htk: nothing kept in {tmp_path}/file/cache: Not a directory\n"
 
 
 def test_a_full_disk_fails_nothing(full_disk: Path) -> None:
