@@ -101,14 +101,12 @@ class Host:
         cls,
         launches: pa.Table,
         cpu_ops: pa.Table,
-        op_links: pa.Table,
         annotations: pa.Table,
         python_calls: pa.Table,
         overheads: pa.Table,
         threads: Threads,
     ) -> "Host":
         calls = _coded(launches, call_state)
-        top = numbers(op_links["depth"], 0) == 0
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)
@@ -116,7 +114,7 @@ class Host:
         on_cpu = ~truths(annotations["on_gpu"])
         parts = [
             (launches, calls, np.ones(len(calls), bool)),
-            (cpu_ops, np.where(ops == PYTHON, OPERATOR, ops), top | (ops != PYTHON)),
+            (cpu_ops, np.where(ops == PYTHON, OPERATOR, ops), np.ones(len(ops), bool)),
             (annotations, ranges, on_cpu & (ranges != PYTHON)),
             (python_calls, python, python != PYTHON),
         ]

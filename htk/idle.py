@@ -60,9 +60,7 @@ def idle_causes(
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
-    launch_links: pa.Table,
     cpu_ops: pa.Table,
-    op_links: pa.Table,
     annotations: pa.Table,
     python_calls: pa.Table,
     overheads: pa.Table,
@@ -71,7 +69,7 @@ def idle_causes(
     """Idle time of each device and of each of its streams, cut by cause."""
     threads = Threads()
     found = _gaps_of(kernels)
-    host = Host.of(launches, cpu_ops, op_links, annotations, python_calls, overheads, threads)
+    host = Host.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = numbers(kernel_links["launch_row"], NONE)[found.row]
     pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
