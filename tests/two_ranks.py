@@ -1,0 +1,32 @@
+"""Two ranks, two steps, the second rank 10 µs late: every figure can be worked out on paper.
+
+           0        5                35   40 41 42                        82   100
+    rank 0 mm at 2, launch at 3: gemm 5-35; add at 40, launch at 41: all-reduce 42-82
+    rank 1 the same, 10 later:   gemm 15-45; add at 50, launch at 51: all-reduce 52-82
+
+Times are µs; step 1 is step 0 again, 100 later.
+"""
+
+from pathlib import Path
+
+from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
+
+COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def write_ranks(folder: Path) -> Path:
+    for rank, late in ((0, 0), (1, 10)):
+        events: list[Event] = []
+        for k in (0, 1):
+            at = 100 * k
+            events += [
+                step(k, at, 100),
+                op("aten::mm", at + 2 + late, 5),
+                launch(10 * k + 1, at + 3 + late),
+                kernel("ampere_bf16_gemm", at + 5 + late, 30, 10 * k + 1),
+                op("aten::add", at + 40 + late, 5),
+                launch(10 * k + 2, at + 41 + late),
+                kernel(COMM, at + 42 + late, 40 - late, 10 * k + 2, 20),
+            ]
+        write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    return folder
