@@ -13,6 +13,7 @@ demo: $(VENV)/.base
 	$(BIN)/htk summary sample
 	@echo
 	@echo "Your own trace:  $(BIN)/htk summary PATH      (a file, or the folder with all ranks)"
+	@echo "The dashboard:   $(BIN)/htk dashboard PATH"
 	@echo "All questions:   $(BIN)/htk --help"
 
 test: $(VENV)/.dev

@@ -15,7 +15,7 @@ from htk.errors import HtkError
 from htk.figures import figure
 from htk.render import coverage_lines
 from htk.result import Result
-from htk.schema import doc_of
+from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 from htk.trace import Trace
 
@@ -131,7 +131,7 @@ def _used(table: Any, field: Any) -> bool:
 def _row(row: dict[str, Any], result: Result, table: Any) -> dict[str, Any]:
     """Absolute times as the browser can hold them: since the trace began."""
     origin = int(result.coverage.get("origin_ns") or 0)
-    for name in ("start_ns", "end_ns", "time_ns"):
+    for name in ABSOLUTE_TIMES:
         if isinstance(row.get(name), int):
             row[name] -= origin
     return row

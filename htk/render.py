@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from htk.errors import UsageError
 from htk.result import Result
+from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import unit_of
 from htk.units import for_people, shortened, time
 
@@ -18,7 +19,6 @@ FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
-_ABSOLUTE = ("start_ns", "end_ns", "time_ns")  # as in the vocabulary
 _ENDLESS = 100_000  # into a file or pipe nothing is cut
 # Sentences, which are given whole; names of kernels and operators are shortened.
 _PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
@@ -108,7 +108,7 @@ def _text_columns(result: Result, limit: int) -> list[_Column]:
 
 def _origin(result: Result, name: str) -> int:
     """What times of a column are told from: absolute ones from the start of the trace."""
-    return int(result.coverage.get("origin_ns") or 0) if name in _ABSOLUTE else 0
+    return int(result.coverage.get("origin_ns") or 0) if name in ABSOLUTE_TIMES else 0
 
 
 def _since(value: Any, origin: int) -> Any:

@@ -17,7 +17,7 @@ from htk.arrow import boolean, constant_text, matching, number, numbers, truths
 from htk.errors import MissingTable, TraceError
 from htk.intervals import Spans, union
 from htk.recording import hint
-from htk.schema import DERIVED, TABLES, TEXT, index_of
+from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT, index_of
 from htk.store import Entry
 
 Mask = NDArray[np.bool_]
@@ -202,6 +202,16 @@ class Trace:
             raise MissingTable(f"{files}: no rows in {name!r}{narrowed}; it needs {hint(name)}")
         return found
 
+    def relative(self, name: str) -> pa.Table:
+        """A table with its times counted from the first event of the trace."""
+        found = self.tables[name]
+        for place, field in enumerate(found.schema):
+            if field.name in ABSOLUTE_TIMES:
+                found = found.set_column(
+                    place, field, pc.subtract(found.column(place), self.origin_ns)
+                )
+        return found
+
     @property
     def _parts(self) -> list[Part]:
         wanted = self.selection.ranks
@@ -223,7 +233,9 @@ class Trace:
         tables = self._renumbered(schema, tables)
         if not tables:
             return schema.empty_table()
-        return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+        if len(tables) == 1:
+            return tables[0]
+        return pa.concat_tables(tables).unify_dictionaries()  # one code for a name, of any rank
 
     @cached_property
     def _everyone(self) -> "Trace":

@@ -53,6 +53,9 @@ from htk.schema.profile import (
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
 SCHEMA_VERSION = 3
 
+# Columns that hold a moment on the absolute clock, in every table.
+ABSOLUTE_TIMES = ("start_ns", "end_ns", "time_ns", "enqueue_ns", "launch_start_ns", "launch_end_ns")
+
 # What parsers fill.
 TABLES: dict[str, pa.Schema] = {
     "events": EVENTS,
@@ -98,6 +101,7 @@ DERIVED: dict[str, pa.Schema] = {
 }
 
 __all__ = [
+    "ABSOLUTE_TIMES",
     "ACTIVITIES",
     "ANNOTATIONS",
     "BENCH_POINTS",

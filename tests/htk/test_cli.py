@@ -1,6 +1,11 @@
 """The command line as a user meets it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -91,3 +96,27 @@ def test_listings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kineto" in capsys.readouterr().out
     assert run(["formats", "--format", "json"]) == 0
     assert "kineto" in {row["name"] for row in json.loads(capsys.readouterr().out)}
+
+
+def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-m", "htk", "doctor", "-"]
+    environment = os.environ | {"HTK_CACHE_DIR": str(cache)}
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert child.stdin is not None and child.stderr is not None
+    child.stdin.write(b'{"traceEvents": [')
+    child.stdin.flush()
+    time.sleep(1.5)  # it waits for more
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert child.stderr.read() == b"htk: stopped\n"
+    assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_the_shell_completes_questions() -> None:
+    words = {"_HTK_COMPLETE": "bash_complete", "COMP_WORDS": "htk kernel_t", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", "import sys; from htk.cli import run; sys.exit(run([]))"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
+    assert "plain,kernel_top" in done.stdout

@@ -102,3 +102,15 @@ def test_what_is_not_there_says_what_would_record_it(trace: Trace) -> None:
         trace.need("memory")
     with pytest.raises(MissingTable, match="no table 'nonsense'"):
         trace.tables["nonsense"]
+
+
+def test_times_relative_to_the_trace(trace: Trace) -> None:
+    kernels = trace.relative("kernels")
+    assert kernels["start_ns"].to_pylist() == [3_500, 13_500] * 2
+    assert trace.tables["kernels"]["start_ns"].to_pylist() == [4_000, 14_000] * 2
+
+
+def test_a_name_has_one_code_on_all_ranks(trace: Trace) -> None:
+    column = trace.tables["cpu_ops"]["name"]
+    dictionaries = {tuple(chunk.dictionary.to_pylist()) for chunk in column.chunks}
+    assert len(dictionaries) == 1
