@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from htk.errors import UsageError
 from htk.parser import Parsed, ParseOptions, Source
-from htk.schema import SCHEMA_VERSION
+from htk.schema import DERIVED, SCHEMA_VERSION, TABLES
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 _META = "meta.json"
@@ -142,8 +142,7 @@ class Store:
             source.identity,
             source.file_name,  # some parsers read facts from it
             parser,
-            SCHEMA_VERSION,
-            _htk_version(),
+            _version(),
             options.keep_unknown_arguments,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
@@ -291,11 +290,14 @@ def _limit() -> int:
 
 
 @cache
-def _htk_version() -> str:
+def _version() -> list[str]:
+    """Of htk and of what its tables mean; a column that changed needs no one to remember it."""
     try:
-        return version("htk")
+        ours = version("htk")
     except PackageNotFoundError:  # run from a checkout
-        return ""
+        ours = ""
+    schemas = b"".join(s.serialize() for s in (*TABLES.values(), *DERIVED.values()))
+    return [ours, str(SCHEMA_VERSION), hashlib.sha256(schemas).hexdigest()]
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import htk.store
 from htk.arrow import texts
 from htk.errors import UsageError
 from htk.parser import Parsed, ParseOptions, Source
@@ -65,6 +66,15 @@ def test_derived_tables_are_made_once(tmp_path: Path, rows: list[int]) -> None:
         assert entry is not None
         assert entry.derived("links", make).to_pydict() == {"x": rows}
     assert calls == [1]
+
+
+def test_other_columns_are_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source("t", io.BytesIO, 1, "a")
+    before = Store().key(source, "kineto", ParseOptions())
+    monkeypatch.setitem(htk.store.TABLES, "flows", pa.schema([("new", pa.int64())]))
+    htk.store._version.cache_clear()
+    assert Store().key(source, "kineto", ParseOptions()) != before
+    htk.store._version.cache_clear()
 
 
 def test_texts_keep_their_codes(tmp_path: Path) -> None:
