@@ -111,7 +111,7 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
     time.sleep(1.5)  # it waits for more
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 130
-    assert child.stderr.read() == b"htk: stopped\n"
+    assert child.stderr.read().strip() == b"htk: stopped"
     assert not cache.exists() or not list(cache.iterdir())
 
 
