@@ -55,9 +55,9 @@ class KindTimes:
         return self._sum(lambda on: bool(on & BITS[kind]) and not on & hidden)
 
     def exactly(self, *kinds: str) -> Ints:
-        """Activities of just these kinds run."""
+        """Activities of just these kinds run, whatever of no kind runs beside them."""
         wanted = sum(BITS[kind] for kind in kinds)
-        return self._sum(lambda on: on == wanted)
+        return self._sum(lambda on: on & ~BITS["other"] == wanted)
 
     def _sum(self, wanted: Callable[[int], bool]) -> Ints:
         columns = [on for on in range(self.times.shape[1]) if wanted(on)]
