@@ -110,6 +110,27 @@ def test_a_link_that_goes_round_is_not_followed_for_ever(tmp_path: Path) -> None
     assert names(tmp_path) == ["t.json"]
 
 
+def test_a_torchtitan_folder_is_two_ranks_of_two_cycles(tmp_path: Path) -> None:
+    for cycle, at in ((10, 1), (20, 1000)):
+        for rank in (0, 1):
+            folder = tmp_path / "profile_trace" / f"iteration_{cycle}"
+            folder.mkdir(parents=True, exist_ok=True)
+            write(folder / f"rank{rank}_trace.json", op(f"at{cycle}", at, 1))
+    ops = open_trace(tmp_path, OpenOptions(cache=False)).tables["cpu_ops"]
+    found = zip(*(ops[c].to_pylist() for c in ("rank", "cycle", "name")), strict=True)
+    assert sorted(found) == [(0, 0, "at10"), (0, 1, "at20"), (1, 0, "at10"), (1, 1, "at20")]
+
+
+def test_a_tensorboard_folder(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    (run / "events.out.tfevents.1694128201.host.4711.0").write_bytes(b"\x18\0\0\0")
+    (run / "host_4711.1694128201545.pt.trace.json.gz").write_bytes(gzip.compress(CONTENT))
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert trace.ranks == [0]
+    assert [Path(name).name[:6] for name in trace.unread] == ["events"]
+
+
 def test_xla_profiles_are_named_as_not_supported(tmp_path: Path) -> None:
     folder = tmp_path / "plugins/profile/run"
     folder.mkdir(parents=True)
