@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.arrow import without
+from htk.arrow import texts, without
 from htk.errors import MalformedTrace
 from htk.parser import Source
-from htk.schema import PARSE_ISSUES, TABLES
+from htk.schema import PARSE_ISSUES, TABLES, TEXT
 from htk.streams import Stream, open_stream
 
 _BLOCK = 1 << 20
@@ -48,9 +48,17 @@ def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool)
     left_out = ("rank", "cycle") if of_one_rank else ("cycle",)
     schema = without(TABLES[name], *left_out)
     try:
-        return pa.Table.from_pylist(list(rows), schema=schema)
+        return _table(rows, schema)
     except (pa.ArrowException, OverflowError):  # damage: some value is none of its column
-        return pa.Table.from_pylist([_fitting(row, schema) for row in rows], schema=schema)
+        return _table([_fitting(row, schema) for row in rows], schema)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        columns.append(texts(values) if field.type == TEXT else pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
 
 
 def _fitting(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
