@@ -1,0 +1,106 @@
+"""What kinds of kernels the GPU runs."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import codes_of, number, numbers, text
+from htk.breakdown import percent
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.kinds import kind_of
+from htk.schema import TEXT, table
+
+Per = Literal["all", "rank", "step"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
+    family=(TEXT, "gemm, attention, convolution, norm, softmax, elementwise, communication, …"),
+    kind=(TEXT, "compute, comm or memory."),
+    kernels=(pa.int64(), "Different names."),
+    count=(pa.int64(), "Activities."),
+    total_ns=(pa.int64(), "Sum of durations."),
+    mean_ns=(pa.float64(), "Mean duration."),
+    pct_of_kernel_time=(pa.float64(), "Share of the summed time of all activities of the group."),
+    tensor_core_ns=(pa.int64(), "Time of kernels that use tensor (matrix) cores, by their names."),
+    no_tensor_core_ns=(pa.int64(), "Time of kernels that do not."),
+    tensor_core_unknown_ns=(pa.int64(), "Time of kernels whose names do not tell."),
+    tensor_core_pct=(pa.float64(), "Of the time where the name tells; matrix families only."),
+)
+_MATRIX = ("gemm", "attention", "convolution", "moe")
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("family", "total_ns", "family", horizontal=True), needs=("kernels",)
+)
+def kernel_families(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    per: Annotated[Per, "Pool all ranks, or rows for each rank or launching step."] = "all",
+) -> pa.Table:
+    """What kinds of kernels does the GPU run, and do they use its tensor cores?
+
+    Family and tensor-core use are told from a kernel's name. Times are sums, not unions.
+    """
+    family, families = codes_of(kernels["family"])
+    kind, kinds = codes_of(kernels["kind"])
+    name, _ = codes_of(kernels["name"])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    uses = _tensor_core(kernels)
+    pooled = np.full(len(length), -1, np.int64)
+    rank = pooled if per == "all" else numbers(kernels["rank"], -1).astype(np.int64)
+    step = numbers(kernel_links["step"], -1).astype(np.int64) if per == "step" else pooled
+    groups = Groups.of(np.column_stack([rank, step, family, kind]))
+    total = groups.sum(length)
+    whole = Groups.of(groups.keys[:, :2])
+    share = whole.sum(total)[whole.which]
+    on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
+    matrix = np.isin(groups.keys[:, 2], [families.to_pylist().index(f) for f in _present(families)])
+    told = np.where(matrix, on + off, 0)
+    order = np.lexsort((-total, groups.keys[:, 1], groups.keys[:, 0]))
+    found = pa.table(
+        [
+            number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
+            number(groups.keys[:, 1], pa.int32(), groups.keys[:, 1] >= 0),
+            text(groups.keys[:, 2], families),
+            text(groups.keys[:, 3], kinds),
+            number(_distinct(groups, name.astype(np.int64)), pa.int64()),
+            number(groups.count, pa.int64()),
+            number(total, pa.int64()),
+            number(total / np.maximum(groups.count, 1), pa.float64()),
+            percent(total, share),
+            number(on, pa.int64()),
+            number(off, pa.int64()),
+            number(total - on - off, pa.int64()),
+            percent(on, told),
+        ],
+        schema=RETURNS,
+    )
+    return found.take(pa.array(order))
+
+
+def _present(families: pa.Array) -> list[str]:
+    return [f for f in families.to_pylist() if f in _MATRIX]
+
+
+def _tensor_core(kernels: pa.Table) -> Ints:
+    """1: uses tensor cores, 0: does not, -1: the name does not tell."""
+    name, names = codes_of(kernels["name"])
+    activity, activities = codes_of(kernels["activity"])
+    pairs = Groups.of(np.column_stack([name, activity]))
+    labels, acts = names.to_pylist(), activities.to_pylist()
+    found = []
+    for a, b in pairs.keys.tolist():  # a distinct name each
+        uses = kind_of(labels[a], acts[b]).tensor_core if a >= 0 and b >= 0 else None
+        found.append(-1 if uses is None else int(uses))
+    return np.array(found, np.int64)[pairs.which]
+
+
+def _distinct(groups: Groups, name: Ints) -> Ints:
+    """Different names in each group."""
+    pairs = Groups.of(np.column_stack([groups.which, name]))
+    return np.bincount(pairs.keys[:, 0], minlength=len(groups)).astype(np.int64)

@@ -1,0 +1,127 @@
+"""How long launches take, and how long the launched work waits."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import Mask, number, numbers, texts
+from htk.calltree import labels_of
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.launching import NONE, Launched
+from htk.schema import TEXT, table
+
+By = Literal["call", "kernel", "operator"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    launched_by=(TEXT, "Runtime or driver call; the kernel or the operator, as asked for."),
+    calls=(pa.int64(), "Calls that launched something."),
+    activities=(pa.int64(), "GPU activities that they launched; a graph launch has many."),
+    call_ns=(pa.int64(), "Sum of the calls' durations."),
+    call_mean_ns=(pa.float64(), "Mean call."),
+    call_p50_ns=(pa.float64(), "Median call."),
+    call_p95_ns=(pa.float64(), "95th percentile of the calls."),
+    call_max_ns=(pa.int64(), "Longest call."),
+    kernel_ns=(pa.int64(), "Sum of the activities' durations."),
+    kernel_mean_ns=(pa.float64(), "Mean activity."),
+    delay_ns=(pa.int64(), "Sum of the delays, from the end of a call to the first start."),
+    delay_mean_ns=(pa.float64(), "Mean delay."),
+    delay_p50_ns=(pa.float64(), "Median delay."),
+    delay_p95_ns=(pa.float64(), "95th percentile of the delays."),
+    delay_max_ns=(pa.int64(), "Longest delay."),
+    shorter_than_call=(pa.int64(), "Calls no outliers that took longer than what they launched."),
+    call_outliers=(pa.int64(), "Calls longer than the cutoff."),
+    delay_outliers=(pa.int64(), "Delays longer than the cutoff."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("launched_by", ("call_ns", "kernel_ns"), horizontal=True, stacked=False),
+    needs=("kernels", "launches"),
+)
+def launch_stats(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    *,
+    by: Annotated[By, "A row for each kind of call, each kernel or each operator."] = "call",
+    call_cutoff_us: Annotated[float, "Calls longer than this are outliers."] = 50,
+    delay_cutoff_us: Annotated[float, "Delays longer than this are outliers."] = 100,
+    n: Annotated[int | None, "Most rows to give, those with most calls; all when 0."] = 30,
+) -> pa.Table:
+    """How long do launches take, and how long does the launched work wait?
+
+    A delay that is long because work queued ahead of it ran is no fault: see queue_length. What
+    was launched before the recording or is not linked has no call and is left out.
+    """
+    launched = Launched.of(kernels, kernel_links)
+    label, labels = _labels(by, launched, kernels, kernel_links, launches, cpu_ops)
+    rank = numbers(kernels["rank"], NONE).astype(np.int64)[launched.first]
+    groups = Groups.of(np.column_stack([rank, label]))
+    count = np.maximum(groups.count, 1)
+    call, delay, length = launched.call_length, launched.delay, launched.length
+    cut, late = round(call_cutoff_us * 1000), round(delay_cutoff_us * 1000)
+    activities = groups.sum(launched.count)
+    call_p50, call_p95 = groups.quantiles(call, (0.5, 0.95))
+    delay_p50, delay_p95 = groups.quantiles(delay, (0.5, 0.95))
+
+    def how_many(which: Mask) -> pa.Array:
+        return number(groups.sum(which.astype(np.int64)), pa.int64())
+
+    found = pa.table(
+        [
+            number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
+            texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
+            number(groups.count, pa.int64()),
+            number(activities, pa.int64()),
+            number(groups.sum(call), pa.int64()),
+            number(groups.sum(call) / count, pa.float64()),
+            number(call_p50, pa.float64()),
+            number(call_p95, pa.float64()),
+            number(groups.max(call), pa.int64()),
+            number(groups.sum(length), pa.int64()),
+            number(groups.sum(length) / np.maximum(activities, 1), pa.float64()),
+            number(groups.sum(delay), pa.int64()),
+            number(groups.sum(delay) / count, pa.float64()),
+            number(delay_p50, pa.float64()),
+            number(delay_p95, pa.float64()),
+            number(groups.max(delay), pa.int64()),
+            how_many((call <= cut) & (length < call)),
+            how_many(call > cut),
+            how_many(delay > late),
+        ],
+        schema=RETURNS,
+    )
+    order = np.lexsort((-groups.count, groups.keys[:, 0]))
+    shown = order[:n] if n else order
+    linked = int(launched.count.sum())
+    return with_coverage(
+        found.take(pa.array(shown)),
+        rows_left_out=len(order) - len(shown),
+        activities_without_call=kernels.num_rows - linked,
+    )
+
+
+def _labels(
+    by: By,
+    launched: Launched,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+) -> tuple[Ints, list[str]]:
+    """What launched, or was launched first, as a number; and the texts."""
+    if by == "call":
+        code, labels = labels_of(launches["name"])
+        return code[launched.call], labels
+    if by == "kernel":
+        code, labels = labels_of(kernels["name"])
+        return code[launched.first], labels
+    code, labels = labels_of(cpu_ops["name"])
+    row = numbers(kernel_links["op_row"], NONE)[launched.first]
+    return np.append(code, len(labels) - 1)[row], labels

@@ -1,0 +1,106 @@
+"""How fast copies and sets are."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import Mask, codes_of, number, numbers, texts, valid
+from htk.calltree import labels_of
+from htk.chart import Bar
+from htk.groups import Floats, Groups, Ints
+from htk.intervals import union_lengths
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    direction=(TEXT, "HtoD, DtoH, DtoD, PtoP, HtoH or set."),
+    memory=(TEXT, "Between which kinds of memory, where recorded: Pinned -> Device."),
+    count=(pa.int64(), "Copies or sets."),
+    size_bytes=(pa.int64(), "Bytes moved; null where none of them records it."),
+    size_p50_bytes=(pa.float64(), "Median size."),
+    total_ns=(pa.int64(), "Sum of durations."),
+    busy_ns=(pa.int64(), "Time in which at least one runs."),
+    bandwidth_gbps=(pa.float64(), "Bytes by busy time: each moment counts as long as it lasts."),
+    copy_p50_gbps=(pa.float64(), "Median over the copies, whatever their size."),
+    copy_max_gbps=(pa.float64(), "Fastest copy of at least 1 MiB; null: none is so large."),
+    small_count=(pa.int64(), "Below 64 KiB: their cost is the launch, not the transfer."),
+    without_size=(pa.int64(), "Activities that record no size; not in the bandwidth."),
+)
+_SMALL = 64 << 10
+_LARGE = 1 << 20
+_CUDA = re.compile(r"([HDPA]to[HDPA])(?: \((.*)\))?")
+_HIP = re.compile(r"(Host|Device|Peer)\w*?To(Host|Device|Peer)", re.IGNORECASE)
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("rank", "busy_ns", "direction", stacked=False), needs=("kernels",)
+)
+def memory_bandwidth(kernels: pa.Table) -> pa.Table:
+    """How fast are copies and sets, in each direction?"""
+    activity, activities = codes_of(kernels["activity"])
+    moving = [k for k, a in enumerate(activities.to_pylist()) if a in ("copy", "set")]
+    rows = np.flatnonzero(np.isin(activity, moving))
+    name, labels = labels_of(kernels["name"])
+    told = [_direction(label) for label in labels]
+    ways = list(dict.fromkeys(told))
+    way = np.array([ways.index(t) for t in told], np.int64)[name[rows]]
+    rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
+    groups = Groups.of(np.column_stack([rank, way]))
+    start, end = numbers(kernels["start_ns"])[rows], numbers(kernels["end_ns"])[rows]
+    size, known = _sizes(kernels, rows, end - start)
+    moved = groups.sum(np.where(known, size, 0))
+    measured = union_lengths(groups.which[known], start[known], end[known], len(groups))
+    some = groups.sum(known.astype(np.int64))
+    speed = np.divide(size, end - start, out=np.zeros(len(rows)), where=end > start)
+    timed, large = known & (end > start), known & (end > start) & (size >= _LARGE)
+    k = groups.keys
+    order = np.lexsort((-groups.sum(end - start), k[:, 0]))
+    found = pa.table(
+        [
+            number(k[:, 0], pa.int32(), k[:, 0] >= 0),
+            texts([ways[w][0] for w in k[:, 1].tolist()]),
+            texts([ways[w][1] for w in k[:, 1].tolist()]),
+            number(groups.count, pa.int64()),
+            number(moved, pa.int64(), some > 0),
+            _quantile(groups, known, size, 0.5),
+            number(groups.sum(end - start), pa.int64()),
+            number(union_lengths(groups.which, start, end, len(groups)), pa.int64()),
+            number(moved / np.maximum(measured, 1), pa.float64(), measured > 0),
+            _quantile(groups, timed, speed, 0.5),
+            _quantile(groups, large, speed, 1.0),
+            number(groups.sum((known & (size < _SMALL)).astype(np.int64)), pa.int64()),
+            number(groups.count - some, pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    return found.take(pa.array(order))
+
+
+def _direction(name: str) -> tuple[str, str | None]:
+    """From where to where, and between which kinds of memory; as CUDA and as HIP name it."""
+    if cuda := _CUDA.search(name):
+        return cuda[1], cuda[2]
+    if hip := _HIP.search(name):
+        return f"{hip[1][0]}to{hip[2][0]}".upper().replace("TO", "to"), None
+    return ("set" if "set" in name.lower() else "copy"), None
+
+
+def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
+    """Bytes of each activity, and whether they are known: recorded, or told by its bandwidth."""
+    size = numbers(kernels["size_bytes"])[rows]
+    recorded = valid(kernels["size_bytes"])[rows]
+    speed = numbers(kernels["bandwidth_gbps"])[rows]
+    told = ~recorded & (speed > 0)
+    return np.where(told, np.round(speed * length), size).astype(np.int64), recorded | told
+
+
+def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, at: float) -> pa.Array:
+    """A quantile over the chosen rows of each group; null where there are none."""
+    some = Groups.of(groups.which[chosen])
+    found, known = np.zeros(len(groups)), np.zeros(len(groups), bool)
+    place = some.keys[:, 0]
+    (found[place],) = some.quantiles(values[chosen], (at,))
+    known[place] = True
+    return number(found, pa.float64(), known)

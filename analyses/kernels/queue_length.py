@@ -1,0 +1,136 @@
+"""How much launched work waits on each stream."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis
+from htk.arrow import codes_of, number, numbers
+from htk.breakdown import percent
+from htk.chart import Bar
+from htk.groups import Floats, Groups, Ints
+from htk.launching import NONE
+from htk.schema import table
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    stream=(pa.int64(), "Stream; null for all streams of the device together."),
+    launched=(pa.int64(), "Activities with a launch in the recording."),
+    mean_length=(pa.float64(), "Mean queue over time, from the first launch to the last start."),
+    event_mean_length=(pa.float64(), "Mean queue over the launches and starts."),
+    p50_length=(pa.float64(), "Median over the launches and starts."),
+    max_length=(pa.int64(), "Longest queue."),
+    empty_pct=(pa.float64(), "Of that time nothing was queued."),
+    blocked_ns=(pa.int64(), "Time that launches were held up by a full queue; of the device only."),
+    blocked_calls=(pa.int64(), "Launches that were held up so; of the device only."),
+)
+_OUTLIER = 10  # times the median call
+_FULL = 0.9  # of the longest queue seen on the device
+
+
+@analysis(returns=RETURNS, chart=Bar("stream", "max_length", "rank"), needs=("kernels", "launches"))
+def queue_length(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    *,
+    streams: Annotated[bool, "A row for each stream too."] = True,
+) -> pa.Table:
+    """How much launched work waits, and is the CPU held up by a full queue?
+
+    The queue holds what is launched and not started. A launch is held up when the queue is at
+    least 0.9 times as long as it ever gets on the device and the call takes more than 10 times
+    the median of its kind; what is over that counts.
+    """
+    waiting = _Waiting(kernels, kernel_links)
+    tables = [_rows(waiting, waiting.device_key, kernel_links, launches)]
+    if streams:
+        tables.append(_rows(waiting, waiting.stream_key, None, None))
+    found = pa.concat_tables(tables)
+    order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
+    return found.sort_by(order)
+
+
+class _Waiting:
+    """Linked activities: on which stream, launched when, started when."""
+
+    def __init__(self, kernels: pa.Table, kernel_links: pa.Table) -> None:
+        self.rows = np.flatnonzero(numbers(kernel_links["launch_row"], NONE) != NONE)
+        who = [numbers(kernels[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device")]
+        nowhere = np.full(kernels.num_rows, NONE, np.int64)
+        stream = numbers(kernels["stream"], NONE).astype(np.int64)
+        self.device_key = np.column_stack([*who, nowhere])[self.rows]
+        self.stream_key = np.column_stack([*who, stream])[self.rows]
+        self.launched = numbers(kernel_links["launch_start_ns"])[self.rows]
+        self.started = np.maximum(numbers(kernels["start_ns"])[self.rows], self.launched)
+
+
+def _rows(
+    waiting: _Waiting, key: Ints, kernel_links: pa.Table | None, launches: pa.Table | None
+) -> pa.Table:
+    groups = Groups.of(key)
+    lane = np.concatenate([groups.which, groups.which])
+    time = np.concatenate([waiting.launched, waiting.started])
+    step = np.repeat(np.array([1, -1], np.int64), len(waiting.rows))
+    order = np.lexsort((step, time, lane))  # of one time, what starts leaves first
+    lane, time, step = lane[order], time[order], step[order]
+    length = np.maximum(np.cumsum(step), 0)  # each lane ends with an empty queue
+    events = Groups.of(lane)
+    held = np.append(time[1:], 0) - time
+    held[np.append(lane[1:] != lane[:-1], True)] = 0
+    span = events.sum(held)
+    mean = _ratio(events.sum(length * held), span)
+    (p50,) = events.quantiles(length, (0.5,))
+    longest = events.max(length)
+    blocked = _blocked(waiting, groups, order, length, longest, kernel_links, launches)
+    k = groups.keys
+    return pa.table(
+        [
+            number(k[:, 0], pa.int32(), k[:, 0] >= 0),
+            number(k[:, 2], pa.int32(), k[:, 2] >= 0),
+            number(k[:, 3], pa.int64(), k[:, 3] >= 0),
+            number(groups.count, pa.int64()),
+            number(mean, pa.float64(), span > 0),
+            number(events.sum(length) / np.maximum(events.count, 1), pa.float64()),
+            number(p50, pa.float64()),
+            number(longest, pa.int64()),
+            percent(events.sum(np.where(length == 0, held, 0)), span),
+            *blocked,
+        ],
+        schema=RETURNS,
+    )
+
+
+def _blocked(
+    waiting: _Waiting,
+    groups: Groups,
+    order: Ints,
+    length: Ints,
+    longest: Ints,
+    kernel_links: pa.Table | None,
+    launches: pa.Table | None,
+) -> list[pa.Array]:
+    """How long launches were held up on each device; nothing known of single streams."""
+    if kernel_links is None or launches is None:
+        return [pa.nulls(len(groups), pa.int64())] * 2
+    depth = np.empty(len(order), np.int64)
+    depth[order] = length
+    at_launch = depth[: len(waiting.rows)]
+    row = numbers(kernel_links["launch_row"], NONE)[waiting.rows]
+    _, first = np.unique(row, return_index=True)  # a graph launch is one call
+    name = codes_of(launches["name"])[0][row[first]].astype(np.int64)
+    group = groups.which[first]
+    call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[row[first]]
+    kinds = Groups.of(np.column_stack([group, name]))
+    (median,) = kinds.quantiles(call, (0.5,))
+    over = np.maximum(call - _OUTLIER * median[kinds.which], 0)
+    over[at_launch[first] < _FULL * longest[group]] = 0
+    held = np.bincount(group, np.round(over), minlength=len(groups))
+    calls = np.bincount(group, over > 0, minlength=len(groups))
+    return [number(held.astype(np.int64), pa.int64()), number(calls.astype(np.int64), pa.int64())]
+
+
+def _ratio(part: Ints, whole: Ints) -> Floats:
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

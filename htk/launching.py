@@ -1,0 +1,43 @@
+"""Calls that launch GPU work, each with what it launched."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import numbers
+from htk.groups import Ints
+
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A row for each call that launched something; a graph launch is one call."""
+
+    call: Ints  # row of `launches`
+    count: Ints  # activities
+    length: Ints  # sum of their durations
+    first: Ints  # row of the activity that started first
+    call_length: Ints
+    delay: Ints  # from the end of the call to the first start; 0 where it started before
+
+    @classmethod
+    def of(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
+        launch = numbers(kernel_links["launch_row"], NONE)
+        linked = np.flatnonzero(launch != NONE)
+        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        order = linked[np.lexsort((start[linked], launch[linked]))]
+        call, at, count = np.unique(launch[order], return_index=True, return_counts=True)
+        sums = np.append(0, np.cumsum((end - start)[order]))
+        first = order[at]
+        began = numbers(kernel_links["launch_start_ns"])[first]
+        ended = numbers(kernel_links["launch_end_ns"])[first]
+        return cls(
+            call.astype(np.int64),
+            count.astype(np.int64),
+            sums[at + count] - sums[at],
+            first,
+            ended - began,
+            np.maximum(start[first] - ended, 0),
+        )
