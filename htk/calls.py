@@ -227,10 +227,14 @@ def match_facts(calls: Calls, align: bool) -> dict[str, object]:
     codes, names = codes_of(calls.matches["reason"])
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
     inferred = calls.table["inferred"]
+    expected = numbers(calls.matches["members_expected"], NONE)
+    present = numbers(calls.matches["members_present"], NONE)
+    short = np.unique(calls.match[(calls.match != NONE) & (present < expected)])
     return {
         "sources": [s for s in calls.table["source"].unique().to_pylist() if s],
         "collectives": calls.rows.length,
         "matched": int((calls.match != NONE).sum()),
+        "matches_lacking_members": len(short),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         "partly_inferred": calls.rows.length - inferred.null_count,
         "clock_alignment": "applied" if align else "not applied",

@@ -54,6 +54,19 @@ def test_a_collective_of_the_whole_world_needs_no_recorded_group(ask: Ask, call:
     assert coverage_of(found)["not_recorded"]["group"] == 2
 
 
+def test_what_an_answer_rests_on(ask: Ask, call: Call) -> None:
+    """Three ranks of four at hand, one call without a partner, one of a silent sort."""
+    rows = [call(r, 0, 9, group_size=4, in_bytes=5, inferred="sizes") for r in range(3)]
+    rows += [call(0, 20, 29, group_size=4, in_bytes=6), call(1, 30, 39, type="wait")]
+    facts = coverage_of(ask(collective_times, {"collectives": rows}))
+    assert (facts["collectives"], facts["matched"], facts["partly_inferred"]) == (5, 3, 3)
+    assert facts["matches_lacking_members"] == 1
+    assert facts["without_wait_because"] == {
+        "no counterpart on the other ranks": 1,
+        "moves nothing": 1,
+    }
+
+
 def test_aligned_times_are_shown(ask: Ask, call: Call) -> None:
     """Rank 1's clock is 1000 ns ahead; it really came 20 ns late."""
     rows = [call(0, 0, 100), call(1, 1020, 1100)]
