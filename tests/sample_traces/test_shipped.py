@@ -82,7 +82,7 @@ def test_a_damaged_trace_is_read_as_far_as_it_goes_and_says_so(name: str) -> Non
     trace = open_trace(SAMPLES / "damaged" / name, OpenOptions(cache=False, rank=0))
     issues = trace.tables["parse_issues"]
     assert issues.num_rows >= 1
-    assert trace.tables["cpu_ops"].num_rows >= 2
+    assert trace.tables["cpu_ops"].num_rows >= 1
 
 
 @pytest.mark.parametrize("name", ["bare_inf.pt.trace.json", "control_characters.pt.trace.json"])
@@ -90,7 +90,7 @@ def test_what_is_only_untidy_loses_nothing(name: str) -> None:
     whole = open_trace(SAMPLES / "kineto/rank0.pt.trace.json", OpenOptions(cache=False, rank=0))
     untidy = open_trace(SAMPLES / "damaged" / name, OpenOptions(cache=False, rank=0))
     for table in ("cpu_ops", "kernels", "annotations"):
-        assert untidy.tables[table].num_rows == _table(whole, table).num_rows
+        assert untidy.tables[table].num_rows == whole.tables[table].num_rows
 
 
 @pytest.mark.parametrize("name", ["empty.pt.trace.json", "not_a_trace.json"])
