@@ -1,0 +1,116 @@
+"""Whether a GPU runs the same kernels slower than others, or slower than before."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import Mask, codes_of, matching, number, numbers
+from htk.chart import Bar
+from htk.groups import Floats, Groups, Ints
+from htk.schema import table
+
+Per = Literal["rank", "step", "time"]
+NONE = -1
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "Step that launched the kernels, per step."),
+    part=(pa.int32(), "Part of the recorded window, from 0, per time."),
+    kernels=(pa.int64(), "Kernels compared: their name, grid and block come often enough."),
+    compared_ns=(pa.int64(), "Sum of their durations."),
+    usual_ns=(pa.int64(), "The same at the usual duration of each, the median over all."),
+    slowness_pct=(pa.float64(), "How much longer than usual; above 0 slower, below faster."),
+    lost_ns=(pa.int64(), "compared_ns less usual_ns."),
+    slow_kernels=(pa.int64(), "Kernels that took more than 1.2 times the usual."),
+    coverage_pct=(pa.float64(), "compared_ns of the time of all compute kernels there."),
+)
+_SLOW = 1.2
+
+
+@analysis(returns=RETURNS, chart=Bar("rank", "slowness_pct", "part"), needs=("kernels",))
+def gpu_speed(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each GPU, for each of its steps, or for each part of time."] = (
+        "rank"
+    ),
+    parts: Annotated[int, "Parts of the window, per time."] = 10,
+    min_count: Annotated[int, "Least runs of a kernel to know its usual duration."] = 5,
+) -> pa.Table:
+    """Does a GPU run the same kernels slower than the others, or slower than before?
+
+    Compute kernels of the same name, grid and block are compared; the usual duration of one is the
+    median over GPUs of each GPU's median, or over time when there is one GPU. A slow GPU shows
+    per rank, a throttling one per time. Kernels whose duration depends on their data (MoE,
+    embedding, varlen attention) blur it.
+    """
+    rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
+    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
+    who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
+    gpu = Groups.of(who)
+    usual, known = _usual(kernels, rows, length, gpu.which, min_count)
+    step, part = _when(per, kernels, kernel_links, rows, gpu.which, max(parts, 1))
+    groups = Groups.of(np.column_stack([who, step, part]))
+    k = groups.keys
+    spent = groups.sum(np.where(known, length, 0))
+    should = np.bincount(groups.which, np.where(known, usual, 0), minlength=len(groups))
+    should = np.round(should).astype(np.int64)
+    all_of_it = groups.sum(length)
+    slow = known & (length > _SLOW * usual)
+    found = pa.table(
+        [
+            *(number(k[:, c], pa.int32(), k[:, c] >= 0) for c in range(4)),
+            number(groups.sum(known.astype(np.int64)), pa.int64()),
+            number(spent, pa.int64()),
+            number(should, pa.int64()),
+            number(100 * _ratio(spent - should, should), pa.float64(), should > 0),
+            number(spent - should, pa.int64()),
+            number(groups.sum(slow.astype(np.int64)), pa.int64()),
+            number(100 * _ratio(spent, all_of_it), pa.float64(), all_of_it > 0),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(found, gpus=len(gpu), compared_over="gpus" if len(gpu) > 1 else "time")
+
+
+_WHO = ("rank", "device")
+
+
+def _usual(
+    kernels: pa.Table, rows: Ints, length: Ints, gpu: Ints, min_count: int
+) -> tuple[Floats, Mask]:
+    """The usual duration of each kernel, and where it is known."""
+    same = Groups.of(
+        np.column_stack(
+            [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
+        )
+    )
+    of_gpu = Groups.of(np.column_stack([same.which, gpu]))
+    (median,) = of_gpu.quantiles(length, (0.5,))
+    over = Groups.of(of_gpu.keys[:, 0])
+    (usual,) = over.quantiles(median, (0.5,))
+    grid = codes_of(kernels["grid"])[0][rows] >= 0
+    return usual[same.which], (same.count >= min_count)[same.which] & grid
+
+
+def _when(
+    per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, parts: int
+) -> tuple[Ints, Ints]:
+    nothing = np.full(len(rows), NONE, np.int64)
+    if per == "rank" or not len(rows):
+        return nothing, nothing
+    if per == "step":
+        return numbers(kernel_links["step"], NONE).astype(np.int64)[rows], nothing
+    start = numbers(kernels["start_ns"])[rows]
+    devices = Groups.of(gpu)
+    low = devices.min(start)[devices.which]
+    span = (devices.max(start)[devices.which] - low) + 1
+    return nothing, (start - low) * parts // span
+
+
+def _ratio(part: Ints, whole: Ints) -> Floats:
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

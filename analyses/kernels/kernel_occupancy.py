@@ -1,0 +1,221 @@
+"""How well kernels fill the GPU: blocks per multiprocessor, occupancy, waves and tail."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import Mask, codes_of, number, numbers, text, valid
+from htk.breakdown import percent
+from htk.chart import Bar
+from htk.groups import Floats, Groups, Ints
+from htk.launching import NONE
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    name=(TEXT, "Kernel."),
+    family=(TEXT, "gemm, attention, …"),
+    grid=(TEXT, "Grid, compact JSON [x,y,z]."),
+    block=(TEXT, "Block, compact JSON [x,y,z]."),
+    count=(pa.int64(), "Runs."),
+    total_ns=(pa.int64(), "Sum of durations."),
+    pct_of_kernel_time=(pa.float64(), "Of the time of all kernels, with a grid or without."),
+    blocks=(pa.int64(), "Blocks of the grid."),
+    threads_per_block=(pa.int64(), "Threads of a block."),
+    multiprocessors=(pa.int64(), "Multiprocessors (compute units) of the GPU; null: not recorded."),
+    blocks_per_sm=(pa.float64(), "Blocks by multiprocessors: as recorded, else computed."),
+    resident_blocks=(pa.int64(), "Blocks that fit a multiprocessor: threads, registers, memory."),
+    occupancy_pct=(pa.float64(), "Estimated achieved occupancy, as recorded."),
+    max_occupancy_pct=(
+        pa.float64(),
+        "Threads of the resident blocks, of what a multiprocessor holds.",
+    ),
+    waves=(pa.float64(), "Blocks by what the GPU holds at once; below 1 it is not filled."),
+    tail_pct=(pa.float64(), "Share of the last wave's places that stay empty, of all waves."),
+    persistent=(
+        pa.bool_(),
+        "One block per multiprocessor, of a gemm or attention: it loops itself.",
+    ),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("name", "total_ns", horizontal=True), needs=("kernels",))
+def kernel_occupancy(
+    kernels: pa.Table,
+    ranks: pa.Table,
+    *,
+    n: Annotated[int | None, "Most kernels to give, those with most time; all when 0."] = 30,
+) -> pa.Table:
+    """How well do kernels fill the GPU?
+
+    A grid below one wave leaves multiprocessors without work, and one just above a whole number
+    of waves leaves them idle in the last. A persistent kernel launches as many blocks as there are
+    multiprocessors on purpose: its waves and tail say nothing, and are null.
+    """
+    rows = np.flatnonzero(valid(kernels["grid"]) & valid(kernels["block"]))
+    grid, grids = codes_of(kernels["grid"])
+    block, blocks = codes_of(kernels["block"])
+    name, names = codes_of(kernels["name"])
+    gpu, gpus = _gpus(kernels, ranks)
+    used = [numbers(kernels[c], NONE) for c in ("registers", "shared_memory_bytes")]
+    groups = Groups.of(np.column_stack([name, grid, block, gpu, *used])[rows])
+    k = groups.keys
+    count = _sizes(grids)[k[:, 1]]
+    threads = _sizes(blocks)[k[:, 2]]
+    sms = np.array([g.multiprocessors for g in gpus], np.int64)[k[:, 3]]
+    resident = _resident(gpus, k[:, 3], threads, k[:, 4], k[:, 5])
+    family, families = codes_of(kernels["family"])
+    of_group = family[rows][groups.first]
+    looping = np.isin(of_group, [i for i, f in enumerate(families.to_pylist()) if f in _LOOPING])
+    persistent = looping & (sms > 0) & ((count == sms) | (count == 2 * sms))
+    places = resident * sms
+    known = (places > 0) & ~persistent
+    waves = np.divide(count, places, out=np.zeros(len(count)), where=known)
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    total = groups.sum(length[rows])
+    per_sm = np.divide(count, sms, out=np.zeros(len(count)), where=sms > 0)
+    recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
+    occupancy, has_occupancy = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
+    most = np.array([g.threads for g in gpus], np.int64)[k[:, 3]]
+    held = np.divide(100.0 * resident * threads, most, out=np.zeros(len(count)), where=most > 0)
+    whole = int(length[codes_of(kernels["kind"])[0] >= 0].sum())
+    found = pa.table(
+        [
+            text(k[:, 0], names),
+            text(of_group, families),
+            text(k[:, 1], grids),
+            text(k[:, 2], blocks),
+            number(groups.count, pa.int64()),
+            number(total, pa.int64()),
+            percent(total, np.full(len(total), whole)),
+            number(count, pa.int64()),
+            number(threads, pa.int64()),
+            number(sms, pa.int64(), sms > 0),
+            number(np.where(has, recorded, per_sm), pa.float64(), has | (sms > 0)),
+            number(resident, pa.int64(), resident > 0),
+            number(occupancy, pa.float64(), has_occupancy),
+            number(held, pa.float64(), (resident > 0) & (most > 0)),
+            number(waves, pa.float64(), known),
+            number(_tail(waves), pa.float64(), known),
+            pa.array(persistent.tolist(), pa.bool_()),
+        ],
+        schema=RETURNS,
+    )
+    order = np.argsort(-total, kind="stable")
+    shown = order[:n] if n else order
+    without = int(length.sum() - length[rows].sum())
+    return with_coverage(
+        found.take(pa.array(shown)),
+        rows_left_out=len(order) - len(shown),
+        time_without_grid_ns=without,
+    )
+
+
+_LOOPING = ("gemm", "attention", "convolution", "moe")
+_MOST_BLOCKS = 32  # per multiprocessor, NVIDIA since Maxwell (24 on sm_86 and sm_89, 16 on sm_75)
+_REGISTER_STEP = 256  # registers are given out by the warp, in steps of this
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    multiprocessors: int = 0
+    threads: int = 0
+    warp: int = 32
+    registers: int = 0
+    shared_memory: int = 0
+    nvidia: bool = False
+
+
+def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
+    """The GPU of each activity, and what is known of it; number 0 stands for an unknown one."""
+    found = [_Gpu()]
+    place: dict[tuple[int, int, int], int] = {}
+    columns = ("rank", "cycle", "device_properties")
+    for rank, cycle, listed in zip(*(ranks[c].to_pylist() for c in columns), strict=True):
+        for gpu in _listed(listed):
+            key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
+            place[key] = len(found)
+            found.append(_gpu(gpu))
+    who = Groups.of(
+        np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
+    )
+    of_group = []
+    for rank, cycle, device in who.keys.tolist():  # a device each
+        only = [v for (r, c, _), v in place.items() if (r, c) == (rank, cycle)]
+        alike = only[0] if only and len({found[v] for v in only}) == 1 else 0
+        of_group.append(place.get((rank, cycle, device), alike))
+    return np.array(of_group, np.int64)[who.which], found
+
+
+def _listed(text_: str | None) -> list[dict[str, Any]]:
+    try:
+        listed = json.loads(text_ or "[]")
+    except ValueError:
+        return []
+    return [g for g in listed if isinstance(g, dict)] if isinstance(listed, list) else []
+
+
+def _gpu(said: dict[str, Any]) -> _Gpu:
+    def of(*names: str) -> int:
+        values = (said.get(name) for name in names)
+        return next((int(v) for v in values if isinstance(v, int | float) and v > 0), 0)
+
+    return _Gpu(
+        of("numSms"),
+        of("maxThreadsPerMultiprocessor"),
+        of("warpSize") or 32,
+        of("regsPerMultiprocessor"),
+        of("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
+        "NVIDIA" in str(said.get("name")) or of("warpSize") == 32,
+    )
+
+
+def _sizes(dims: pa.Array) -> Ints:
+    """The product of each [x,y,z]."""
+    found = [int(np.prod(json.loads(d), dtype=np.int64)) for d in dims.to_pylist()]
+    return np.array([*found, 0], np.int64)
+
+
+def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, shared: Ints) -> Ints:
+    """Blocks that fit a multiprocessor at once; 0 where it is not known.
+
+    As CUDA's occupancy calculation has it; AMD's registers and waves are given out otherwise, so
+    there only threads and shared memory count.
+    """
+    fits = np.zeros(len(gpu), np.int64)
+    for which in np.unique(gpu).tolist():  # a model or two
+        known = gpus[which]
+        if not known.threads:
+            continue
+        mine = np.flatnonzero(gpu == which)
+        warps = -(-threads[mine] // known.warp)
+        most = known.threads // np.maximum(warps * known.warp, 1)
+        if known.nvidia:
+            most = np.minimum(most, _MOST_BLOCKS)
+        if known.nvidia and known.registers:
+            per_warp = registers[mine] * known.warp
+            per_warp = -(-per_warp // _REGISTER_STEP) * _REGISTER_STEP
+            by_registers = known.registers // np.maximum(per_warp * warps, 1)
+            most = np.where(registers[mine] > 0, np.minimum(most, by_registers), most)
+        if known.shared_memory:
+            by_memory = known.shared_memory // np.maximum(shared[mine], 1)
+            most = np.where(shared[mine] > 0, np.minimum(most, by_memory), most)
+        fits[mine] = np.maximum(most, 1)
+    return fits
+
+
+def _tail(waves: Floats) -> Floats:
+    """Empty places of the last wave, of the places of all waves, in percent."""
+    whole = np.ceil(waves)
+    return np.divide(100.0 * (whole - waves), whole, out=np.zeros(len(waves)), where=whole > 0)
+
+
+def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:
+    """Mean of what is recorded (not negative), and where anything is."""
+    some = values >= 0
+    count = np.bincount(groups.which, some, minlength=len(groups))
+    total = np.bincount(groups.which, np.where(some, values, 0), minlength=len(groups))
+    return total / np.maximum(count, 1), count > 0

@@ -1,0 +1,134 @@
+"""Which sequences of kernels operators launch again and again."""
+
+import re
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import Mask, matching, number, numbers, texts, truths
+from htk.breakdown import percent
+from htk.calltree import NONE, CallTree, labels_of
+from htk.chart import Bar
+from htk.errors import UsageError
+from htk.groups import Groups, Ints
+from htk.schema import TEXT, table
+from htk.units import shortened
+
+RETURNS = table(
+    op=(TEXT, "Operator."),
+    sequence=(TEXT, "What it launches, in the order of the calls."),
+    length=(pa.int64(), "GPU activities of the sequence."),
+    count=(pa.int64(), "Calls of the operator that launch just this sequence."),
+    device_ns=(pa.int64(), "Sum of the activities' durations."),
+    device_mean_ns=(pa.float64(), "GPU time of one such call."),
+    cpu_ns=(pa.int64(), "Time of those calls on the CPU."),
+    cpu_mean_ns=(pa.float64(), "Time of one such call on the CPU."),
+    pct_of_device_time=(pa.float64(), "device_ns of all GPU time."),
+)
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("cpu_ops", "kernels")
+)
+def kernel_sequences(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    operator: Annotated[
+        str | None, "Only operators whose name this regular expression finds."
+    ] = None,
+    min_length: Annotated[int, "Shortest sequence to count."] = 3,
+    n: Annotated[int | None, "Most sequences to give, those with most GPU time; all when 0."] = 20,
+) -> pa.Table:
+    """Which sequences of kernels do operators launch again and again?
+
+    Each activity belongs to the outermost operator that matches. A sequence that comes often and
+    takes longer on the CPU than on the GPU is one to fuse or to capture in a graph.
+    """
+    tree = CallTree.of(cpu_ops, op_links)
+    root = tree.roots(_wanted(cpu_ops, operator) & truths(op_links["selected"]))
+    op = numbers(kernel_links["op_row"], NONE)
+    owner = np.append(root, NONE)[op]
+    start = numbers(kernel_links["launch_start_ns"], NONE)
+    began = numbers(kernels["start_ns"])
+    rows = np.flatnonzero(owner != NONE)
+    rows = rows[np.lexsort((began[rows], start[rows], owner[rows]))]
+    calls = Groups.of(owner[rows])
+    name, labels = labels_of(kernels["name"])
+    of_op, ops = labels_of(cpu_ops["name"])
+    owners = calls.keys[:, 0] if len(calls) else np.empty(0, np.int64)
+    long = np.flatnonzero(calls.count >= min_length)
+    same = Groups.of(
+        np.column_stack([of_op[owners], calls.count, _fingerprint(calls, name[rows])])[long]
+    )
+    length = numbers(kernels["end_ns"]) - began
+    device = same.sum(calls.sum(length[rows])[long])
+    cpu = same.sum(tree.length[owners][long])
+    first = long[same.first]
+    place = np.cumsum(calls.count) - calls.count
+    order = np.lexsort((-same.count, -device))
+    shown = order[:n] if n else order
+    at = [(int(place[k]), int(calls.count[k])) for k in first[shown].tolist()]
+    found = pa.table(
+        [
+            texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
+            texts([_text(name[rows[low : low + size]], labels) for low, size in at]),
+            number(calls.count[first[shown]], pa.int64()),
+            number(same.count[shown], pa.int64()),
+            number(device[shown], pa.int64()),
+            number(device[shown] / same.count[shown], pa.float64()),
+            number(cpu[shown], pa.int64()),
+            number(cpu[shown] / same.count[shown], pa.float64()),
+            percent(device[shown], np.full(len(shown), int(length.sum()))),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(found, rows_left_out=len(order) - len(shown))
+
+
+def _wanted(cpu_ops: pa.Table, operator: str | None) -> Mask:
+    try:
+        rule = re.compile(operator or "")
+    except re.error as error:
+        raise UsageError(f"operator {operator!r} is no regular expression: {error}") from None
+    return matching(cpu_ops["name"], lambda name: bool(rule.search(name)))
+
+
+def _fingerprint(calls: Groups, name: Ints) -> Ints:
+    """A number for the names in their order: rows are grouped and ordered already.
+
+    A sum of well mixed 64-bit products of name and place: two sequences that differ share it with
+    a probability near 2**-62.
+    """
+    place = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.which]
+    mixed = _mix(name.astype(np.uint64) + np.uint64(1)) * (
+        _mix(place.astype(np.uint64)) | np.uint64(1)
+    )
+    return calls.sum(_mix(mixed).view(np.int64)) >> 2
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+def _text(names: Ints, labels: list[str]) -> str:
+    """Names joined; a name that repeats right away is counted."""
+    parts: list[str] = []
+    for code in names[:40].tolist():
+        label = shortened(labels[code], 120)
+        last = parts[-1] if parts else ""
+        times = re.fullmatch(r"(.*?)(?: ×(\d+))?", last, re.DOTALL)
+        if times and times[1] == label:
+            parts[-1] = f"{label} ×{int(times[2] or 1) + 1}"
+        else:
+            parts.append(label)
+    return " → ".join(parts) + (" → …" if len(names) > 40 else "")

@@ -1,0 +1,167 @@
+"""How much the GPU runs in kernels too short to pay for their launch."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import Mask, matching, number, numbers, texts
+from htk.breakdown import percent
+from htk.calltree import labels_of
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.intervals import Spans, union
+from htk.launching import NONE
+from htk.schema import TEXT, table
+
+By = Literal["duration", "kernel", "operator"]
+
+RETURNS = table(
+    label=(TEXT, "Range of durations; or the kernel or operator, as asked for."),
+    from_us=(pa.float64(), "Shortest duration of the range; null by kernel or operator."),
+    to_us=(pa.float64(), "End of the range, not in it; null for the last."),
+    short=(pa.bool_(), "Shorter than the threshold."),
+    count=(pa.int64(), "Kernels."),
+    total_ns=(pa.int64(), "Sum of durations."),
+    pct_of_kernels=(pa.float64(), "Of all kernels."),
+    pct_of_kernel_time=(pa.float64(), "Of the time of all kernels."),
+    shorter_than_launch=(
+        pa.int64(),
+        "Kernels that took less time than the call that launched them.",
+    ),
+    call_ns=(pa.int64(), "Time of their launch calls, a graph's shared by what it launched."),
+    idle_before_ns=(pa.int64(), "Time right before them in which their GPU ran nothing."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("label", "count", "short"), needs=("kernels",))
+def short_kernels(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    cpu_ops: pa.Table,
+    *,
+    by: Annotated[By, "A histogram of durations, or the short kernels or their operators."] = (
+        "duration"
+    ),
+    threshold_us: Annotated[float, "Kernels shorter than this are short."] = 10,
+    bins: Annotated[int, "Ranges of equal width below the threshold."] = 10,
+    n: Annotated[int | None, "Most kernels or operators to name; all when 0."] = 20,
+) -> pa.Table:
+    """How much runs in kernels too short to pay for their launch?
+
+    A kernel that takes less time than its launch call keeps the GPU waiting for the CPU, unless
+    enough work was queued ahead. Copies and sets do not count.
+    """
+    study = _Study(kernels, kernel_links)
+    limit = max(round(threshold_us * 1000), 1)
+    short = study.length < limit
+    if by == "duration":
+        edges = np.unique(np.linspace(0, limit, max(bins, 1) + 1).round().astype(np.int64))
+        edges = np.append(edges, [10 * limit, 100 * limit])
+        groups = Groups.of(np.searchsorted(edges, study.length, side="right") - 1)
+        which = groups.keys[:, 0] if len(groups) else np.empty(0, np.int64)
+        found = study.rows(
+            groups, np.ones(len(short), bool), limit, edges[which], _ends(edges)[which]
+        )
+        return with_coverage(found, short_kernels=int(short.sum()), kernels=len(short))
+    code, labels = _named(by, kernels, kernel_links, cpu_ops, study.row)
+    groups = Groups.of(code[short])
+    names = [labels[k] or None for k in groups.keys[:, 0].tolist()] if len(groups) else []
+    found = study.rows(groups, short, limit, None, None, names)
+    order = np.lexsort((-numbers(found["total_ns"]), -numbers(found["count"])))
+    shown = order[:n] if n else order
+    return with_coverage(found.take(pa.array(shown)), rows_left_out=len(order) - len(shown))
+
+
+class _Study:
+    """Kernels with what their launch cost, and the idle time before them."""
+
+    def __init__(self, kernels: pa.Table, kernel_links: pa.Table) -> None:
+        self.row = np.flatnonzero(matching(kernels["activity"], "kernel".__eq__))
+        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        self.length = (end - start)[self.row]
+        launch = numbers(kernel_links["launch_row"], NONE)
+        call = numbers(kernel_links["launch_end_ns"]) - numbers(kernel_links["launch_start_ns"])
+        sharing = np.append(np.bincount(launch[launch != NONE]), 1)
+        self.call = np.where(launch != NONE, call // np.maximum(sharing[launch], 1), 0)[self.row]
+        self.linked = launch[self.row] != NONE
+        self.idle = _idle_before(kernels, start, end)[self.row]
+
+    def rows(
+        self,
+        groups: Groups,
+        chosen: Mask,
+        limit: int,
+        low: Ints | None,
+        high: Ints | None,
+        names: list[str | None] | None = None,
+    ) -> pa.Table:
+        length, call = self.length[chosen], self.call[chosen]
+        loses = (self.linked[chosen] & (length < call)).astype(np.int64)
+        total = groups.sum(length)
+        size = len(groups)
+        if low is None or high is None:
+            nothing = pa.nulls(size, pa.float64())
+            spans, is_short = [nothing, nothing], np.ones(size, bool)
+        else:
+            names = [_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+            spans = [number(low / 1000, pa.float64()), number(high / 1000, pa.float64(), high >= 0)]
+            is_short = low < limit
+        return pa.table(
+            [
+                texts(names or []),
+                *spans,
+                pa.array(is_short.tolist(), pa.bool_()),
+                number(groups.count, pa.int64()),
+                number(total, pa.int64()),
+                percent(groups.count, np.full(size, len(self.row))),
+                percent(total, np.full(size, int(self.length.sum()))),
+                number(groups.sum(loses), pa.int64()),
+                number(groups.sum(call), pa.int64()),
+                number(groups.sum(self.idle[chosen]), pa.int64()),
+            ],
+            schema=RETURNS,
+        )
+
+
+def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
+    """Time before each activity in which its device ran nothing; of the first none."""
+    idle = np.zeros(len(start), np.int64)
+    who = np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
+    devices = Groups.of(who)
+    order = np.argsort(devices.which, kind="stable")
+    for rows in np.split(order, np.cumsum(devices.count)[:-1] if len(devices) else []):
+        busy: Spans = union(start[rows], end[rows])
+        if len(busy.start) < 2:
+            continue
+        place = np.searchsorted(busy.start[1:], start[rows])
+        place = np.minimum(place, len(busy.start) - 2)
+        first = busy.start[1:][place] == start[rows]
+        gap = busy.start[1:] - busy.end[:-1]
+        # Of several that end one gap together only one may have it.
+        _, chosen = np.unique(np.where(first, place, NONE), return_index=True)
+        chosen = chosen[first[chosen]]
+        idle[rows[chosen]] = gap[place[chosen]]
+    return idle
+
+
+def _named(
+    by: By, kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table, rows: Ints
+) -> tuple[Ints, list[str]]:
+    if by == "kernel":
+        code, labels = labels_of(kernels["name"])
+        return code[rows], labels
+    code, labels = labels_of(cpu_ops["name"])
+    op = numbers(kernel_links["op_row"], NONE)[rows]
+    return np.append(code, len(labels) - 1)[op], labels
+
+
+def _ends(edges: Ints) -> Ints:
+    return np.append(edges[1:], NONE)
+
+
+def _range(low: int, high: int) -> str:
+    if high < 0:
+        return f"from {low / 1000:g} µs"
+    return f"{low / 1000:g} to {high / 1000:g} µs"
