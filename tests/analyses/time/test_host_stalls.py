@@ -1,0 +1,62 @@
+"""What the host waits for and what it costs the GPU, on files small enough to check by eye."""
+
+from pathlib import Path
+from typing import Any
+
+from htk import api
+from tests.kineto_file import Event, kernel, launch, op, span, write
+
+
+def call(name: str, ts: float, dur: float, correlation: int = 0) -> Event:
+    return launch(correlation, ts, dur) | {"name": name}
+
+
+def stalls(path: Path) -> list[tuple[Any, ...]]:
+    rows = api.run(api.open(path), "host_stalls").to_pylist()
+    kept = ("cause", "name", "stack", "count", "host_ns", "gpu_idle_caused_ns")
+    return [tuple(r[c] for c in kept) for r in rows]
+
+
+def test_an_item_costs_until_the_next_launch_arrives(tmp_path: Path) -> None:
+    """The GPU runs dry at 50, the call returns at 52, the next kernel begins at 70."""
+    events = [
+        launch(1, 0), kernel("gemm", 2, 48, 1),
+        op("aten::item", 5, 48), op("aten::_local_scalar_dense", 6, 46.5),
+        call("cudaStreamSynchronize", 7, 45),
+        op("aten::mm", 60, 8), launch(2, 62), kernel("gemm", 70, 5, 2),
+    ]  # fmt: skip
+    assert stalls(write(tmp_path / "item.json", *events)) == [
+        (".item", "cudaStreamSynchronize", "aten::item > aten::_local_scalar_dense", 1,
+         45_000, 20_000),
+    ]  # fmt: skip
+
+
+def test_what_does_not_block_is_no_stall(tmp_path: Path) -> None:
+    events = [launch(1, 0), kernel("gemm", 2, 8, 1), call("cudaMemcpyAsync", 4, 5, 9),
+              launch(2, 11), kernel("gemm", 14, 8, 2)]  # fmt: skip
+    assert stalls(write(tmp_path / "quick.json", *events)) == []
+
+
+def test_allocation_and_loading_cost_what_is_idle_meanwhile(tmp_path: Path) -> None:
+    events = [
+        launch(1, 0), kernel("gemm", 2, 8, 1),
+        call("cudaMalloc", 15, 20), span("enumerate(DataLoader)#_X.__next__", 40, 10),
+        launch(2, 60), kernel("gemm", 62, 5, 2),
+    ]  # fmt: skip
+    found = {row[0]: row[4:] for row in stalls(write(tmp_path / "slow.json", *events))}
+    assert found == {"allocation": (20_000, 20_000), "data loading": (10_000, 10_000)}
+
+
+def test_a_range_and_the_function_in_it_are_one_stall(tmp_path: Path) -> None:
+    inner = span("x", 42, 5) | {"cat": "python_function", "args": {"Python id": 1}}
+    inner["name"] = "torch/utils/data/dataloader.py(700): __next__"
+    events = [span("enumerate(DataLoader)#_X.__next__", 40, 10), inner, op("aten::mm", 60, 1)]
+    (row,) = stalls(write(tmp_path / "loader.json", *events))
+    assert row[3:] == (1, 10_000, 0)
+
+
+def test_each_idle_nanosecond_counts_once(shared: Path) -> None:
+    trace = api.open(shared / "traces/hta/trace_diff/control")
+    caused = sum(r["gpu_idle_caused_ns"] for r in api.run(trace, "host_stalls", n=0).to_pylist())
+    idle = sum(r["idle_ns"] for r in api.run(trace, "idle_breakdown").to_pylist())
+    assert 0 < caused <= idle

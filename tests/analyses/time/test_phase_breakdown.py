@@ -1,0 +1,95 @@
+"""Phases of a step, from ranges and inferred, on files small enough to check by eye."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk import api
+from htk.errors import MissingTable
+from tests.kineto_file import Event, kernel, launch, op, span, step, write
+
+MAIN, AUTOGRAD = 1, 2
+
+
+def work(at: float, dur: float, name: str, tid: int = MAIN) -> list[Event]:
+    """An operator that launches a kernel which runs from 100 us later on."""
+    correlation = int(at) + 1
+    return [
+        op(name, at, 4, tid),
+        launch(correlation, at + 1, 1, tid),
+        kernel(f"k{name}", at + 100, dur, correlation),
+    ]
+
+
+def phases(path: Path, **options: Any) -> dict[Any, tuple[Any, Any, Any]]:
+    rows = api.run(api.open(path), "phase_breakdown", **options).to_pylist()
+    return {r["phase"]: (r["gpu_ns"], r["kernels"], r["inferred"]) for r in rows}
+
+
+def test_from_ranges(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 90),
+        span("enumerate(DataLoader)#_X.__next__", 0, 9), *work(2, 3, "aten::copy_"),
+        span("## forward ##", 10, 19), *work(12, 5, "aten::mm"),
+        span("## backward ##", 30, 19), *work(32, 7, "MmBackward0", AUTOGRAD),
+        span("Optimizer.step#SGD.step", 50, 19), *work(52, 2, "aten::add_"),
+        *work(80, 1, "aten::log"),
+    ]  # fmt: skip
+    found = phases(write(tmp_path / "ranges.json", *events))
+    assert found == {
+        "dataloader": (3000, 1, False),
+        "forward": (5000, 1, False),
+        "backward": (7000, 1, False),
+        "optimizer": (2000, 1, False),
+        "other": (1000, 1, True),
+    }
+
+
+def test_inferred_from_operators(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 90),
+        *work(12, 5, "aten::mm"),
+        *work(32, 7, "autograd::engine::evaluate_function: MmBackward0", AUTOGRAD),
+        *work(52, 2, "aten::_fused_adamw_"),
+    ]
+    found = phases(write(tmp_path / "ops.json", *events))
+    assert found == {
+        "forward": (5000, 1, True),
+        "backward": (7000, 1, True),
+        "optimizer": (2000, 1, True),
+    }
+
+
+def test_without_training_all_is_forward_and_carry_in_is_of_no_phase(tmp_path: Path) -> None:
+    events = [kernel("early", 0, 5, 999), *work(12, 5, "aten::mm")]
+    found = phases(write(tmp_path / "serve.json", *events))
+    assert found == {"forward": (5000, 1, True), None: (5000, 1, True)}
+
+
+def test_host_time_step_by_step(tmp_path: Path) -> None:
+    events = [step(1, 0, 50), span("forward", 5, 20), step(2, 50, 50), span("forward", 60, 30)]
+    rows = api.run(
+        api.open(write(tmp_path / "host.json", *events)), "phase_breakdown", per="step"
+    ).to_pylist()
+    assert [(r["step"], r["phase"], r["cpu_ns"], r["gpu_ns"]) for r in rows] == [
+        (1, "forward", 20_000, None),
+        (2, "forward", 30_000, None),
+    ]
+
+
+def test_gpu_time_of_all_phases_is_that_of_all_kernels(shared: Path) -> None:
+    trace = api.open(shared / "traces/hta/nccl_parser_config")
+    rows = api.run(trace, "phase_breakdown").to_pylist()
+    kernels = trace.tables["kernels"]
+    length = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
+    assert sum(r["kernel_ns"] for r in rows) == length.sum()
+    assert sum(r["kernels"] for r in rows) == len(length)
+
+
+def test_nothing_to_tell_phases_from() -> None:
+    from htk.analyses.time.phase_breakdown import phase_breakdown
+    from tests.tables import ask
+
+    with pytest.raises(MissingTable):
+        ask(phase_breakdown)
