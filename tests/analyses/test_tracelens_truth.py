@@ -1,0 +1,80 @@
+"""TraceLens's GPU timeline, met by a mapping; and what it leaves out.
+
+It counts only activities that a recorded call launched, takes sets for compute, and its window
+runs from the first of those to the last.
+"""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from htk import api
+from htk.analyses.time.time_breakdown import time_breakdown
+from htk.arrow import matching, numbers, text, valid
+from htk.windows import rank_windows
+from tests.tables import ask, make
+
+TRACES = (
+    "h100/Falconsai_nsfw_image_detection__1016002",
+    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "h100/facebook_timesformer-base-finetuned-k400__1016002",
+    "h100/gaunernst_bert-small-uncased__1016001",
+    "mi300/Falconsai_nsfw_image_detection__1016002",
+    "mi300/facebook_timesformer-base-finetuned-k400__1016002",
+    "mi300/gaunernst_bert-small-uncased__1016001",
+)
+OURS = {
+    "total_time": "total_ns",
+    "busy_time": "busy_ns",
+    "idle_time": "idle_ns",
+    "computation_time": "compute_ns",
+    "exposed_comm_time": "exposed_comm_ns",
+    "exposed_memcpy_time": "exposed_memory_ns",
+    "total_memcpy_time": "memory_ns",
+}
+
+
+def printed(shared: Path, name: str) -> dict[str, float]:
+    path = shared / f"traces/tracelens/{name}_perf_report_csvs/gpu_timeline.csv"
+    with path.open() as file:
+        return {row["type"]: float(row["time ms"]) for row in csv.DictReader(file)}
+
+
+def as_tracelens(trace: Any) -> dict[str, Any]:
+    """Our breakdown of linked activities, sets taken for compute."""
+    kernels, linked = trace.tables["kernels"], valid(trace.tables["kernel_links"]["launch_row"])
+    is_set = matching(kernels["activity"], "set".__eq__)
+    names = ["compute", "comm", "memory"]
+    kind = np.select([matching(kernels["kind"], k.__eq__) for k in names], [0, 1, 2], 0)
+    kind[is_set] = 0
+    rows = trace.tables["activities"]
+    place = rows.schema.get_field_index("kind")
+    rows = rows.set_column(place, rows.schema.field(place), text(kind, pa.array(names)))
+    rows = rows.filter(linked)
+    window = make("rank_windows", rank_windows(rows).to_pylist())
+    window = window.set_column(0, "rank", rows["rank"].slice(0, window.num_rows))
+    (row,) = ask(time_breakdown, activities=rows, rank_windows=window)
+    return dict(row)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_its_timeline_of_linked_work(shared: Path, name: str) -> None:
+    trace = api.open(shared / f"traces/tracelens/{name}.json.gz")
+    mine, theirs = as_tracelens(trace), printed(shared, name)
+    for label, column in OURS.items():  # it computes in float microseconds since 1970
+        assert mine[column] / 1e6 == pytest.approx(theirs[label], abs=2e-3), label
+
+
+def test_work_that_it_leaves_out_counts_here(shared: Path) -> None:
+    """30 % of this trace's GPU work was launched before the recording: 34.9 ms there, 49.7 here."""
+    name = "h100/Qwen_Qwen1.5-0.5B-Chat__1016005"
+    trace = api.open(shared / f"traces/tracelens/{name}.json.gz")
+    (row,) = api.run(trace, "time_breakdown").to_pylist()
+    assert round(printed(shared, name)["total_time"], 1) == 34.9
+    assert round(row["total_ns"] / 1e6, 1) == 49.7
+    carried = numbers(trace.tables["kernel_links"]["carry_in"].cast("int8")).sum()
+    assert carried == 509
