@@ -4,6 +4,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from htk.errors import UsageError
 
@@ -36,8 +37,10 @@ def catalogue() -> dict[str, Gpu]:
     names = {f.name for f in fields(Gpu)}
     found = {}
     for name, entry in tomllib.loads(text).items():
-        figures = {k: v["value"] if isinstance(v, dict) else v for k, v in entry.items()}
-        found[name] = Gpu(name=name, **{k: figures.get(k) for k in names - {"name"}})
+        figures: dict[str, Any] = dict.fromkeys(names)
+        for key, given in entry.items():
+            figures[key] = given["value"] if isinstance(given, dict) else given
+        found[name] = Gpu(**{**figures, "name": name})
     return found
 
 

@@ -1,0 +1,67 @@
+"""`htk simulate`: the traces of a simulated cluster, and what is true of them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+PLANTED = (
+    "straggler, slow_link, data_stall, cpu_bound, clock_offset, regressed_kernel, missing_rank,"
+    " unlinked_launch"
+)
+
+
+@click.command("simulate")
+@click.option("--config", "file", type=click.Path(dir_okay=False), help="Read options from TOML.")
+@click.option("--model", help="llama2-7b, llama2-13b, llama3-8b, gpt3-5b, gpt3-126m, or any name.")
+@click.option("--layers", type=int)
+@click.option("--hidden", type=int)
+@click.option("--heads", type=int)
+@click.option("--kv-heads", type=int)
+@click.option("--ffn", type=int, help="Width of the feed-forward layer.")
+@click.option("--vocab", type=int)
+@click.option("--gpu", help="A name of the hardware catalogue, such as a100-80gb.")
+@click.option("--nodes", type=int)
+@click.option("--gpus-per-node", type=int)
+@click.option("--strategy", help="ddp, shard_grad_op, full_shard or hybrid_shard.")
+@click.option("--fsdp", type=int, help="1 or 2: whose order of streams.")
+@click.option("--tensor-parallel", type=int)
+@click.option("--micro-batch", type=int)
+@click.option("--seq", type=int)
+@click.option("--accumulation", type=int, help="Micro-batches of a step.")
+@click.option("--checkpointing/--no-checkpointing", default=None)
+@click.option("--precision", help="bf16 or fp32.")
+@click.option("--steps", type=int)
+@click.option("--seed", type=int)
+@click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, one way.")
+@click.option("--inter-gbps", type=float, help="Rate of a node to the others.")
+@click.option("--intra-latency-us", type=float)
+@click.option("--inter-latency-us", type=float)
+@click.option("--ranks-only", help="Write only these ranks: 0,2..5.")
+@click.option("--noise", type=float, help="Spread of kernel times; 0 for none.")
+@click.option("--jitter-ns", type=int, help="Spread of the ends of a collective.")
+@click.option("--contention/--no-contention", default=None)
+@click.option("--queue", type=int, help="Launches that may wait.")
+@click.option("--carry-in", type=int, help="Kernels launched before the recording.")
+@click.option("--cut-last-step/--whole-last-step", default=None)
+@click.option("--stagger-us", type=float, help="Ranks begin within this.")
+@click.option("--clock-offset-us", type=float, help="Spread of the ranks' clocks.")
+@click.option("--clock-drift-ppm", type=float)
+@click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading.")
+@click.option("--profiler-ns", type=int, help="Cost of recording an event of the host.")
+@click.option("--sync-records/--no-sync-records", default=None)
+@click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")
+@click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+def command(file: str | None, output: str, **given: Any) -> None:
+    """Write the traces of a simulated cluster, and truth.json: what is true of them."""
+    from htk.simulate.config import Config, checked, from_toml
+    from htk.simulate.job import simulate
+    from htk.units import numbers_of
+
+    chosen = {k: v for k, v in given.items() if v is not None and v != ()}
+    if "ranks_only" in chosen:
+        chosen["ranks_only"] = tuple(sorted(numbers_of(chosen["ranks_only"])))
+    config = from_toml(Path(file), **chosen) if file else checked(Config(**chosen))
+    for path in simulate(config, Path(output)):
+        click.echo(str(path), err=True)

@@ -1,0 +1,179 @@
+"""What is simulated: model, cluster, strategy, and how untidy reality is."""
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from htk.errors import UsageError
+from htk.models.decoder import Decoder, decoder
+from htk.models.hardware import Gpu, gpu
+from htk.models.memory import Memory, memory
+from htk.models.wire import STRATEGIES
+
+PLANTS = (
+    "straggler",
+    "slow_link",
+    "data_stall",
+    "cpu_bound",
+    "clock_offset",
+    "regressed_kernel",
+    "missing_rank",
+    "unlinked_launch",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    model: str = "llama2-7b"
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    gpu: str = "a100-80gb"
+    nodes: int = 1
+    gpus_per_node: int = 8
+    strategy: str = "full_shard"
+    fsdp: int = 2
+    tensor_parallel: int = 1
+    micro_batch: int = 1
+    seq: int = 2048
+    accumulation: int = 1
+    checkpointing: bool = False
+    precision: str = "bf16"
+    steps: int = 3
+    first_step: int = 10
+    seed: int = 0
+    intra_gbps: float | None = None  # of a GPU, one way; the catalogue's where not given
+    inter_gbps: float | None = None  # of a node
+    intra_latency_us: float = 3.0
+    inter_latency_us: float = 12.0
+    ranks_only: tuple[int, ...] | None = None
+    # realism; all of it can be switched off
+    noise: float = 0.01  # spread of kernel times, logarithmic; half of it per step, half per GPU
+    jitter_ns: int = 7000  # collectives of all ranks end within this
+    contention: bool = True  # compute and communication slow each other
+    queue: int = 1022  # launches that may wait
+    carry_in: int = 0  # kernels launched before the recording
+    cut_last_step: bool = False
+    stagger_us: float = 0.0  # ranks begin to record within this
+    clock_offset_us: float = 0.0  # spread over hosts
+    clock_drift_ppm: float = 0.0
+    heavy_tails: bool = False  # data loading and garbage collection
+    profiler_ns: int = 350  # cost of recording a CPU event
+    sync_records: bool = True
+    metadata: bool = True  # of collectives
+    plants: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def data_parallel(self) -> int:
+        return self.ranks // self.tensor_parallel
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which parameters are spread."""
+        if self.strategy == "ddp":
+            return 1
+        if self.strategy == "hybrid_shard":
+            return max(1, self.gpus_per_node // self.tensor_parallel)
+        return self.data_parallel
+
+    @property
+    def replicas(self) -> int:
+        return self.data_parallel // self.shards
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Ranks that are written."""
+        chosen = tuple(range(self.ranks)) if self.ranks_only is None else self.ranks_only
+        gone = {self.ranks - 1} if "missing_rank" in self.plants else set()
+        return tuple(r for r in chosen if r not in gone)
+
+    @property
+    def decoder(self) -> Decoder:
+        sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+        given = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
+        return decoder(self.model, **given)
+
+    @property
+    def device(self) -> Gpu:
+        return gpu(self.gpu)
+
+    @property
+    def memory(self) -> Memory:
+        return memory(
+            self.decoder,
+            self.strategy,
+            self.shards,
+            self.micro_batch,
+            self.seq,
+            checkpointing=self.checkpointing,
+            tensor_parallel=self.tensor_parallel,
+        )
+
+
+def checked(config: Config) -> Config:
+    """The same, once it is sure to make sense."""
+    if config.strategy not in STRATEGIES:
+        raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
+    counts = ("nodes", "gpus_per_node", "tensor_parallel", "micro_batch", "seq", "steps")
+    for name in (*counts, "accumulation", "queue"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
+    if config.gpus_per_node % config.tensor_parallel:
+        raise UsageError("tensor_parallel must divide gpus_per_node")
+    model = config.decoder
+    if model.kv_heads % config.tensor_parallel or model.ffn % config.tensor_parallel:
+        raise UsageError("tensor_parallel must divide kv_heads and ffn")
+    if config.precision not in ("bf16", "fp32"):
+        raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
+    if config.fsdp not in (1, 2):
+        raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
+    for plant in config.plants:
+        if plant not in PLANTS:
+            raise UsageError(f"nothing called {plant!r} to plant; there are {', '.join(PLANTS)}")
+    if not config.written or not set(config.written) <= set(range(config.ranks)):
+        raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
+    _fits(config)
+    return config
+
+
+def from_toml(path: Path, **given: Any) -> Config:
+    """A configuration from a file; what is given besides wins."""
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as why:
+        raise UsageError(f"{path} is no TOML file that can be read: {why}") from None
+    known = {f.name for f in fields(Config)}
+    strange = sorted(read.keys() - known)
+    if strange:
+        raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(known))}")
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
+    for name, value in values.items():
+        _must_suit(path, name, value)
+    return checked(replace(Config(**values), **given))
+
+
+def _must_suit(path: Path, name: str, value: Any) -> None:
+    """A value from a file must be of the kind that the option is."""
+    usual = getattr(Config, name)
+    if name == "ranks_only":
+        usual = ()
+    number = (int, float) if usual is None or isinstance(usual, float) else type(usual)
+    if not isinstance(value, number) or isinstance(value, bool) != isinstance(usual, bool):
+        raise UsageError(f"{path}: {name} is {value!r}, which is not of its kind")
+
+
+def _fits(config: Config) -> None:
+    needed, there = config.memory.total / 1e9, config.device.memory_gb
+    if needed > there:
+        raise UsageError(
+            f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"
+            f" {there:g}; shard more, take a smaller micro-batch or --checkpointing"
+        )

@@ -1,0 +1,64 @@
+"""Single events of a Kineto file, as its writer lays them out: µs with three decimals."""
+
+from htk.simulate.clock import BASE_NS
+
+
+def micros(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def complete(
+    category: str,
+    name: str,
+    pid: int | str,
+    tid: int | str,
+    start: int,
+    end: int,
+    args: str,
+) -> str:
+    return (
+        f'  {{\n    "ph": "X",\n    "cat": "{category}",\n    "name": "{name}",\n'
+        f'    "pid": {_id(pid)},\n    "tid": {_id(tid)},\n'
+        f'    "ts": {micros(start - BASE_NS)},\n    "dur": {micros(end - start)},\n'
+        f'    "args": {{\n      {args}\n    }}\n  }},\n'
+    )
+
+
+def flow(phase: str, kind: str, number: int, pid: int, tid: int, at: int) -> str:
+    ending = ', "bp": "e"' if phase == "f" else ""
+    return (
+        f'  {{\n    "ph": "{phase}",\n    "id": {number},\n    "pid": {pid},\n    "tid": {tid},\n'
+        f'    "ts": {micros(at - BASE_NS)},\n    "cat": "{kind}",\n    "name": "{kind}"{ending}\n'
+        "  },\n"
+    )
+
+
+def instant(
+    name: str,
+    pid: int | str,
+    at: int,
+    tid: int | str | None = None,
+    category: str = "",
+    args: str = "",
+) -> str:
+    """Of one thread, or where there is none of the whole trace."""
+    scope = "g" if tid is None else "t"
+    where = f"Trace {name.split(': ')[-1]}" if tid is None and pid else "" if tid is None else tid
+    kind = f'    "cat": "{category}",\n' if category else ""
+    more = f',\n    "args": {{\n      {args}\n    }}' if args else ""
+    return (
+        f'  {{\n    "ph": "i",\n{kind}    "s": "{scope}",\n    "name": "{name}",\n'
+        f'    "pid": {_id(pid)},\n    "tid": {_id(where)},\n'
+        f'    "ts": {micros(at - BASE_NS)}{more}\n  }},\n'
+    )
+
+
+def meta(name: str, pid: int, tid: int, args: str) -> str:
+    return (
+        f'  {{\n    "name": "{name}",\n    "ph": "M",\n    "ts": 0.000,\n    "pid": {pid},\n'
+        f'    "tid": {tid},\n    "args": {{\n      {args}\n    }}\n  }},\n'
+    )
+
+
+def _id(of: int | str) -> str:
+    return f'"{of}"' if isinstance(of, str) else str(of)

@@ -1,0 +1,78 @@
+"""What a Kineto file says before its events."""
+
+import json
+from hashlib import md5
+from typing import Any
+
+from htk.simulate.clock import BASE_NS
+from htk.simulate.config import Config
+from htk.simulate.groups import Group
+
+_CAPABILITY = {"ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0)}
+
+
+def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
+    """Everything up to the first event."""
+    facts: dict[str, Any] = {
+        "schemaVersion": 1,
+        "deviceProperties": [_device(config, n) for n in range(config.gpus_per_node)],
+        **_versions(config),
+        "record_shapes": 1,
+        "profile_memory": 1,
+        "trace_id": md5(f"{config.seed}".encode(), usedforsecurity=False).hexdigest().upper(),
+        "host_name": f"node-{rank // config.gpus_per_node}",
+        "distributedInfo": _distributed(config, rank, groups),
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": BASE_NS,
+    }
+    lines = "".join(f'  "{k}": {json.dumps(v)},\n' for k, v in facts.items())
+    return f'{{\n{lines}  "traceEvents": [\n'
+
+
+def _versions(config: Config) -> dict[str, int]:
+    if config.device.vendor == "amd":
+        return {"hip_runtime_version": 70051831, "hip_driver_version": 70051831}
+    return {"cupti_version": 130000, "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
+
+
+def _device(config: Config, number: int) -> dict[str, Any]:
+    device = config.device
+    major, minor = _CAPABILITY.get(device.architecture, (9, 4))
+    return {
+        "id": number,
+        "name": device.device_name,
+        "totalGlobalMem": round(device.memory_gb * 1e9),
+        "computeMajor": major,
+        "computeMinor": minor,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerMultiprocessor": 2048,
+        "regsPerBlock": 65536,
+        "warpSize": 64 if device.vendor == "amd" else 32,
+        "sharedMemPerBlock": 49152,
+        "numSms": device.units,
+    }
+
+
+def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
+    listed = {"0": ("default_pg", list(range(config.ranks)))}
+    for group in groups.values():
+        mine = group.of_rank[rank]
+        if group.size > 1:
+            listed.setdefault(group.names[mine], (group.description, list(group.members[mine])))
+    return {
+        "backend": "nccl",
+        "rank": rank,
+        "world_size": config.ranks,
+        "pg_count": len(listed),
+        "pg_config": [
+            {
+                "pg_name": name,
+                "pg_desc": description,
+                "backend_config": "cuda:nccl",
+                "pg_size": len(ranks),
+                "ranks": ranks,
+            }
+            for name, (description, ranks) in listed.items()
+        ],
+        "nccl_version": "2.29.7",
+    }

@@ -1,0 +1,144 @@
+"""The host's side of a program: ranges, launches, events, what autograd remembers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from htk.models.wire import wire_bytes
+from htk.simulate.config import Config
+from htk.simulate.groups import Group, process_groups
+from htk.simulate.instructions import (
+    COMPUTE,
+    MAIN,
+    Activity,
+    Collective,
+    Do,
+    Event,
+    Program,
+    Range,
+)
+from htk.simulate.times import Times
+
+# Host costs in ns: entering and leaving an operator, calls of the runtime.
+_ENTER, _LEAVE, _LAUNCH, _RECORD, _WAIT, _SYNC = 1700, 700, 4600, 900, 1100, 1500
+_RECORDS = {
+    "all_gather": ("_allgather_base", "c10d::_allgather_base_", "nccl:_all_gather_base"),
+    "reduce_scatter": (
+        "_reduce_scatter_base",
+        "c10d::_reduce_scatter_base_",
+        "nccl:_reduce_scatter_base",
+    ),
+    "all_reduce": ("allreduce", "c10d::allreduce_", "nccl:all_reduce"),
+}
+_KERNELS = {
+    "all_gather": "ncclDevKernel_AllGather_RING_LL",
+    "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL",
+    "all_reduce": "ncclDevKernel_AllReduce_Sum_{}_RING_LL",
+}
+
+
+class Host:
+    """Writes a program down as the host would run it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.times = Times(config)
+        self.program = Program()
+        self.groups: dict[str, Group] = process_groups(config)
+        self.thread = MAIN
+        self.tape: list[Callable[[], None]] = []
+        self._events = 0
+
+    @contextmanager
+    def range(
+        self,
+        name: str,
+        *,
+        annotation: bool = False,
+        dims: str = "",
+        types: str = "",
+        sequence: int = -1,
+        flow: int = 0,
+        collective: Collective | None = None,
+        on_gpu: bool = False,
+    ) -> Iterator[None]:
+        what = Range(name, self.thread, annotation, dims, types, sequence, flow, collective, on_gpu)
+        self.program.add(Do.OPEN, _ENTER + self.config.profiler_ns, what)
+        yield
+        self.program.add(Do.CLOSE, _LEAVE, what)
+
+    def annotation(self, name: str) -> AbstractContextManager[None]:
+        return self.range(name, annotation=True, on_gpu=True)
+
+    def launch(self, activity: Activity) -> None:
+        self.program.add(Do.LAUNCH, _LAUNCH + self.config.profiler_ns, (activity, self.thread))
+        self.program.hardware_flops += activity.flops
+
+    def think(self, ns: int, why: str = "") -> None:
+        self.program.add(Do.THINK, ns, why)
+
+    def memory(self, moved: int) -> None:
+        self.program.add(Do.MEMORY, 300, (moved, self.thread))
+
+    def record(self, stream: int) -> Event:
+        self._events += 1
+        event = Event(self._events, stream)
+        self.program.add(Do.RECORD, _RECORD, (event, self.thread))
+        return event
+
+    def wait(self, stream: int, event: Event) -> None:
+        self.program.add(Do.WAIT, _WAIT, (event, stream, self.thread))
+
+    def synchronize(self, event: Event) -> None:
+        self.program.add(Do.SYNC, _SYNC, (event, self.thread))
+
+    def order(self, after: int, stream: int) -> None:
+        """What is launched next on a stream waits for what is on another now."""
+        self.wait(stream, self.record(after))
+
+    def next_sequence(self) -> int:
+        self.program.sequences += 1
+        return self.program.sequences - 1
+
+    def collective(self, kind: str, elements: int, group: str, stream: int) -> None:
+        """A collective over a kind of group; `elements` of the whole buffer."""
+        members = self.groups[group]
+        n = members.size
+        if n == 1:
+            return
+        into = elements // n if kind == "all_gather" else elements
+        out = elements // n if kind == "reduce_scatter" else elements
+        size = 4 if self.config.precision == "fp32" else 2
+        wire = wire_bytes(kind, into * size, out * size, n) or 0
+        transfer = self.times.collective(wire, n, members.nodes, members.per_node)
+        record, op, note = _RECORDS[kind]
+        number = self.program.collectives.get(group, 0)
+        self.program.collectives[group] = number + 1
+        made = Collective(
+            kind, record, into, out, size, group, wire, transfer, number, stream == COMPUTE
+        )
+        dims = f"[[{out}], [{into}], [], [], []]"
+        types = '["c10::BFloat16", "c10::BFloat16", "", "Scalar", "Scalar"]'
+        with (
+            self.range(op, dims=dims, types=types),
+            self.range("record_param_comms", collective=made),
+            self.range(note, annotation=True, on_gpu=True),
+        ):
+            self.think(6000)
+            self.launch(self._kernel(made, stream))
+
+    def _kernel(self, made: Collective, stream: int) -> Activity:
+        name = _KERNELS[made.kind].format("f32" if made.element_bytes == 4 else "bf16")
+        if self.config.device.vendor == "amd":
+            name = "ncclDevKernel_Generic_4"  # RCCL has one for all
+        return Activity(
+            name + "(ncclDevKernelArgsStorage<4096ul>)",
+            "comm",
+            stream,
+            made.transfer_ns,
+            grid=(24, 1, 1),
+            block=(512, 1, 1),
+            registers=96,
+            shared_bytes=82240,
+            call="cudaLaunchKernelExC",
+            collective=made,
+        )

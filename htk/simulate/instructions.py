@@ -1,0 +1,92 @@
+"""What a program is made of: what the host does, in order, and what it launches."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+
+class Do(IntEnum):
+    OPEN = 0  # an operator or annotation begins
+    CLOSE = 1
+    LAUNCH = 2
+    RECORD = 3  # an event on a stream
+    WAIT = 4  # a stream waits for an event
+    SYNC = 5  # the host waits for an event
+    THINK = 6  # the host does something that is not recorded
+    MEMORY = 7  # the allocator
+
+
+MAIN, AUTOGRAD = 0, 1
+COMPUTE, COPY_IN, GATHER, REDUCE, REPLICATE = 7, 16, 20, 24, 28  # streams
+
+
+@dataclass(frozen=True)
+class Range:
+    """A recorded range on the host: an operator, or an annotation."""
+
+    name: str
+    thread: int
+    annotation: bool = False
+    dims: str = ""  # as JSON; empty: not recorded
+    types: str = ""
+    sequence: int = -1  # within the step
+    flow: int = 0  # 1: forward, its backward is to come; 2: that backward
+    collective: "Collective | None" = None  # of record_param_comms
+    on_gpu: bool = False  # the GPU shows it too
+
+
+@dataclass(frozen=True)
+class Collective:
+    kind: str  # all_gather …
+    record: str  # as c10d writes it
+    in_elements: int
+    out_elements: int
+    element_bytes: int
+    group: str  # which kind of process group: shard, replicate, tensor
+    wire: int  # bytes that a rank sends
+    transfer_ns: int
+    sequence: int  # within the step and kind of group
+    synchronous: bool
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What runs on the GPU."""
+
+    name: str
+    kind: str  # compute, comm, memory
+    stream: int
+    ns: int
+    category: str = "kernel"
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    registers: int = 32
+    shared_bytes: int = 0
+    moved: int = 0
+    flops: int = 0
+    call: str = "cudaLaunchKernel"
+    collective: Collective | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    number: int
+    stream: int
+
+
+@dataclass
+class Program:
+    """One step of one rank. All ranks run the same, so times are arrays over ranks."""
+
+    do: list[Do] = field(default_factory=list)
+    cost: list[int] = field(default_factory=list)  # of the host, ns
+    what: list[Any] = field(default_factory=list)
+    sequences: int = 0  # autograd's numbers used in a step
+    collectives: dict[str, int] = field(default_factory=dict)  # used, by kind of group
+    flops: int = 0  # of the model, without recomputation
+    hardware_flops: int = 0
+
+    def add(self, do: Do, cost: int, what: Any = None) -> None:
+        self.do.append(do)
+        self.cost.append(cost)
+        self.what.append(what)

@@ -1,0 +1,229 @@
+"""What a decoder launches: its operators forward, and backward as autograd remembers them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from htk.models.decoder import attention_pairs, model_flops
+from htk.models.memory import layer_activations
+from htk.simulate.host import Host
+from htk.simulate.instructions import COMPUTE, Activity
+
+_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
+_BF16 = '"c10::BFloat16"'
+
+
+class Layers:
+    """Operators of a decoder, on one rank of a tensor-parallel group."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.config = host.config
+        self.model = host.config.decoder
+        self.split = host.config.tensor_parallel
+        self.tokens = host.config.micro_batch * host.config.seq
+        self.gradient_ready: Callable[[int], None] = lambda elements: None
+        batch = host.config.micro_batch
+        host.program.flops = (
+            model_flops(self.model, batch, host.config.seq) * host.config.accumulation // self.split
+        )
+
+    def embed(self) -> None:
+        hidden = self.model.hidden
+        self._pointwise("embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3)
+        self._weight(self.model.vocab * hidden // self.split)
+
+    def layer(self, kept: bool = True) -> None:
+        """One layer; what is kept of it for the backward pass is allocated and freed."""
+        model, split = self.model, self.split
+        if kept:
+            held = layer_activations(model, self.tokens, split)
+            self.host.memory(held)
+            self.host.tape.append(lambda: self.host.memory(-held))
+        inner = self.tokens * model.hidden // split
+        self._norm()
+        if model.gated:
+            self._linear(model.hidden // split, model.hidden)
+            self._linear(model.kv_width // split, model.hidden)
+            self._linear(model.kv_width // split, model.hidden)
+            for _ in range(2):
+                for _ in range(2):
+                    self._pointwise("mul", inner, 3, "MulBackward0", 5)
+                self._pointwise("add", inner, 3, "AddBackward0", 0)
+        else:
+            self._linear((model.hidden + 2 * model.kv_width) // split, model.hidden)
+        self._attention()
+        self._linear(model.hidden, model.hidden // split)
+        self._reduced()
+        self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
+        self._norm()
+        self._feed_forward()
+        self._reduced()
+        self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
+
+    def head(self) -> None:
+        logits = self.tokens * self.model.vocab // self.split
+        self._norm()
+        self._linear(self.model.vocab // self.split, self.model.hidden, not self.model.tied)
+        self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3)
+        self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6)
+        self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4)
+
+    def _feed_forward(self) -> None:
+        model, inner = self.model, self.tokens * self.model.ffn // self.split
+        self._linear(model.ffn // self.split, model.hidden)
+        if model.gated:
+            self._pointwise("silu", inner, 2, "SiluBackward0", 3)
+            self._linear(model.ffn // self.split, model.hidden)
+            self._pointwise("mul", inner, 3, "MulBackward0", 5)
+        else:
+            self._pointwise("gelu", inner, 2, "GeluBackward0", 3)
+        self._linear(model.hidden, model.ffn // self.split)
+
+    def _norm(self) -> None:
+        elements = self.tokens * self.model.hidden
+        if self.model.gated:
+            for name, reads in (("pow", 2), ("mean", 1), ("mul", 2), ("mul", 2)):
+                node = f"{name.capitalize()}Backward0"
+                self._pointwise(name, elements, reads, node, reads + 1)
+            self._weight(self.model.hidden)
+        else:
+            self._pointwise("native_layer_norm", elements, 2, "NativeLayerNormBackward0", 4)
+            self._weight(2 * self.model.hidden)
+
+    def _linear(self, out: int, into: int, own_weight: bool = True) -> None:
+        host, tokens = self.host, self.tokens
+        sequence = host.next_sequence()
+        dims = f"[[{tokens}, {into}], [{out}, {into}], []]"
+        types = f'[{_BF16}, {_BF16}, ""]'
+        with (
+            host.range("aten::linear", dims=dims, types=types, sequence=sequence, flow=1),
+            host.range("aten::matmul", dims=dims, types=types, sequence=sequence),
+        ):
+            self._multiply(tokens, out, into, "tn", sequence)
+
+        def backward() -> None:
+            with self._node("MmBackward0", sequence):
+                self._multiply(tokens, into, out, "nn")
+                self._multiply(out, into, tokens, "nt")
+            if own_weight:
+                self.gradient_ready(out * into)
+
+        host.tape.append(backward)
+
+    def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
+        found = self.host.times.gemm(m, n, k, layout)
+        dims, types = f"[[{m}, {k}], [{k}, {n}]]", f"[{_BF16}, {_BF16}]"
+        with self.host.range("aten::mm", dims=dims, types=types, sequence=sequence):
+            self.host.launch(
+                Activity(
+                    found.name,
+                    "compute",
+                    COMPUTE,
+                    found.ns,
+                    grid=found.grid,
+                    block=found.block,
+                    registers=230,
+                    shared_bytes=98304,
+                    flops=2 * m * n * k,
+                )
+            )
+
+    def _attention(self) -> None:
+        host, given, model = self.host, self.config, self.model
+        heads, batch = model.heads // self.split, given.micro_batch
+        pairs = attention_pairs(given.seq, given.seq, causal=True)
+        flops = 4 * batch * heads * model.head_dim * pairs
+        moved = 2 * self.tokens * 2 * (model.hidden + model.kv_width) // self.split
+        shape = f"[{batch}, {heads}, {given.seq}, {model.head_dim}]"
+        dims, types = f"[{shape}, {shape}, {shape}]", f"[{_BF16}, {_BF16}, {_BF16}]"
+        sequence = host.next_sequence()
+        grid = (-(-given.seq // 128), batch, heads)
+        with (
+            host.range("aten::scaled_dot_product_attention", dims=dims, types=types),
+            host.range(
+                "aten::_scaled_dot_product_flash_attention",
+                dims=dims,
+                types=types,
+                sequence=sequence,
+                flow=1,
+            ),
+            host.range("aten::_flash_attention_forward", dims=dims, types=types),
+        ):
+            ns = host.times.attention(flops, moved)
+            host.launch(_flash("flash_fwd_kernel", ns, grid, flops))
+
+        def backward() -> None:
+            with (
+                self._node("ScaledDotProductFlashAttentionBackward0", sequence),
+                host.range("aten::_flash_attention_backward", dims=dims, types=types),
+            ):
+                work = flops * 5 // 2  # one of the products is computed again
+                ns = host.times.attention(work, 2 * moved)
+                kernel = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel"
+                host.launch(_flash(kernel, ns, grid, work))
+
+        host.tape.append(backward)
+
+    def _pointwise(self, name: str, elements: int, reads: int, node: str, back: int) -> None:
+        """An operator that passes over memory; `reads` and `back` count tensors moved."""
+        host, hidden = self.host, self.model.hidden
+        sequence = host.next_sequence()
+        shape = f"[{max(1, elements // hidden)}, {hidden}]"
+        dims, types = f"[{shape}, []]", f'[{_BF16}, "Scalar"]'
+        with host.range(f"aten::{name}", dims=dims, types=types, sequence=sequence, flow=1):
+            host.launch(self._pass(name, elements, reads))
+
+        def backward() -> None:
+            with self._node(node, sequence):
+                if back:
+                    with host.range("aten::mul", dims=dims, types=types):
+                        host.launch(self._pass("mul", elements, back))
+
+        host.tape.append(backward)
+
+    def _pass(self, name: str, elements: int, tensors: int) -> Activity:
+        blocks = max(1, elements // 512)
+        return Activity(
+            _ELEMENTWISE.format(f"{name.strip('_')}_functor") + "(int, std::array<char*, 3ul>)",
+            "compute",
+            COMPUTE,
+            self.host.times.elementwise(2 * tensors * elements),
+            grid=(blocks, 1, 1),
+        )
+
+    @contextmanager
+    def _node(self, name: str, sequence: int) -> Iterator[None]:
+        """A node of autograd's graph, evaluated."""
+        evaluate = f"autograd::engine::evaluate_function: {name}"
+        with (
+            self.host.range(evaluate, sequence=sequence, flow=2),
+            self.host.range(name, sequence=sequence),
+        ):
+            yield
+
+    def _weight(self, elements: int) -> None:
+        """A weight used by the operator before: its gradient is ready with that one's."""
+        self.host.tape.insert(len(self.host.tape) - 1, lambda: self.gradient_ready(elements))
+
+    def _reduced(self) -> None:
+        """Tensor parallelism adds up what its ranks computed: here, and in the backward pass."""
+        elements = self.tokens * self.model.hidden
+        if self.split > 1:
+            self.host.collective("all_reduce", elements, "tensor", COMPUTE)
+            self.host.tape.append(
+                lambda: self.host.collective("all_reduce", elements, "tensor", COMPUTE)
+            )
+
+
+def _flash(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
+    full = f"void pytorch_flash::{name}<Flash_fwd_kernel_traits<128, 128, 64, 4> >(Flash_params)"
+    return Activity(
+        full,
+        "compute",
+        COMPUTE,
+        ns,
+        grid=grid,
+        registers=255,
+        shared_bytes=81920,
+        flops=flops,
+    )

@@ -1,0 +1,137 @@
+"""What a rank does in a step: data, forward, backward, optimizer, and its strategy's collectives.
+
+Orders are those of PyTorch's sources. FSDP2: no rate limit; all-gather i+1 waits for copy-out i-1;
+compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on a stream of their
+own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
+"""
+
+from htk.simulate.config import Config
+from htk.simulate.host import Host
+from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
+from htk.simulate.layers import Layers
+from htk.simulate.sharding import Strategy, strategy_of
+
+
+def program(config: Config) -> Program:
+    """One step, the same for all ranks."""
+    host = Host(config)
+    layers = Layers(host)
+    strategy = strategy_of(host)
+    layers.gradient_ready = strategy.gradient_ready
+    for micro_batch in range(config.accumulation):
+        strategy.last = micro_batch == config.accumulation - 1
+        _load(host)
+        with host.annotation("forward"):
+            _forward(host, layers, strategy)
+        host.think(9000)
+        with host.annotation("backward"):
+            _backward(host)
+            strategy.finish()
+    _optimize(host)
+    _log(host)
+    return host.program
+
+
+def _load(host: Host) -> None:
+    fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    with host.range(fetch, annotation=True):
+        host.think(400_000, "data")
+    moved = 8 * host.config.micro_batch * host.config.seq
+    dims = f"[[{host.config.micro_batch}, {host.config.seq}], []]"
+    with host.range("aten::copy_", dims=dims, types='["long int", "Scalar"]'):
+        ns = host.times.copy(moved)
+        host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
+
+
+def _forward(host: Host, layers: Layers, strategy: Strategy) -> None:
+    root = strategy.root
+    strategy.before_forward(root)
+    host.tape.append(lambda: strategy.after_backward(root))
+    layers.embed()
+    for unit in range(root):
+        with host.annotation(f"layers.{unit}"):
+            strategy.before_forward(unit)
+            if host.config.checkpointing:
+                _checkpointed(host, layers, strategy, unit)
+            else:
+                _kept(host, layers, strategy, unit)
+            strategy.after_forward(unit)
+    layers.head()
+    host.tape.append(lambda: strategy.before_backward(root))
+
+
+def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
+    host.tape.append(lambda: strategy.after_backward(unit))
+    layers.layer()
+    host.tape.append(lambda: strategy.before_backward(unit))
+
+
+def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
+    """Run now and forget; run again before the backward pass, then that."""
+    outer, host.tape = host.tape, []
+    layers.layer(kept=False)
+    host.tape = outer
+
+    def again() -> None:
+        strategy.before_backward(unit)
+        host.tape = []
+        with host.range("CheckpointFunctionBackward"):
+            layers.layer()
+            _replay(host)
+        strategy.after_backward(unit)
+
+    host.tape.append(again)
+
+
+def _backward(host: Host) -> None:
+    """The main thread waits while autograd's thread runs the tape backwards."""
+    host.think(15_000)
+    host.thread = AUTOGRAD
+    _replay(host)
+    host.thread = MAIN
+    host.think(12_000)
+
+
+def _replay(host: Host) -> None:
+    tape, host.tape = host.tape, []
+    for entry in reversed(tape):
+        entry()
+
+
+def _optimize(host: Host) -> None:
+    """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
+    given = host.config
+    held = given.decoder.parameters // given.tensor_parallel // given.shards
+    kernels = max(1, min(24, held // 40_000_000 + 1))
+    moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
+    step = Activity(
+        "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4> >",
+        "compute",
+        COMPUTE,
+        host.times.elementwise(moved),
+        grid=(320, 1, 1),
+        block=(512, 1, 1),
+        registers=64,
+    )
+    with host.annotation("Optimizer.step#AdamW.step"), host.range("aten::_fused_adamw_"):
+        for _ in range(kernels):
+            host.launch(step)
+
+
+def _log(host: Host) -> None:
+    """loss.item(): a copy that the host waits for."""
+    with host.range("aten::item"), host.range("aten::_local_scalar_dense"):
+        host.launch(_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
+        host.synchronize(host.record(COMPUTE))
+
+
+def _copy(name: str, ns: int, moved: int) -> Activity:
+    return Activity(
+        name,
+        "memory",
+        COMPUTE,
+        ns,
+        category="gpu_memcpy",
+        moved=moved,
+        call="cudaMemcpyAsync",
+    )

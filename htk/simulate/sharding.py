@@ -1,0 +1,214 @@
+"""What each strategy does around a unit: gather its parameters, reduce its gradients."""
+
+from htk.simulate.host import Host
+from htk.simulate.instructions import (
+    COMPUTE,
+    COPY_IN,
+    GATHER,
+    REDUCE,
+    REPLICATE,
+    Activity,
+    Event,
+)
+
+_BUCKET_BYTES = 25 * 1024 * 1024  # of DistributedDataParallel
+
+
+class Strategy:
+    """Unit numbers: layers, then what is in no layer (the root)."""
+
+    last = True  # of the micro-batches
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        given = host.config
+        layer = given.decoder.layer_parameters // given.tensor_parallel
+        root = given.decoder.root_parameters // given.tensor_parallel
+        n = given.shards
+        whole = [layer] * given.decoder.layers + [root]
+        self.elements = [-(-size // n) * n for size in whole]  # padded to be shared out
+        self.root = given.decoder.layers
+
+    def before_forward(self, unit: int) -> None:
+        """The parameters of a unit are about to be used."""
+
+    def after_forward(self, unit: int) -> None:
+        """They are not needed until the backward pass."""
+
+    def before_backward(self, unit: int) -> None:
+        """They are about to be used again."""
+
+    def after_backward(self, unit: int) -> None:
+        """All gradients of a unit are there."""
+
+    def gradient_ready(self, elements: int) -> None:
+        """One gradient is there."""
+
+    def finish(self) -> None:
+        """The backward pass is over."""
+
+
+class DataParallel(Strategy):
+    """Gradients in buckets of 25 MB, reduced while the backward pass goes on."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._filled = 0
+        self._sent: Event | None = None
+
+    def gradient_ready(self, elements: int) -> None:
+        self._filled += elements
+        if 2 * self._filled >= _BUCKET_BYTES:
+            self._send()
+
+    def finish(self) -> None:
+        self._send()
+        if self._sent:
+            self.host.wait(COMPUTE, self._sent)
+            self._sent = None
+
+    def _send(self) -> None:
+        if self._filled and self.last:
+            self.host.order(COMPUTE, REDUCE)
+            self.host.collective("all_reduce", self._filled, "data", REDUCE)
+            self._sent = self.host.record(REDUCE)
+        self._filled = 0
+
+
+class FullyShard(Strategy):
+    """FSDP2: `fully_shard` on every layer and on the root."""
+
+    def __init__(self, host: Host, reshard: bool) -> None:
+        super().__init__(host)
+        self._reshard = reshard
+        self._gathered: dict[int, Event] = {}  # all-gathers that were issued
+        self._whole: set[int] = set()  # units whose parameters are whole
+        self._copied: list[Event] = []  # ends of copies out
+        self._reduced: Event | None = None
+        self._replicated: Event | None = None
+
+    def before_forward(self, unit: int) -> None:
+        with self.host.range("FSDP::pre_forward", annotation=True):
+            self.host.think(35_000)
+            self._unshard(unit)
+
+    def after_forward(self, unit: int) -> None:
+        if self._reshard and unit != self.root:
+            self._free(unit)
+
+    def before_backward(self, unit: int) -> None:
+        with self.host.range("FSDP::pre_backward", annotation=True):
+            self.host.think(25_000)
+            self._unshard(unit)
+            following = self.root - 1 if unit == self.root else unit - 1
+            if following >= 0 and following not in self._whole:
+                self._gather(following)
+
+    def after_backward(self, unit: int) -> None:
+        self._free(unit)
+        with self.host.range("FSDP::post_backward_reduce", annotation=True):
+            self.host.think(30_000)
+            self._reduce(unit)
+
+    def finish(self) -> None:
+        for event in (self._reduced, self._replicated):
+            if event:
+                self.host.wait(COMPUTE, event)
+        self._reduced = self._replicated = None
+
+    def _unshard(self, unit: int) -> None:
+        if unit in self._whole:
+            return
+        if unit not in self._gathered:
+            self._gather(unit)
+        self.host.wait(COMPUTE, self._gathered.pop(unit))
+        with (
+            self.host.range("FSDP::all_gather_copy_out", annotation=True),
+            self.host.range("fsdp::split_with_sizes_copy"),
+        ):
+            name = "void at::native::split_with_sizes_copy_out_contiguous_no_cast_kernel"
+            self.host.launch(self._copy(name, COMPUTE, 4 * self.elements[unit]))
+        self._copied.append(self.host.record(COMPUTE))
+        self._whole.add(unit)
+        self.host.memory(2 * self.elements[unit])
+
+    def _gather(self, unit: int) -> None:
+        share = self.elements[unit] // self.host.config.shards
+        with self.host.range("FSDP::all_gather", annotation=True):
+            with self.host.range("fsdp::all_gather_copy_in"):
+                name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
+                self.host.launch(self._copy(name, COPY_IN, 4 * share))
+            self.host.order(COPY_IN, GATHER)
+            if len(self._copied) > 1:
+                self.host.wait(GATHER, self._copied[-2])
+            self.host.collective("all_gather", self.elements[unit], "shard", GATHER)
+            self._gathered[unit] = self.host.record(GATHER)
+
+    def _free(self, unit: int) -> None:
+        if unit in self._whole:
+            self._whole.discard(unit)
+            self.host.memory(-2 * self.elements[unit])
+
+    def _reduce(self, unit: int) -> None:
+        if self._reduced:
+            self.host.wait(COMPUTE, self._reduced)
+        with self.host.range("fsdp::chunk_cat"):
+            name = "void at::native::chunk_cat_cuda_kernel<c10::BFloat16, c10::BFloat16>"
+            self.host.launch(self._copy(name, COMPUTE, 4 * self.elements[unit]))
+        self.host.order(COMPUTE, REDUCE)
+        self.host.collective("reduce_scatter", self.elements[unit], "shard", REDUCE)
+        self._reduced = self.host.record(REDUCE)
+        if self.host.config.replicas > 1:
+            self.host.order(REDUCE, REPLICATE)
+            share = self.elements[unit] // self.host.config.shards
+            self.host.collective("all_reduce", share, "replicate", REPLICATE)
+            self._replicated = self.host.record(REPLICATE)
+
+    def _copy(self, name: str, stream: int, moved: int) -> Activity:
+        ns = self.host.times.elementwise(moved)
+        return Activity(name, "compute", stream, ns, grid=(max(1, moved // 65536), 1, 1))
+
+
+class FlatShard(FullyShard):
+    """FSDP1: one flat parameter for each unit, nothing to copy; all-gathers are held back."""
+
+    def __init__(self, host: Host, reshard: bool) -> None:
+        super().__init__(host, reshard)
+        self._freed: list[Event] = []
+
+    def _unshard(self, unit: int) -> None:
+        if unit in self._whole:
+            return
+        if unit not in self._gathered:
+            self._gather(unit)
+        self.host.wait(COMPUTE, self._gathered.pop(unit))
+        self._whole.add(unit)
+        self.host.memory(2 * self.elements[unit])
+
+    def _gather(self, unit: int) -> None:
+        with self.host.range("FullyShardedDataParallel._unshard", annotation=True):
+            if len(self._freed) > 1:  # limit_all_gathers: two at most in flight
+                self.host.synchronize(self._freed.pop(0))
+            self.host.collective("all_gather", self.elements[unit], "shard", GATHER)
+            self._gathered[unit] = self.host.record(GATHER)
+
+    def _free(self, unit: int) -> None:
+        if unit in self._whole:
+            self._freed.append(self.host.record(COMPUTE))
+        super()._free(unit)
+
+    def _reduce(self, unit: int) -> None:
+        self.host.order(COMPUTE, REDUCE)
+        self.host.collective("reduce_scatter", self.elements[unit], "shard", REDUCE)
+        if self.host.config.replicas > 1:
+            share = self.elements[unit] // self.host.config.shards
+            self.host.collective("all_reduce", share, "replicate", REDUCE)
+        self._reduced = self.host.record(REDUCE)
+
+
+def strategy_of(host: Host) -> Strategy:
+    given = host.config
+    if given.strategy == "ddp":
+        return DataParallel(host)
+    reshard = given.strategy != "shard_grad_op"
+    return FullyShard(host, reshard) if given.fsdp == 2 else FlatShard(host, reshard)
