@@ -44,6 +44,7 @@ class _Gaps(NamedTuple):
     start: Ints
     end: Ints
     row: Ints  # of the activity that ends it
+    before: Ints  # of the activity whose end began it
 
     def joined(self, other: "_Gaps") -> "_Gaps":
         return _Gaps(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
@@ -74,7 +75,10 @@ def idle_causes(
     launch = numbers(kernel_links["launch_row"], NONE)[found.row]
     pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[found.row]
-    cause = np.where((pieces.cause == UNKNOWN) & waits[pieces.gap], STREAM_WAIT, pieces.cause)
+    handed = waits & _handed_over(found, kernels, launch, launches)
+    waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
+    waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
+    cause = np.where(waiting, STREAM_WAIT, pieces.cause)
     if not cpu_ops.num_rows:  # nothing tells operators from Python
         cause = np.where(cause == PYTHON, UNKNOWN, cause)
     staging = numbers(kernels["size_bytes"])[found.row] * COPY_NS_PER_BYTE
@@ -105,8 +109,10 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     begin = start[order] - low + lane * stride
     free = np.flatnonzero((lane[1:] == lane[:-1]) & (begin[1:] > reach[:-1]))
     from_ = reach[free] - lane[free] * stride + low
+    farthest = np.where(end[order] - low + lane * stride == reach, np.arange(len(order)), 0)
+    before = order[np.maximum.accumulate(farthest)[free]]
     keys = of.keys[lane[free]]
-    return _Gaps(keys[:, 0], keys[:, 1], from_, start[order][free + 1], order[free + 1])
+    return _Gaps(keys[:, 0], keys[:, 1], from_, start[order][free + 1], order[free + 1], before)
 
 
 def _pieces(
@@ -156,6 +162,13 @@ def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> 
     length = pieces.end[queued] - pieces.start[queued]
     cause[queued[2 * most > length]] = UNRECORDED
     return pieces._replace(cause=cause)
+
+
+def _handed_over(found: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
+    """Gaps between streams whose next activity was queued already: short, yet a dependency."""
+    stream = numbers(kernels["stream"], NONE)
+    done = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
+    return np.asarray((stream[found.row] != stream[found.before]) & (done <= found.start))
 
 
 def _waits_for_events(
