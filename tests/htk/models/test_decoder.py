@@ -1,0 +1,57 @@
+"""Decoders by numbers that others publish or that can be counted on paper."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.models.decoder import attention_pairs, decoder, forward_flops, model_flops
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # Sums over the published checkpoints' tensors.
+        ("llama2-7b", 6_738_415_616),
+        ("llama2-13b", 13_015_864_320),
+        ("llama3-8b", 8_030_261_248),
+    ],
+)
+def test_parameters_of_published_models(name: str, parameters: int) -> None:
+    assert decoder(name).parameters == parameters
+
+
+def test_a_decoder_small_enough_to_count() -> None:
+    """Hidden 4, two heads, one of keys and values: q 16, k 8, v 8, o 16; three of 4 by 6; norms."""
+    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10)
+    assert tiny.layer_matrices == 16 + 8 + 8 + 16 + 3 * 24
+    assert tiny.layer_parameters == 120 + 8
+    assert tiny.root_parameters == 40 + 40 + 4
+
+
+def test_kv_heads_are_as_many_as_heads_unless_said() -> None:
+    assert decoder("own", layers=1, hidden=8, heads=2, ffn=8, vocab=9).kv_heads == 2
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal", "pairs"),
+    [(3, 3, True, 6), (4, 2, True, 1 + 2 + 2 + 2), (2, 4, True, 1 + 2), (3, 5, False, 15)],
+)
+def test_attention_pairs(queries: int, keys: int, causal: bool, pairs: int) -> None:
+    assert attention_pairs(queries, keys, causal) == pairs
+
+
+def test_work_of_a_step_by_hand() -> None:
+    """3 tokens: matrices 2·3·120, logits 2·3·10·4, attention 4·4·(1+2+3) operations."""
+    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10)
+    assert forward_flops(tiny, 1, 3) == 720 + 240 + 96
+    assert model_flops(tiny, 2, 3) == 2 * 3 * (720 + 240 + 96)
+
+
+@pytest.mark.parametrize("given", [{"heads": 3}, {"layers": 0}, {"kv_heads": 5}])
+def test_what_makes_no_decoder_is_refused(given: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        decoder("llama2-7b", **given)
+
+
+def test_an_unknown_model_says_which_there_are() -> None:
+    with pytest.raises(UsageError, match="llama2-7b"):
+        decoder("llama9")
