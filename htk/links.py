@@ -17,6 +17,7 @@ from htk.schema import DERIVED
 
 Rows = NDArray[np.int64]
 NONE = -1
+_CLIMB = 32  # levels; operators are seldom nested deeper
 
 
 class Threads:
@@ -84,11 +85,24 @@ class Nested:
         found = np.where(place >= 0, self.order[np.maximum(place, 0)], NONE)
         found[(found != NONE) & (self.thread[found] != thread)] = NONE
         closed = np.flatnonzero((found != NONE) & (self.end[found] <= start))
-        while len(closed):  # climb, at most as often as spans are deep
+        for _ in range(_CLIMB):
+            if not len(closed):
+                return found
             found[closed] = self.parent[found[closed]]
             at = found[closed]
             closed = closed[(at != NONE) & (self.end[at] <= start[closed])]
+        found[closed] = self._nested_around(thread[closed], start[closed])
         return found
+
+    def _nested_around(self, thread: NDArray[np.int32], start: Rows) -> Rows:
+        """`around` for what many ended calls precede: as spans without length among the others."""
+        threads = np.append(self.thread, thread)
+        starts, ends = np.append(self.start, start), np.append(self.end, start)
+        o = np.lexsort((-ends, starts, threads))
+        place = np.append(o, NONE)[nest(threads[o], starts[o], ends[o])[0]]
+        found = np.empty(len(o), np.int64)
+        found[o] = place
+        return found[len(self.thread) :]
 
 
 def _keys(
@@ -343,30 +357,52 @@ def _range_around(
 def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     """Forward operator of each backward one, by autograd sequence number, and how it was found.
 
-    Of the forward operators that share a number the innermost made the autograd node, as Kineto's
-    own arrows have it. Operators inside a backward one share its forward.
+    Numbers are given by each forward thread on its own. Of the forward operators that share one
+    the innermost made the autograd node, as Kineto's own arrows have it. Operators inside a
+    backward one share its forward.
     """
     sequence = numbers(cpu_ops["sequence"], NONE)
-    backward = numbers(cpu_ops["forward_thread"]) > 0
+    forward_thread = numbers(cpu_ops["forward_thread"])
     forward = np.full(len(cpu_ops), NONE, np.int64)
     how = np.full(len(cpu_ops), NONE, np.int32)
-    ahead = np.flatnonzero((sequence >= 0) & ~backward)
-    wants = np.flatnonzero((sequence >= 0) & backward)
-    if len(ahead) and len(wants):
-        ahead = ahead[np.argsort(ops.start[ahead], kind="stable")]
-        ahead = ahead[np.argsort(sequence[ahead], kind="stable")]
-        found = _look_up(sequence[ahead], ahead, sequence[wants])
-        good = (found != NONE) & (ops.start[found] < ops.start[wants])
+    ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
+    ahead = ahead[np.lexsort((ops.start[ahead], sequence[ahead]))]
+    behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
+    for thread in np.unique(forward_thread[behind]).tolist():  # one or a few
+        wants = behind[forward_thread[behind] == thread]
+        found = _made_on_one_thread(ahead, wants, sequence, ops)
+        good = found != NONE
         forward[wants[good]] = found[good]
         how[wants[good]] = 0
     _inherit(forward, how, ops)
     return forward, how
 
 
+def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -> Rows:
+    """Forward operators of the thread that knows most of the numbers.
+
+    The trace names the forward thread by a number of its own, which no thread of it carries.
+    """
+    best = np.full(len(wants), NONE, np.int64)
+    most = 0
+    for thread in np.unique(ops.thread[ahead]).tolist():  # one or a few
+        own = ahead[ops.thread[ahead] == thread]
+        found = _look_up(sequence[own], own, sequence[wants])
+        found[(found != NONE) & (ops.start[found] >= ops.start[wants])] = NONE
+        count = int((found != NONE).sum())
+        if count > most:
+            best, most = found, count
+    return best
+
+
 def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
-    """Operators below a linked one take its link."""
-    for level in range(1, int(ops.depth.max(initial=0)) + 1):
-        rows = np.flatnonzero((ops.depth == level) & (forward == NONE))
+    """Operators below a linked one take its link: callers first, level by level."""
+    if not (forward != NONE).any():
+        return
+    order = np.argsort(ops.depth, kind="stable")
+    ends = np.cumsum(np.bincount(ops.depth))
+    for rows in np.split(order, ends[:-1])[1:]:
+        rows = rows[forward[rows] == NONE]
         above = forward[ops.parent[rows]]
         put = above != NONE
         forward[rows[put]] = above[put]
