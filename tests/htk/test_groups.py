@@ -1,0 +1,56 @@
+"""Groups against plain dictionaries."""
+
+import statistics
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htk.groups import Groups
+
+ROWS = st.lists(
+    st.tuples(st.integers(-3, 3), st.sampled_from([0, 5, 2**40]), st.integers(-1000, 1000)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(ROWS)
+def test_against_a_plain_twin(rows: list[tuple[int, int, int]]) -> None:
+    table = np.array(rows, np.int64)
+    groups, values = Groups.of(table[:, :2]), table[:, 2]
+    plain: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for a, b, value in rows:
+        plain[a, b].append(value)
+    assert [tuple(k) for k in groups.keys.tolist()] == sorted(plain)
+    lists = [plain[key] for key in sorted(plain)]
+    assert groups.count.tolist() == [len(x) for x in lists]
+    assert groups.sum(values).tolist() == [sum(x) for x in lists]
+    assert groups.min(values).tolist() == [min(x) for x in lists]
+    assert groups.max(values).tolist() == [max(x) for x in lists]
+    assert groups.std(values).tolist() == pytest.approx([statistics.pstdev(x) for x in lists])
+    (p25,) = groups.quantiles(values, (0.25,))
+    assert p25.tolist() == pytest.approx([np.quantile(x, 0.25) for x in lists])
+    assert [rows[k][:2] for k in groups.first.tolist()] == sorted(plain)
+
+
+def test_keys_too_wide_for_one_number() -> None:
+    keys = np.array([[2**62, -(2**62)], [0, 5], [2**62, -(2**62)], [0, 4]], np.int64)
+    groups = Groups.of(keys)
+    assert groups.keys.tolist() == [[0, 4], [0, 5], [2**62, -(2**62)]]
+    assert groups.which.tolist() == [2, 1, 2, 0]
+
+
+def test_sums_are_exact() -> None:
+    values = np.array([2**60 + 1, 2**60 + 2], np.int64)
+    assert Groups.of(np.zeros(2, np.int64)).sum(values).tolist() == [2**61 + 3]
+
+
+def test_no_rows() -> None:
+    groups = Groups.of(np.empty((0, 2), np.int64))
+    nothing = np.empty(0, np.int64)
+    assert len(groups) == 0
+    assert groups.sum(nothing).tolist() == groups.max(nothing).tolist() == []
+    assert [q.tolist() for q in groups.quantiles(nothing, (0.5,))] == [[]]
