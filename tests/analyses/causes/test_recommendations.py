@@ -1,0 +1,95 @@
+"""Each rule fires on what it is for, and only then."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from htk import api
+from htk.analyses.causes.recommendations import recommendations
+from htk.analyses.time.idle_breakdown import RETURNS as IDLE
+from htk.analyses.time.time_breakdown import RETURNS as TIMES
+from tests.tables import ask, make
+
+
+def rows_of(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
+    plain = pa.schema([
+        (f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in schema
+    ])  # fmt: skip
+    return pa.Table.from_pylist(list(rows), plain).cast(schema)
+
+
+def advice(
+    idle: tuple[tuple[str, int], ...] = (), exposed: int = 0, **tables: pa.Table
+) -> dict[str, int | None]:
+    """Findings and their gains, of a rank that recorded 1000 ns."""
+    from htk.analyses.time.host_stalls import RETURNS as STALLS
+
+    time = {"rank": 0, "total_ns": 1000, "comm_ns": 400, "exposed_comm_ns": exposed,
+            "exposed_memory_ns": 100}  # fmt: skip
+    causes = [{"rank": 0, "cause": c, "idle_ns": n, "count": 1} for c, n in idle]
+    given = {"host_stalls": rows_of(STALLS)} | tables
+    found = ask(
+        recommendations,
+        time_breakdown=rows_of(TIMES, time),
+        idle_breakdown=rows_of(IDLE, *causes),
+        **given,
+    )
+    return {r["finding"]: r["gain_ns"] for r in found}
+
+
+def test_nothing_wrong_nothing_said() -> None:
+    assert advice() == {}
+    assert advice(idle=(("host_gc", 5),)) == {}, "below a percent"
+
+
+def test_causes_of_idle_time_worst_first() -> None:
+    found = advice(idle=(("host_data_loading", 100), ("host_python", 80), ("host_operator", 70)))
+    assert list(found.items()) == [
+        ("launch-bound: the host launches slower than the GPU works", 150),
+        ("the GPU waits for data", 100),
+    ]
+
+
+def test_exposed_communication_splits_into_waiting_and_bytes() -> None:
+    assert advice(exposed=200) == {"communication is exposed": 200}
+    calls = [{"rank": 0}, {"rank": 1}]
+    waits = [{"wait_ns": 30, "transfer_ns": 10}, {"wait_ns": 0, "transfer_ns": 0, "blamed": True}]
+    found = advice(
+        exposed=200,
+        collectives=make("collectives", calls),
+        collective_matches=make("collective_matches", waits),
+    )
+    assert found == {"ranks wait for late ranks": 150, "communication is exposed": 50}
+
+
+def test_kernels() -> None:
+    rows = [
+        {"activity": "kernel", "kind": "compute", "family": "gemm", "name": "volta_sgemm_32x32_nn",
+         "start_ns": 0, "end_ns": 100, "blocks_per_sm": 4.0},
+        {"activity": "kernel", "kind": "compute", "family": "elementwise", "name": "add",
+         "start_ns": 100, "end_ns": 200, "blocks_per_sm": 0.25},
+    ]  # fmt: skip
+    assert advice(kernels=make("kernels", rows)) == {
+        "kernels too small for the GPU": 75,
+        "matrix kernels without tensor cores": 50,
+    }
+
+
+def test_copies_and_memory() -> None:
+    copies = [{"activity": "copy", "kind": "memory", "family": "copy", "name": "Memcpy HtoD",
+               "start_ns": k, "end_ns": k + 1, "size_bytes": 8} for k in range(100)]  # fmt: skip
+    memory = [{"device_type": 1, "reserved_bytes": 95, "time_ns": 0}]
+    ranks = [{"device_properties": '[{"totalGlobalMem": 100}]'}]
+    found = advice(
+        kernels=make("kernels", copies), memory=make("memory", memory), ranks=make("ranks", ranks)
+    )
+    assert found == {"GPU memory is nearly full": None, "many small copies": 100}
+
+
+def test_a_public_trace_that_waits_for_its_data(shared: Path) -> None:
+    trace = api.open(
+        shared / "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
+    )
+    first = api.run(trace, "recommendations").to_pylist()[0]
+    assert first["finding"] == "the GPU waits for data" and round(first["gain_pct"]) == 62

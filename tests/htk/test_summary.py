@@ -1,0 +1,51 @@
+"""The verdict: what it says of public traces, and in which shapes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from htk import api
+from htk.commands.diff import command as diff
+from htk.commands.summary import command
+from htk.summary import CAUSES, result, verdict
+
+
+@pytest.mark.parametrize("part", ["dlrm_8rank", "hta/trace_diff/control", "tracelens/mi210"])
+def test_bars_add_up_to_the_window(shared: Path, part: str) -> None:
+    found = verdict(api.open(shared / "traces" / part))
+    assert sum(s.pct for s in found.shares) == pytest.approx(100)
+    assert abs(sum(s.time_ns for s in found.shares) - found.window_ns) <= len(found.shares)
+    assert len(found.causes) <= CAUSES and found.next
+
+
+def test_waiting_is_told_from_moving_bytes(shared: Path) -> None:
+    found = verdict(api.open(shared / "traces/dlrm_8rank"))
+    shares = {s.name: s.pct for s in found.shares}
+    assert shares["exposed wait for other ranks"] > 20 * shares["exposed transfer"]
+    assert "stragglers" in dict(found.next)
+
+
+def test_without_gpu_work_the_host_s_steps_are_told(shared: Path) -> None:
+    found = verdict(api.open(shared / "traces/hta/cpu_only"))
+    assert found.shares == () and found.step_ns == found.cpu_step_ns
+    assert result(found).table.num_rows == 1
+
+
+def test_on_one_screen_and_for_machines(shared: Path) -> None:
+    path = str(shared / "traces/hta/trace_diff/control")
+    screen = CliRunner().invoke(command, [path])
+    assert screen.exit_code == 0 and len(screen.output.splitlines()) < 45
+    assert "Where the time goes" in screen.output and "Look at next" in screen.output
+    told = json.loads(CliRunner().invoke(command, [path, "--format", "json"]).output)
+    assert told["analysis"] == "summary" and told["coverage"]["steps"] == 6
+    assert sum(r["share_pct"] for r in told["rows"] if r["part"] == "time") == pytest.approx(100)
+
+
+def test_diff_of_two_ranks_for_machines(shared: Path) -> None:
+    path = str(shared / "traces/dlrm_8rank")
+    args = [path, "--base-ranks", "0", "--new-ranks", "7", "--by", "kernel", "--format", "json"]
+    told = json.loads(CliRunner().invoke(diff, args).output)
+    assert told["analysis"] == "diff" and told["rows"]
+    assert CliRunner().invoke(diff, [path]).exit_code == 2
