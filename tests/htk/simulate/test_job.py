@@ -1,0 +1,152 @@
+"""What `htk simulate` writes: the same bytes again, and what htk finds in it is what is true."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import htk
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+
+TINY = Config(model="gpt3-126m", layers=2, seq=128, nodes=1, gpus_per_node=2, steps=2)
+ODD = replace(TINY, nodes=2, micro_batch=2, carry_in=3, stagger_us=900.0, heavy_tails=True, seed=5)
+FIGURES = (
+    "total_ns",
+    "busy_ns",
+    "idle_ns",
+    "compute_ns",
+    "comm_ns",
+    "memory_ns",
+    "exposed_comm_ns",
+    "exposed_memory_ns",
+)
+KINDS = {
+    "ddp": replace(TINY, strategy="ddp", accumulation=2),
+    "shard_grad_op": replace(TINY, strategy="shard_grad_op", fsdp=1),
+    "full_shard": replace(TINY, checkpointing=True, sync_records=False),
+    "hybrid_shard": replace(ODD, strategy="hybrid_shard"),
+    "tensor": replace(ODD, tensor_parallel=2),
+    "amd": replace(ODD, gpu="mi300x", metadata=False),
+    "cut": replace(TINY, steps=3, cut_last_step=True),
+    "deep_queue": replace(TINY, queue=20),
+}
+
+
+def written(config: Config, folder: Path) -> tuple[Any, Any]:
+    """The job as htk opens it, and the truth."""
+    simulate(checked(config), folder)
+    return htk.open(folder, cache=False), json.loads((folder / "truth.json").read_text())
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        simulate(checked(ODD), tmp_path / name)
+    simulate(checked(replace(ODD, seed=6)), tmp_path / "c")
+    files = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert len(files) == 5
+    for name in files:
+        a, b, c = ((tmp_path / folder / name).read_bytes() for folder in "abc")
+        assert a == b != c
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_times_of_steps_are_the_true_ones(config: Config, tmp_path: Path) -> None:
+    trace, truth = written(config, tmp_path)
+    true = {(r["rank"], s["step"]): s for r in truth["ranks"] for s in r["steps"]}
+    found = trace.time_breakdown(per="step").to_pylist()
+    assert len(found) == len(true)
+    for row in found:
+        step = true[row["rank"], row["step"]]
+        assert {k: row[k] for k in FIGURES} == {k: step[k] for k in FIGURES}
+    for row in trace.comm_compute_overlap(per="step").to_pylist():
+        assert row["overlap_ns"] == true[row["rank"], row["step"]]["overlap_ns"]
+
+
+@pytest.mark.parametrize("config", [KINDS["hybrid_shard"], KINDS["tensor"]], ids=["hybrid", "tp"])
+def test_waits_of_collectives_are_the_true_ones(config: Config, tmp_path: Path) -> None:
+    trace, truth = written(config, tmp_path)
+    true = {
+        (rank, c["group"], c["seq"]): (c["type"], c["wait_ns"][k], c["transfer_ns"][k])
+        for c in truth["collectives"]
+        for k, rank in enumerate(c["ranks"])
+    }
+    found = {
+        (r["rank"], r["group"], r["seq"]): (r["type"], r["wait_ns"], r["transfer_ns"])
+        for r in trace.collective_times().to_pylist()
+    }
+    assert found == true
+
+
+def test_collectives_end_together_and_late_ranks_wait_for_nobody(tmp_path: Path) -> None:
+    _, truth = written(ODD, tmp_path)
+    for one in truth["collectives"]:
+        assert max(one["end_ns"]) - min(one["end_ns"]) <= ODD.jitter_ns
+        assert min(one["wait_ns"]) == 0
+
+
+def test_carried_in_work_is_busy_and_belongs_to_no_step(tmp_path: Path) -> None:
+    trace, truth = written(ODD, tmp_path)
+    assert truth["ranks"][0]["carry_in_ns"] == 3 * 180_000
+    assert trace.time_breakdown().coverage["carry_in_activities"] == 3 * ODD.ranks
+
+
+def test_a_missing_rank_is_missed(tmp_path: Path) -> None:
+    trace, truth = written(replace(TINY, plants=("missing_rank",)), tmp_path)
+    assert truth["planted"] == [{"plant": "missing_rank", "rank": 1}]
+    assert trace.time_breakdown().coverage["missing_ranks"] == [1]
+
+
+def test_an_unlinked_launch_is_counted(tmp_path: Path) -> None:
+    trace, _ = written(replace(TINY, plants=("unlinked_launch",)), tmp_path)
+    assert trace.time_breakdown().coverage["unlinked_activities"] == 1
+
+
+def test_a_straggler_makes_the_others_wait(tmp_path: Path) -> None:
+    planted = replace(TINY, seq=1024, gpus_per_node=4, plants=("straggler",))
+    trace, truth = written(planted, tmp_path)
+    waits = {r["rank"]: r["wait_ns"] for r in trace.comm_wait().to_pylist()}
+    assert min(waits, key=waits.__getitem__) == truth["planted"][0]["rank"]
+
+
+def test_a_stall_of_data_lengthens_its_step(tmp_path: Path) -> None:
+    _, calm = written(TINY, tmp_path / "calm")
+    _, truth = written(replace(TINY, plants=("data_stall",)), tmp_path / "stalled")
+    stall = truth["planted"][0]
+    its, usual = truth["ranks"][stall["rank"]], calm["ranks"][stall["rank"]]
+    longer = [
+        a["total_ns"] - b["total_ns"] for a, b in zip(its["steps"], usual["steps"], strict=True)
+    ]
+    assert [step["step"] for step in its["steps"]][1] == stall["step"]
+    assert longer[0] == 0
+    assert longer[1] == pytest.approx(stall["ns"], rel=0.05)
+
+
+def test_a_regressed_kernel_takes_longer_from_its_step_on(tmp_path: Path) -> None:
+    _, truth = written(replace(TINY, seq=1024, plants=("regressed_kernel",)), tmp_path)
+    planted = truth["planted"][0]
+    before, after = truth["ranks"][0]["steps"]
+    name = next(n for n in before["kernels"] if planted["name"] in n)
+    ratio = after["kernels"][name]["total_ns"] / before["kernels"][name]["total_ns"]
+    assert ratio == pytest.approx(planted["factor"], rel=0.05)
+
+
+def test_clocks_apart_shift_a_hosts_ranks(tmp_path: Path) -> None:
+    _, truth = written(replace(ODD, plants=("clock_offset",)), tmp_path)
+    assert [r["clock_offset_ns"] for r in truth["ranks"]] == [0, 0, 2_500_000, 2_500_000]
+
+
+def test_only_some_ranks_are_written(tmp_path: Path) -> None:
+    config = replace(TINY, nodes=16, gpus_per_node=8, ranks_only=(0, 9))
+    trace, truth = written(config, tmp_path)
+    assert [r["rank"] for r in truth["ranks"]] == [0, 9]
+    assert trace.time_breakdown().coverage["world_size"] == 128
+
+
+def test_the_wire_carries_what_the_ledger_says(tmp_path: Path) -> None:
+    _, truth = written(replace(TINY, nodes=2), tmp_path)
+    told = truth["ledger"]
+    wire = truth["ranks"][0]["steps"][0]["wire_bytes"]
+    assert wire == pytest.approx(told["gather_wire"] + told["reduce_wire"], rel=1e-6)
