@@ -1,5 +1,6 @@
 """How much launched work waits on each stream."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -17,7 +18,7 @@ RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
     stream=(pa.int64(), "Stream; null for all streams of the device together."),
-    launched=(pa.int64(), "Activities with a launch in the recording."),
+    launched=(pa.int64(), "Launches in the recording; a graph is one."),
     mean_length=(pa.float64(), "Mean queue over time, from the first launch to the last start."),
     event_mean_length=(pa.float64(), "Mean queue over the launches and starts."),
     p50_length=(pa.float64(), "Median over the launches and starts."),
@@ -40,43 +41,49 @@ def queue_length(
 ) -> pa.Table:
     """How much launched work waits, and is the CPU held up by a full queue?
 
-    The queue holds what is launched and not started. A launch is held up when the queue is at
-    least 0.9 times as long as it ever gets on the device and the call takes more than 10 times
-    the median of its kind; what is over that counts.
+    The queue holds what is launched and not started, a graph as one until its first start. A
+    launch is held up when the queue is at least 0.9 times as long as it ever gets on the device
+    and the call takes more than 10 times the median of its kind; what is over that counts.
     """
-    waiting = _Waiting(kernels, kernel_links)
-    tables = [_rows(waiting, waiting.device_key, kernel_links, launches)]
+    tables = [_rows(_Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
     if streams:
-        tables.append(_rows(waiting, waiting.stream_key, None, None))
-    found = pa.concat_tables(tables)
+        tables.append(_rows(_Waiting.of(kernels, kernel_links, per_stream=True), None, None))
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
-    return found.sort_by(order)
+    return pa.concat_tables(tables).sort_by(order)
 
 
+@dataclass(frozen=True)
 class _Waiting:
-    """Linked activities: on which stream, launched when, started when."""
+    """What waits in a queue: a launch, or on one stream the part of it that goes there."""
 
-    def __init__(self, kernels: pa.Table, kernel_links: pa.Table) -> None:
-        self.rows = np.flatnonzero(numbers(kernel_links["launch_row"], NONE) != NONE)
-        who = [numbers(kernels[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device")]
-        nowhere = np.full(kernels.num_rows, NONE, np.int64)
-        stream = numbers(kernels["stream"], NONE).astype(np.int64)
-        self.device_key = np.column_stack([*who, nowhere])[self.rows]
-        self.stream_key = np.column_stack([*who, stream])[self.rows]
-        self.launched = numbers(kernel_links["launch_start_ns"])[self.rows]
-        self.started = np.maximum(numbers(kernels["start_ns"])[self.rows], self.launched)
+    key: Ints  # rank, cycle, device and stream
+    row: Ints  # the activity that starts first
+    launched: Ints
+    started: Ints
+
+    @classmethod
+    def of(cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool) -> "_Waiting":
+        launch = numbers(kernel_links["launch_row"], NONE)
+        start = numbers(kernels["start_ns"])
+        columns = ("rank", "cycle", "device", "stream")
+        key = np.column_stack([numbers(kernels[c], NONE).astype(np.int64) for c in columns])
+        if not per_stream:
+            key[:, 3] = NONE
+        linked = np.flatnonzero(launch != NONE)
+        linked = linked[np.argsort(start[linked], kind="stable")]
+        row = linked[Groups.of(np.column_stack([key, launch])[linked]).first]
+        launched = numbers(kernel_links["launch_start_ns"])[row]
+        return cls(key[row], row, launched, np.maximum(start[row], launched))
 
 
-def _rows(
-    waiting: _Waiting, key: Ints, kernel_links: pa.Table | None, launches: pa.Table | None
-) -> pa.Table:
-    groups = Groups.of(key)
+def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table | None) -> pa.Table:
+    groups = Groups.of(waiting.key)
     lane = np.concatenate([groups.which, groups.which])
     time = np.concatenate([waiting.launched, waiting.started])
-    step = np.repeat(np.array([1, -1], np.int64), len(waiting.rows))
-    order = np.lexsort((step, time, lane))  # of one time, what starts leaves first
+    step = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
+    order = np.lexsort((-step, time, lane))  # of one time, launches first: a start is never early
     lane, time, step = lane[order], time[order], step[order]
-    length = np.maximum(np.cumsum(step), 0)  # each lane ends with an empty queue
+    length = np.cumsum(step)  # each lane ends with an empty queue
     events = Groups.of(lane)
     held = np.append(time[1:], 0) - time
     held[np.append(lane[1:] != lane[:-1], True)] = 0
@@ -117,16 +124,15 @@ def _blocked(
         return [pa.nulls(len(groups), pa.int64())] * 2
     depth = np.empty(len(order), np.int64)
     depth[order] = length
-    at_launch = depth[: len(waiting.rows)]
-    row = numbers(kernel_links["launch_row"], NONE)[waiting.rows]
-    _, first = np.unique(row, return_index=True)  # a graph launch is one call
-    name = codes_of(launches["name"])[0][row[first]].astype(np.int64)
-    group = groups.which[first]
-    call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[row[first]]
+    at_launch = depth[: len(waiting.row)]
+    call_row = numbers(kernel_links["launch_row"], NONE)[waiting.row]
+    name = codes_of(launches["name"])[0][call_row].astype(np.int64)
+    call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[call_row]
+    group = groups.which
     kinds = Groups.of(np.column_stack([group, name]))
     (median,) = kinds.quantiles(call, (0.5,))
     over = np.maximum(call - _OUTLIER * median[kinds.which], 0)
-    over[at_launch[first] < _FULL * longest[group]] = 0
+    over[at_launch < _FULL * longest[group]] = 0
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))
     return [number(held.astype(np.int64), pa.int64()), number(calls.astype(np.int64), pa.int64())]
