@@ -141,7 +141,7 @@ class Paths:
         """The names of a path, outermost first; of a very long one the last."""
         parts: list[str] = []
         while path != NONE and len(parts) < most:
-            parts.append(labels[self.name[path]])
+            parts.append(str(labels[int(self.name[path])]))
             path = int(self.above[path])
         if path != NONE:
             parts.append("…")

@@ -172,7 +172,8 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
     codes, names = codes_of(idle["cause"])
     by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))
     listed = sorted(
-        zip(by_cause.astype(np.int64).tolist(), names.to_pylist(), strict=True), reverse=True
+        zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
+        reverse=True,
     )
     found += [share(_IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
     return tuple(s for s in found if s.time_ns or s.name == "compute")

@@ -46,7 +46,7 @@ def command(
     base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
     base = opened((base_path,), given | {"ranks": base_ranks or given["ranks"]})
     new = opened((new_path,), given | {"ranks": new_ranks or given["ranks"]})
-    kinds = EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
+    kinds: Any = EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
     table = compare(base.tables, new.tables, kinds, n)
     facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
     write(Result(diff, table, facts), form, output, limit=limit)

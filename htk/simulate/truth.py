@@ -207,7 +207,7 @@ class _Rank:
         return times, self._causes(edges, on)
 
     def _causes(self, edges: Ints, on: Ints) -> dict[str, int]:
-        found = dict.fromkeys((*_CAUSES, "launch_latency"), 0)
+        found: dict[str, int] = dict.fromkeys((*_CAUSES, "launch_latency"), 0)
         for k in np.flatnonzero(on == 0).tolist():  # gaps are few beside activities
             length, until = int(edges[k + 1] - edges[k]), edges[k + 1]
             then = np.flatnonzero(self._start == until)
