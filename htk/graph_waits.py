@@ -1,0 +1,244 @@
+"""Who waited for whom: streams for events, calls for the GPU, threads for each other.
+
+Taken from recorded synchronisation events where there are any; else from when things ended and
+began, and then marked as inferred.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, numbers, valid
+from htk.graph_parts import SYNCHRONISES, Activities, Calls
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_WAIT_EVENT = re.compile(r"StreamWaitEvent")
+_COPY = re.compile(r"Memcpy")
+_ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
+_RETURNS_NS = 200_000  # a call returns this soon after what it waited for
+_HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
+_HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Activity `src` ends before activity or call `dst`, by at least `lag`."""
+
+    src: Ints
+    dst: Ints
+    lag: Ints
+    observed: Mask
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, bool]]) -> "Wait":
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(columns[0], columns[1], columns[2], columns[3] > 0)
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """Call `dst` of one thread begins once call `src` of another is done."""
+
+    src: Ints
+    dst: Ints
+    observed: Mask
+    cut: Ints  # calls that no longer follow the one before on their own thread
+
+
+def waits_for_events(
+    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+) -> Wait:
+    """What the first activity launched after each cudaStreamWaitEvent waited for."""
+    launched = _Launched.of(activities, calls)
+    waits = np.flatnonzero(calls.named(_WAIT_EVENT))
+    recorded = _recorded_waits(tables, calls)
+    rows: dict[tuple[int, int], tuple[int, int, int, bool]] = {}
+    for wait in waits.tolist():  # some tens in a step
+        stream, source_call = recorded.get(wait, (None, None))
+        target = launched.next_after(wait, stream)
+        if target < 0:
+            continue
+        if source_call is not None:
+            source = launched.last_before(target, source_call, same_call=True)
+            seen = True
+        else:
+            source, seen = launched.inferred(target, wait)
+        if source < 0:
+            continue
+        lag = int(activities.start[target] - activities.end[source])
+        lag = lag if 0 <= lag <= _ALIGNED_NS and lag < 5_000 else 0
+        rows[source, target] = (source, target, lag, seen)
+    return Wait.of(list(rows.values()))
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """Activities by the time of their launch."""
+
+    activities: Activities
+    calls: Calls
+    order: Ints  # activities by launch
+    at: Ints  # launch start of each of those
+
+    @classmethod
+    def of(cls, activities: Activities, calls: Calls) -> "_Launched":
+        which = np.flatnonzero(activities.call >= 0)
+        at = calls.start[activities.call[which]]
+        order = np.argsort(at, kind="stable")
+        return cls(activities, calls, which[order], at[order])
+
+    def next_after(self, call: int, stream: int | None) -> int:
+        """The first activity that the same thread launches after a call (on a stream)."""
+        place = int(np.searchsorted(self.at, self.calls.start[call]))
+        lane = self.calls.lane[call]
+        for which in self.order[place : place + 64].tolist():  # the next one or two, as a rule
+            if self.calls.lane[self.activities.call[which]] != lane:
+                continue
+            if stream is None or self.activities.lane[which] == stream:
+                return int(which)
+        return -1
+
+    def last_before(self, target: int, call: int, *, same_call: bool) -> int:
+        """The last activity of the rank launched by the same thread before an event record."""
+        place = int(np.searchsorted(self.at, self.calls.start[call]))
+        lane = self.calls.lane[call]
+        for which in self.order[max(place - 64, 0) : place][::-1].tolist():
+            if self.calls.lane[self.activities.call[which]] == lane == lane and same_call:
+                return int(which) if which != target else -1
+        return -1
+
+    def inferred(self, target: int, wait: int) -> tuple[int, bool]:
+        """Of what lay last on each other stream, that which ended last before the target began.
+
+        With one other stream there is no choice, and it counts as observed.
+        """
+        act = self.activities
+        place = int(np.searchsorted(self.at, self.calls.start[wait]))
+        mine = self.order[:place]
+        mine = mine[(act.device[mine] == act.device[target]) & (act.lane[mine] != act.lane[target])]
+        if not len(mine):
+            return -1, False
+        lanes = act.lane[mine][::-1]
+        _, last = np.unique(lanes, return_index=True)
+        candidates = mine[::-1][last]
+        fits = candidates[act.end[candidates] <= act.start[target]]
+        if not len(fits):
+            return -1, False
+        best = int(fits[np.argmax(act.end[fits])])
+        near = act.start[target] - act.end[best] <= _ALIGNED_NS
+        return best, bool(len(candidates) == 1 or near)
+
+
+def _recorded_waits(
+    tables: Mapping[str, pa.Table], calls: Calls
+) -> dict[int, tuple[int | None, int | None]]:
+    """For calls of cudaStreamWaitEvent: the call that recorded the event, where profiled."""
+    syncs = tables["syncs"]
+    if not syncs.num_rows:
+        return {}
+    known = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
+    rank = numbers(syncs["rank"], -1).astype(np.int64)
+    place = {
+        (int(r), int(c)): k
+        for k, (r, c) in enumerate(zip(calls.rank, calls.correlation, strict=True))
+    }
+    found: dict[int, tuple[int | None, int | None]] = {}
+    own, other = numbers(syncs["correlation"], -1), numbers(syncs["wait_correlation"], -1)
+    for row in np.flatnonzero(known).tolist():  # one for each wait of the recording
+        wait = place.get((int(rank[row]), int(own[row])))
+        record = place.get((int(rank[row]), int(other[row])))
+        if wait is not None and record is not None:
+            found[wait] = (None, record)
+    return found
+
+
+def synchronised(tables: Mapping[str, pa.Table], activities: Activities, calls: Calls) -> Wait:
+    """What synchronising calls and blocking copies waited for."""
+    launched = _Launched.of(activities, calls)
+    rows: list[tuple[int, int, int, bool]] = []
+    for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
+        mine = launched.order[: int(np.searchsorted(launched.at, calls.start[call]))]
+        mine = mine[activities.rank[mine] == calls.rank[call]]
+        mine = mine[activities.end[mine] <= calls.end[call]]
+        if not len(mine):
+            continue
+        last = int(mine[np.argmax(activities.end[mine])])
+        rows += _returned(activities, calls, last, call)
+    copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
+    copies = copies[calls.named(_COPY)[activities.call[copies]]]
+    for which in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
+        rows += _returned(activities, calls, which, int(activities.call[which]))
+    return Wait.of(rows)
+
+
+def _returned(
+    activities: Activities, calls: Calls, which: int, call: int
+) -> list[tuple[int, int, int, bool]]:
+    """The edge, if the call returned soon after the activity and began before its end."""
+    lag = int(calls.end[call] - activities.end[which])
+    waited = activities.end[which] > calls.start[call]
+    if not waited:
+        return [(which, call, 0, True)]
+    return [(which, call, lag, True)] if lag <= _RETURNS_NS else []
+
+
+def handovers(tables: Mapping[str, pa.Table], calls: Calls) -> Handovers:
+    """A thread pauses while another works: it started that one and waits for its end.
+
+    Main and autograd threads in backward; observed where the other thread runs operators that
+    autograd tied to a forward one.
+    """
+    backward = _backward_threads(tables, calls)
+    src, dst, seen, cut = [], [], [], []
+    pause = calls.start[1:] - calls.end[:-1]
+    same = calls.lane[1:] == calls.lane[:-1]
+    for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
+        left, again = int(calls.end[before]), int(calls.start[before + 1])
+        for lane in np.unique(calls.lane[calls.rank == calls.rank[before]]).tolist():
+            if lane == calls.lane[before] or (backward and lane not in backward):
+                continue
+            inside = (calls.lane == lane) & (calls.start >= left) & (calls.end <= again)
+            its = np.flatnonzero(inside)
+            if not len(its):
+                continue
+            worked = int(calls.end[its[-1]] - calls.start[its[0]])
+            if worked < _HANDED_SHARE * (again - left):
+                continue
+            src += [before, int(its[-1])]
+            dst += [int(its[0]), before + 1]
+            seen += [lane in backward] * 2
+            cut += [int(its[0]), before + 1]
+    return Handovers(
+        np.array(src, np.int64),
+        np.array(dst, np.int64),
+        np.array(seen, bool),
+        np.array(cut, np.int64),
+    )
+
+
+def _backward_threads(tables: Mapping[str, pa.Table], calls: Calls) -> set[int]:
+    """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
+    ops, links = tables["cpu_ops"], tables["op_links"]
+    tied = valid(links["forward_row"])
+    if not tied.any():
+        return set()
+    launches = tables["launches"]
+    thread, names = codes_of(launches["thread"])
+    op_thread, op_names = codes_of(ops["thread"])
+    rank, op_rank = numbers(launches["rank"], -1), numbers(ops["rank"], -1)
+    wanted = {
+        (int(r), op_names[int(t)].as_py())
+        for r, t in np.unique(np.column_stack([op_rank[tied], op_thread[tied]]), axis=0).tolist()
+    }
+    found = set()
+    for lane in np.unique(calls.lane).tolist():  # a few threads
+        row = calls.row[int(np.argmax(calls.lane == lane))]
+        if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
+            found.add(int(lane))
+    return found
