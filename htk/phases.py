@@ -86,6 +86,19 @@ class _Ranges(NamedTuple):
         return host[real], edge[real], edge[real + 1], phase[inside]
 
 
+def recomputed(cpu_ops: pa.Table, op_links: pa.Table) -> NDArray[np.bool_]:
+    """Operators that run forward work a second time, inside backward (activation checkpointing).
+
+    Autograd numbers operators only while it records: inside backward, only what will be
+    differentiated again.
+    """
+    numbered = (numbers(cpu_ops["sequence"], -1) >= 0) & (numbers(cpu_ops["forward_thread"]) == 0)
+    again = (_op_phases(cpu_ops, op_links).phase == BACKWARD) & numbered
+    marks = np.where(again, BACKWARD, OTHER)
+    _inherit(marks, op_links)
+    return np.asarray(marks == BACKWARD)
+
+
 def hosts(table: pa.Table) -> Ints:
     """(rank, cycle) as one small number."""
     rank = numbers(table["rank"], -1).astype(np.int64)

@@ -5,12 +5,14 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
 from htk.chart import Bar
 from htk.intervals import Ints
 from htk.kinds import kind_of
+from htk.phases import recomputed
 from htk.schema import TEXT, table
 from htk.units import time
 
@@ -100,6 +102,9 @@ def recommendations(
     collectives: pa.Table,
     memory: pa.Table,
     ranks: pa.Table,
+    kernel_links: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
     *,
     min_pct: Annotated[float, "Leave out what would win back less of the time."] = 1.0,
 ) -> pa.Table:
@@ -116,6 +121,7 @@ def recommendations(
         *_communication(time_breakdown, collectives, collective_matches, lanes),
         *_kernels(kernels, lanes),
         *_copies(time_breakdown, kernels, lanes),
+        *_recompute(kernels, kernel_links, recomputed(cpu_ops, op_links), lanes),
         *_memory(memory, ranks),
     ]
     kept = [f for f in found if f.gain is None or 100 * f.gain >= min_pct * window > 0]
@@ -133,7 +139,7 @@ def recommendations(
         ],
         schema=RETURNS,
     )
-    return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 8)
+    return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 9)
 
 
 def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
@@ -253,7 +259,7 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
     return found
 
 
-def _off_tensor_cores(kernels: pa.Table) -> np.ndarray:
+def _off_tensor_cores(kernels: pa.Table) -> NDArray[np.bool_]:
     """Matrix products and convolutions whose name says that they use plain cores."""
     family = matching(kernels["family"], lambda f: f in ("gemm", "convolution"))
     return family & matching(kernels["name"], lambda n: kind_of(n, "kernel").tensor_core is False)
@@ -276,6 +282,26 @@ def _copies(times: pa.Table, kernels: pa.Table, lanes: int) -> list[_Found]:
             "gather them into one copy; build tensors on the GPU",
             min(exposed, length) // lanes,
             "memory_bandwidth",
+        )
+    ]
+
+
+def _recompute(
+    kernels: pa.Table, links: pa.Table, again: NDArray[np.bool_], lanes: int
+) -> list[_Found]:
+    """Forward work that runs a second time in backward."""
+    mine = np.append(again, False)[numbers(links["op_row"], -1)]
+    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[mine]
+    if not length.sum():
+        return []
+    return [
+        _Found(
+            "activations are recomputed",
+            f"{int(mine.sum())} activities launched by forward operators inside backward",
+            "where memory allows: checkpoint fewer layers, or selectively (keep matrix products "
+            "and attention)",
+            int(length.sum()) // lanes,
+            "memory_peaks",
         )
     ]
 
