@@ -62,6 +62,10 @@ class Config:
     clock_offset_us: float = 0.0  # spread over hosts
     clock_drift_ppm: float = 0.0
     heavy_tails: bool = False  # data loading and garbage collection
+    programmatic_overlap: bool = False  # kernels may begin while the one before still runs
+    cuda_graphs: bool = False  # operators that only compute are launched as graphs
+    programmatic: bool = False  # some kernels begin before the one before them ends
+    graphs: bool = False  # the forward pass of each layer is one CUDA graph
     profiler_ns: int = 350  # cost of recording a CPU event
     sync_records: bool = True
     metadata: bool = True  # of collectives
@@ -140,6 +144,8 @@ def checked(config: Config) -> Config:
             raise UsageError(f"nothing called {plant!r} to plant; there are {', '.join(PLANTS)}")
     if not config.written or not set(config.written) <= set(range(config.ranks)):
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
+    if config.graphs and config.tensor_parallel > 1:
+        raise UsageError("graphs hold no collectives: take tensor_parallel 1")
     _fits(config)
     return config
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from htk.models.wire import wire_bytes
 from htk.simulate.config import Config
@@ -47,6 +48,7 @@ class Host:
         self.thread = MAIN
         self.tape: list[Callable[[], None]] = []
         self._events = 0
+        self._graph: int | None = None  # kernels so far in the graph that is being launched
 
     @contextmanager
     def range(
@@ -62,6 +64,9 @@ class Host:
         on_gpu: bool = False,
     ) -> Iterator[None]:
         what = Range(name, self.thread, annotation, dims, types, sequence, flow, collective, on_gpu)
+        if self._graph is not None:  # no operator runs: the graph has it all
+            yield
+            return
         self.program.add(Do.OPEN, _ENTER + self.config.profiler_ns, what)
         yield
         self.program.add(Do.CLOSE, _LEAVE, what)
@@ -69,9 +74,22 @@ class Host:
     def annotation(self, name: str) -> AbstractContextManager[None]:
         return self.range(name, annotation=True, on_gpu=True)
 
+    @contextmanager
+    def graph(self) -> Iterator[None]:
+        """What is launched meanwhile is one CUDA graph, launched with its first kernel."""
+        self._graph = 0
+        yield
+        self._graph = None
+
     def launch(self, activity: Activity) -> None:
-        self.program.add(Do.LAUNCH, _LAUNCH + self.config.profiler_ns, (activity, self.thread))
         self.program.hardware_flops += activity.flops
+        if self._graph is not None:
+            self._graph += 1
+            activity = replace(activity, call="cudaGraphLaunch", node=self._graph)
+            if self._graph > 1:
+                self.program.add(Do.NODE, 0, (activity, self.thread))
+                return
+        self.program.add(Do.LAUNCH, _LAUNCH + self.config.profiler_ns, (activity, self.thread))
 
     def think(self, ns: int, why: str = "") -> None:
         self.program.add(Do.THINK, ns, why)

@@ -14,6 +14,7 @@ class Do(IntEnum):
     SYNC = 5  # the host waits for an event
     THINK = 6  # the host does something that is not recorded
     MEMORY = 7  # the allocator
+    NODE = 8  # launched with the graph that the last launch began
 
 
 MAIN, AUTOGRAD = 0, 1
@@ -65,7 +66,10 @@ class Activity:
     moved: int = 0
     flops: int = 0
     call: str = "cudaLaunchKernel"
+    node: int = 0  # of a graph; 0: in none
     collective: Collective | None = None
+    graph: int = 0  # the CUDA graph it is launched with; 0: by itself
+    node: int = 0  # its number there; the first carries the launch
 
 
 @dataclass(frozen=True)

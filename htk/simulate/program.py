@@ -5,6 +5,8 @@ compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on
 own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
 """
 
+from contextlib import nullcontext
+
 from htk.simulate.config import Config
 from htk.simulate.host import Host
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
@@ -62,7 +64,8 @@ def _forward(host: Host, layers: Layers, strategy: Strategy) -> None:
 
 def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
     host.tape.append(lambda: strategy.after_backward(unit))
-    layers.layer()
+    with host.graph() if host.config.graphs else nullcontext():
+        layers.layer()
     host.tape.append(lambda: strategy.before_backward(unit))
 
 

@@ -37,7 +37,7 @@ class Truth:
 
     def add(self, timed: Timed, now: Ints) -> None:
         """A step; `now` is what the hosts' clocks have come to."""
-        rows = [k for k, do in enumerate(timed.program.do) if do == Do.LAUNCH]
+        rows = [k for k, do in enumerate(timed.program.do) if do in (Do.LAUNCH, Do.NODE)]
         activities: list[Activity] = [timed.program.what[k][0] for k in rows]
         for rank, its in self._ranks.items():
             local = [

@@ -25,7 +25,12 @@ from htk.simulate.instructions import (
 from htk.simulate.plants import UNLINKED, Plants
 from htk.simulate.schedule import Timed
 
-_CALLS = {"cudaLaunchKernel": 211, "cudaLaunchKernelExC": 430, "cudaMemcpyAsync": 41}
+_CALLS = {
+    "cudaLaunchKernel": 211,
+    "cudaLaunchKernelExC": 430,
+    "cudaMemcpyAsync": 41,
+    "cudaGraphLaunch": 311,
+}
 _RECORD, _WAIT, _SYNC = 135, 147, 137  # callback ids of the runtime's event calls
 _STREAMS_OF_SYNC = 1_000_000
 
@@ -88,7 +93,7 @@ class Writer:
                 self._range(state, out, k, closes[k], what)
             elif do == Do.CLOSE:
                 _close(state, what)
-            elif do == Do.LAUNCH:
+            elif do in (Do.LAUNCH, Do.NODE):
                 self._launch(state, out, k, *what)
             elif do in (Do.RECORD, Do.WAIT, Do.SYNC):
                 self._event_call(state, out, k, do, what)
@@ -147,14 +152,15 @@ class Writer:
         return f', "Sequence number": {sequence}{back}{shapes}'
 
     def _launch(self, state: _Pass, out: list[str], k: int, what: Activity, thread: int) -> None:
-        self._correlation += 1
-        self._launches += 1
+        first = what.node <= 1  # the other nodes of a graph are launched with it
+        self._correlation += first
+        self._launches += first
         number = self._correlation
         start, end = state.gpu_start[k], state.gpu_end[k]
         self._streams.add(what.stream)
         external = state.operators[-1] if state.operators else 0
         linked = state.timed.recorded and self._launches - 1 != self._unlinked
-        if linked:
+        if linked and first:
             tid, at = self._tid[thread], state.begin[k]
             args = (
                 f'"External id": {external}, "cbid": {_CALLS[what.call]}, "correlation": {number}'
@@ -190,7 +196,8 @@ class Writer:
             f'"registers per thread": {what.registers}, "shared memory": {what.shared_bytes},'
             f' "blocks per SM": {blocks:.6f}, "warps per SM": {warps:.6f},'
             f' "grid": {list(what.grid)}, "block": {list(what.block)},'
-            f' "est. achieved occupancy %": {occupancy}, "graph id": 0, "graph node id": 0'
+            f' "est. achieved occupancy %": {occupancy},'
+            f' "graph id": {1 if what.node else 0}, "graph node id": {what.node}'
         )
 
     def _metadata_of(self, what: Collective, host: bool) -> str:

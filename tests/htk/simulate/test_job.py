@@ -1,5 +1,6 @@
 """What `htk simulate` writes: the same bytes again, and what htk finds in it is what is true."""
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,9 @@ KINDS = {
     "tensor": replace(ODD, tensor_parallel=2),
     "amd": replace(ODD, gpu="mi300x", metadata=False),
     "cut": replace(TINY, steps=3, cut_last_step=True),
-    "deep_queue": replace(TINY, queue=20),
+    "short_queue": replace(TINY, queue=20),
+    "graphs": replace(TINY, graphs=True),
+    "programmatic": replace(ODD, gpu="b200", programmatic=True),
 }
 
 
@@ -150,3 +153,14 @@ def test_the_wire_carries_what_the_ledger_says(tmp_path: Path) -> None:
     told = truth["ledger"]
     wire = truth["ranks"][0]["steps"][0]["wire_bytes"]
     assert wire == pytest.approx(told["gather_wire"] + told["reduce_wire"], rel=1e-6)
+
+
+def test_the_sample_that_comes_with_htk_is_what_the_simulator_makes(tmp_path: Path) -> None:
+    sample = Path(htk.__file__).parent / "sample"
+    truth = json.loads((sample / "truth.json").read_text())
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in truth["config"].items()}
+    simulate(checked(Config(**given)), tmp_path)
+    assert json.loads((tmp_path / "truth.json").read_text()) == truth
+    for path in sample.glob("*.gz"):
+        made = gzip.decompress((tmp_path / path.name).read_bytes())
+        assert made == gzip.decompress(path.read_bytes())
