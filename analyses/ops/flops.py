@@ -1,0 +1,201 @@
+"""How much work a step is, and how much of the GPU's peak that makes."""
+
+from collections import Counter
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import matching, number, numbers, texts, truths
+from htk.breakdown import Per, chosen_windows, percent, summed
+from htk.calltree import NONE, Mask
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Ints
+from htk.models.detected import detected, peak_tflops
+from htk.models.hardware import Gpu, gpu
+from htk.models.op_costs.call import Cost
+from htk.recording import hint
+from htk.schema import TEXT, table
+from htk.work import Work, coverage_facts, tf32_rows
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "GPU index within the process."),
+    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
+    window_ns=(pa.int64(), "The GPU period of the step, or the whole window."),
+    device_ns=(pa.int64(), "Sum of GPU activities that the step launched."),
+    modelled_pct=(pa.float64(), "Share of that whose work is known."),
+    model_flops=(pa.float64(), "Operations that the model asks for: without recomputation."),
+    hardware_flops=(pa.float64(), "Operations that the kernels do."),
+    matrix_pct=(pa.float64(), "Share of hardware_flops done by products, attention, convolution."),
+    moved_bytes=(pa.float64(), "Bytes moved, each tensor of each call once."),
+    achieved_tflops=(pa.float64(), "model_flops over the window, 1e12 a second."),
+    achieved_tbps=(pa.float64(), "moved_bytes over the window, 1e12 a second."),
+    dtype=(TEXT, "Type of most of the matrix operations: whose peak counts."),
+    peak_tflops=(pa.float64(), "Dense peak of that type; null: GPU unknown."),
+    mfu_pct=(pa.float64(), "model_flops over window times peak."),
+    hfu_pct=(pa.float64(), "hardware_flops over window times peak."),
+)
+_MFU = (
+    "model FLOPs (2 per multiply-add; attention by the pairs that its mask leaves; without "
+    "recomputation) over GPU period times dense peak of the type of most matrix operations"
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("rank", "mfu_pct"), needs=("rank_windows",))
+def flops(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+    ranks: pa.Table,
+    *,
+    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    gpu_name: Annotated[str | None, "GPU of the catalogue; else the recorded one."] = None,
+    peak: Annotated[float | None, "Peak to count against, in TFLOP/s; else the GPU's."] = None,
+) -> pa.Table:
+    """How much work is done, and what share of the peak is that (MFU)?
+
+    Work is that of the operators that launched GPU activities, by their shapes; a step has the work
+    that it launched, and the time of its GPU period.
+    """
+    if not cpu_ops.num_rows:
+        raise MissingTable(f"no operators, so no shapes; they need {hint('cpu_ops')}")
+    if not matching(cpu_ops["input_dims"], bool).any():
+        raise MissingTable("no shapes of operators; record with record_shapes=True")
+    work = Work.of(cpu_ops, op_links, kernels, kernel_links)
+    columns, sums = summed(
+        per,
+        (windows := chosen_windows(per, rank_windows, step_windows)),
+        {"window": numbers(windows["end_ns"]) - numbers(windows["start_ns"])},
+    )
+    keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "step")])
+    place = _places(keys, kernels, kernel_links, per)
+    tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
+    added = _added(work, place, len(keys), tf32)
+    devices = {r: gpu(gpu_name) if gpu_name else detected(d) for r, d in _names(ranks)}
+    peaks = [
+        peak or _peak(devices.get(int(rank)), dtype)
+        for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
+    ]
+    table_ = pa.table(
+        [
+            *columns.values(),
+            number(sums["window"], pa.int64()),
+            number(added.device, pa.int64()),
+            percent(added.modelled, added.device),
+            *_rates(added, sums["window"], peaks),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(
+        table_,
+        mfu=_MFU,
+        gpu=sorted({d.name for d in devices.values() if d})
+        or "not in the catalogue; give --gpu-name or --peak",
+        recomputed_ns=int(work.length[work.modelled & work.recompute[work.row]].sum()),
+        carry_in_ns=int(work.length[truths(kernel_links["carry_in"])].sum()),
+        **coverage_facts(work, cpu_ops, kernels, kernel_links),
+    )
+
+
+class _Added:
+    """Sums for each row of the answer."""
+
+    def __init__(self, length: int) -> None:
+        self.device = np.zeros(length, np.int64)
+        self.modelled = np.zeros(length, np.int64)
+        self.model = np.zeros(length)
+        self.hardware = np.zeros(length)
+        self.matrix = np.zeros(length)
+        self.moved = np.zeros(length)
+        self.by_dtype: list[Counter[str]] = [Counter() for _ in range(length)]
+
+    @property
+    def dtype(self) -> list[str | None]:
+        return [c.most_common(1)[0][0] if c else None for c in self.by_dtype]
+
+
+def _added(work: Work, place: Ints, length: int, tf32: Mask) -> _Added:
+    added = _Added(length)
+    inside = place != NONE
+    np.add.at(added.device, place[inside], work.length[inside])
+    known = inside & work.modelled
+    np.add.at(added.modelled, place[known], work.length[known])
+    calls = np.unique(np.column_stack([work.row[known], place[known]]), axis=0)
+    first = np.unique(calls[:, 0], return_index=True)[1]  # a call counts where it began
+    row, where = calls[first].T if len(calls) else np.empty((2, 0), np.int64)
+    kinds = np.column_stack([where, work.calls.which[row], work.recompute[row], tf32[row]])
+    alike, count = np.unique(kinds, axis=0, return_counts=True)
+    for (at, which, again, fast), many in zip(alike.tolist(), count.tolist(), strict=True):
+        cost = work.calls.found[which]
+        assert isinstance(cost, Cost)
+        added.hardware[at] += many * cost.flops
+        added.model[at] += 0 if again else many * cost.of_model
+        added.moved[at] += many * cost.bytes
+        if cost.matrix:
+            added.matrix[at] += many * cost.flops
+            named = "tf32" if fast and cost.dtype == "fp32" else str(cost.dtype)
+            added.by_dtype[at][named] += many * cost.flops
+    return added
+
+
+def _rates(added: _Added, window: Ints, peaks: list[float | None]) -> list[pa.Array]:
+    some = np.maximum(window, 1)
+    top = np.array([p or 0.0 for p in peaks])
+    has = (top > 0) & (window > 0)
+
+    def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
+        whole = some * np.where(has, top, 1.0) * 1e3
+        return number(100 * part / whole, pa.float64(), has)
+
+    done = added.hardware > 0
+    return [
+        number(added.model, pa.float64()),
+        number(added.hardware, pa.float64()),
+        number(100 * added.matrix / np.where(done, added.hardware, 1), pa.float64(), done),
+        number(added.moved, pa.float64()),
+        number(added.model / some / 1e3, pa.float64(), window > 0),
+        number(added.moved / some / 1e3, pa.float64(), window > 0),
+        texts(added.dtype),
+        number(top, pa.float64(), top > 0),
+        share(added.model),
+        share(added.hardware),
+    ]
+
+
+def _key(column: pa.Array) -> Ints:
+    return numbers(column, NONE).astype(np.int64)
+
+
+def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> Ints:
+    """Row of the answer of each activity, or NONE."""
+    rank, device = (numbers(kernels[c], NONE).astype(np.int64) for c in ("rank", "device"))
+    step = np.full(len(rank), NONE, np.int64)
+    if per == "step":
+        step = numbers(kernel_links["step"], NONE).astype(np.int64)
+    both = np.concatenate([keys, np.column_stack([rank, device, step])])
+    _, which = np.unique(both, axis=0, return_inverse=True)
+    which = which.ravel()
+    row = np.full(int(which.max(initial=0)) + 1, NONE, np.int64)
+    row[which[: len(keys)]] = np.arange(len(keys))
+    found = row[which[len(keys) :]]
+    return np.where((step == NONE) & (per == "step"), NONE, found)
+
+
+def _names(ranks: pa.Table) -> list[tuple[int, str | None]]:
+    pairs = zip(ranks["rank"].to_pylist(), ranks["device_name"].to_pylist(), strict=True)
+    return [(NONE if r is None else int(r), name) for r, name in pairs]
+
+
+def _peak(device: Gpu | None, dtype: str | None) -> float | None:
+    if device is None or dtype is None:
+        return None
+    return peak_tflops(
+        device, "fp32" if dtype == "tf32" else dtype, matrix=True, tf32=dtype == "tf32"
+    )

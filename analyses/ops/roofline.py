@@ -1,0 +1,177 @@
+"""How near each operator comes to what its GPU can do."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, matching, number, numbers, texts
+from htk.breakdown import percent
+from htk.calltree import NONE
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.models.detected import detected, peak_tflops
+from htk.models.hardware import Gpu, gpu
+from htk.models.op_costs.call import Cost
+from htk.schema import TEXT, table
+from htk.work import Work, coverage_facts, tf32_rows
+
+Per = Literal["all", "rank", "step"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    step=(pa.int32(), "Step that launched it; null when pooled over steps."),
+    op=(TEXT, "Operator that answers for the GPU time."),
+    shapes=(TEXT, "Shapes of its inputs."),
+    types=(TEXT, "Types of its inputs."),
+    family=(TEXT, "gemm, attention, …; null: not modelled."),
+    count=(pa.int64(), "Calls with GPU time."),
+    kernels=(pa.int64(), "GPU activities."),
+    device_ns=(pa.int64(), "Sum of their durations."),
+    pct_of_device_time=(pa.float64(), "Share of all GPU time."),
+    flops_per_call=(pa.float64(), "Operations of a call, as its kernels do them."),
+    bytes_per_call=(pa.float64(), "Bytes of a call, each tensor moved once."),
+    achieved_tflops=(pa.float64(), "1e12 operations a second of GPU time."),
+    achieved_tbps=(pa.float64(), "1e12 bytes a second of GPU time."),
+    flops_per_byte=(pa.float64(), "Arithmetic intensity."),
+    bound=(TEXT, "compute, memory or launch: what would limit perfect kernels; null: unknown."),
+    roofline_ns=(pa.float64(), "Time of a call at the GPU's peaks."),
+    pct_of_roofline=(pa.float64(), "That time of the measured; over 100: data came from caches."),
+    lost_ns=(pa.float64(), "GPU time beyond the roofline, of all calls."),
+    note=(TEXT, "Why it is not modelled; or what is assumed."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("kernels",))
+def roofline(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    ranks: pa.Table,
+    *,
+    per: Annotated[Per, "Pool all ranks, or rows for each rank, or for each of its steps."] = "all",
+    gpu_name: Annotated[str | None, "GPU of the catalogue; else the recorded one."] = None,
+    launch_ns: Annotated[int, "A kernel that could be done in less is bound by launching."] = 2000,
+    n: Annotated[int, "Most rows to give, those with most time; all when 0."] = 30,
+) -> pa.Table:
+    """How near does each operator come to what its GPU can do?
+
+    Operations and bytes follow from names and shapes; GPU time counts for the innermost modelled
+    operator round the launch, once. Roofline time is the longer of operations at the dense peak of
+    the type and bytes at the memory's bandwidth.
+    """
+    work = Work.of(cpu_ops, op_links, kernels, kernel_links)
+    rows = np.flatnonzero(work.row != NONE)
+    who = _who(per, kernels, kernel_links, rows)
+    groups = Groups.of(np.column_stack([who, _alike(cpu_ops, work.row[rows])]))
+    bearer = work.row[rows][groups.first]
+    calls = np.unique(np.column_stack([groups.which, work.row[rows]]), axis=0)[:, 0]
+    count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
+    time = groups.sum(work.length[rows])
+    comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first]
+    found = work.calls.of_rows(bearer)
+    costs = [
+        f if isinstance(f, Cost) and not c else None
+        for f, c in zip(found, comm.tolist(), strict=True)
+    ]
+    notes = [
+        "communication" if c else (f.assumed if isinstance(f, Cost) else f)
+        for f, c in zip(found, comm.tolist(), strict=True)
+    ]
+    device = gpu(gpu_name) if gpu_name else _recorded(ranks)
+    tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
+    limits = [_limits(c, device, bool(t)) for c, t in zip(costs, tf32.tolist(), strict=True)]
+    measured = _measured(costs, limits, count, time, groups.count, launch_ns)
+    named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
+    whole = np.full(len(groups), int(work.length.sum()))
+    answer = pa.table(
+        [
+            *(number(groups.keys[:, k], pa.int32(), groups.keys[:, k] >= 0) for k in (0, 1)),
+            *(named[c].combine_chunks() for c in named.column_names),
+            texts([c.family if c else None for c in costs]),
+            number(count, pa.int64()),
+            number(groups.count, pa.int64()),
+            number(time, pa.int64()),
+            percent(time, whole),
+            *measured,
+            texts(notes),
+        ],
+        schema=RETURNS,
+    )
+    order = np.lexsort((-time, groups.keys[:, 1], groups.keys[:, 0]))
+    shown = answer.take(pa.array(order[:n] if n else order))
+    return with_coverage(
+        shown,
+        gpu=device.name if device else _unknown(ranks),
+        rows_left_out=answer.num_rows - shown.num_rows,
+        **coverage_facts(work, cpu_ops, kernels, kernel_links),
+    )
+
+
+def _who(per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints) -> Ints:
+    pooled = np.full(len(rows), NONE, np.int64)
+    rank = numbers(kernels["rank"], NONE)[rows].astype(np.int64) if per != "all" else pooled
+    step = numbers(kernel_links["step"], NONE)[rows].astype(np.int64) if per == "step" else pooled
+    return np.column_stack([rank, step])
+
+
+def _alike(cpu_ops: pa.Table, rows: Ints) -> Ints:
+    columns = ("name", "input_dims", "input_types", "concrete_inputs")
+    return np.column_stack([codes_of(cpu_ops[c])[0][rows].astype(np.int64) for c in columns])
+
+
+def _recorded(ranks: pa.Table) -> Gpu | None:
+    """The GPU of the ranks, if all have the same."""
+    names = {name for name in ranks["device_name"].to_pylist() if name}
+    return detected(names.pop()) if len(names) == 1 else None
+
+
+def _unknown(ranks: pa.Table) -> str:
+    names = sorted({name for name in ranks["device_name"].to_pylist() if name})
+    if not names:
+        return "not recorded; give --gpu-name"
+    return f"{', '.join(names)}: several, or not in the catalogue; give --gpu-name"
+
+
+def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | None, float | None]:
+    """Shortest times of a call, in ns: of its operations, of its bytes."""
+    if cost is None or device is None:
+        return None, None
+    peak = peak_tflops(device, cost.dtype, matrix=cost.matrix, tf32=tf32)
+    compute = cost.flops / peak / 1e3 if peak else (None if cost.matrix else 0.0)
+    return compute, cost.bytes / device.memory_gbps
+
+
+def _measured(
+    costs: list[Cost | None],
+    limits: list[tuple[float | None, float | None]],
+    count: Ints,
+    time: Ints,
+    kernels: Ints,
+    launch_ns: int,
+) -> list[pa.Array]:
+    """The columns from flops_per_call to lost_ns."""
+    rows = []
+    for cost, (compute, memory), calls, took, many in zip(  # a row of the answer each
+        costs, limits, count.tolist(), time.tolist(), kernels.tolist(), strict=True
+    ):
+        if cost is None:
+            rows.append((None,) * 9)
+            continue
+        flops, moved = float(cost.flops), float(cost.bytes)
+        rates = (flops * calls / took / 1e3, moved * calls / took / 1e3) if took else (None, None)
+        intensity = flops / moved if moved else None
+        if compute is None or memory is None:
+            rows.append((flops, moved, *rates, intensity, None, None, None, None))
+            continue
+        best = max(compute, memory)
+        bound = "compute" if compute > memory else "memory"
+        if best * calls / many < launch_ns:
+            bound = "launch"
+        share = 100 * best * calls / took if took else None
+        lost = max(took - best * calls, 0.0)
+        rows.append((flops, moved, *rates, intensity, bound, best, share, lost))
+    columns = list(zip(*rows, strict=True)) or [()] * 9
+    return [texts(list(c)) if k == 5 else pa.array(c, pa.float64()) for k, c in enumerate(columns)]

@@ -1,0 +1,70 @@
+"""What one call of an operator costs, from its name and shapes: operations and bytes.
+
+One module for each family; `cost` asks the one that knows the operator.
+"""
+
+from functools import lru_cache
+
+from htk.models.op_costs import (
+    attention,
+    convolution,
+    elementwise,
+    inductor,
+    loss,
+    matmul,
+    movement,
+    norm,
+    optimizer,
+    pooling,
+    reduction,
+)
+from htk.models.op_costs.call import FALLBACK, Call, Cost, Model, read
+
+_FAMILIES = (
+    elementwise,
+    movement,
+    reduction,
+    norm,
+    pooling,
+    loss,
+    optimizer,
+    convolution,
+    attention,
+    matmul,
+)
+MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.items()}
+
+Found = Cost | str  # the cost, or why there is none
+
+
+@lru_cache(maxsize=10_000)
+def model_of(name: str) -> Model | None:
+    """Who knows an operator, by its name."""
+    if name in MODELS:
+        return MODELS[name]
+    if name.startswith("aten::_foreach_"):
+        return optimizer.foreach
+    if inductor.PATTERN.match(name):
+        return inductor.fused
+    return None
+
+
+def cost(
+    name: str, dims: str | None, types: str | None, values: str | None, unknown: str = FALLBACK
+) -> Found:
+    """What a call costs, or why that is not known. `unknown`: type of tensors without one."""
+    model = model_of(name)
+    if model is None:
+        return "no model"
+    if dims is None:
+        return "no shapes recorded"
+    call = read(name, dims, types, values, unknown)
+    return "shapes unreadable" if call is None else cost_of(model, call)
+
+
+def cost_of(model: Model, call: Call) -> Found:
+    try:
+        found = model(call)
+    except (LookupError, ValueError, TypeError, ArithmeticError):
+        return "shapes incomplete"  # such as lists of tensors whose shapes were not recorded
+    return found if found.flops >= 0 and found.bytes >= 0 else "shapes incomplete"

@@ -1,0 +1,190 @@
+"""One call of an operator as a profiler records it, and what the call costs.
+
+Shapes and values come as compact JSON; they are parsed, never evaluated.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+Shape = tuple[int, ...]
+
+# Element types as the profiler writes them: bytes, and the name that peaks go by.
+TYPES = {
+    "c10::BFloat16": (2, "bf16"),
+    "c10::Half": (2, "fp16"),
+    "float": (4, "fp32"),
+    "double": (8, "fp64"),
+    "c10::Float8_e4m3fn": (1, "fp8"),
+    "c10::Float8_e4m3fnuz": (1, "fp8"),
+    "c10::Float8_e5m2": (1, "fp8"),
+    "c10::Float8_e5m2fnuz": (1, "fp8"),
+    "c10::Float8_e8m0fnu": (1, "fp8"),
+    "signed char": (1, "int8"),
+    "unsigned char": (1, "int8"),
+    "char": (1, "int8"),
+    "bool": (1, "bool"),
+    "short": (2, "int16"),
+    "short int": (2, "int16"),
+    "int": (4, "int32"),
+    "long": (8, "int64"),
+    "long int": (8, "int64"),
+    "c10::complex<float>": (8, "complex64"),
+    "c10::complex<double>": (16, "complex128"),
+}
+FALLBACK = "c10::BFloat16"  # of tensors in lists, whose type is not recorded
+_FLOATING = ("bf16", "fp16", "fp32", "fp64", "fp8", "complex64", "complex128")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    shape: Shape
+    type: str
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def element(self) -> int:
+        return TYPES[self.type][0]
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.element
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The work of one call. Every tensor is moved once, as with a perfect cache."""
+
+    flops: int
+    bytes: int
+    family: str
+    dtype: str | None = None  # whose peak counts
+    matrix: bool = False  # on tensor (matrix) cores
+    model_flops: int | None = None  # where the kernel does more than the model asks for
+    assumed: str | None = None  # what shapes alone do not tell
+
+    @property
+    def of_model(self) -> int:
+        return self.flops if self.model_flops is None else self.model_flops
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: tuple[Tensor | tuple[Tensor, ...] | None, ...]
+    values: tuple[Any, ...]
+    guessed: bool = field(default=False)  # some element type was not recorded
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [a for a in self.arguments if isinstance(a, Tensor)]
+
+    def tensor(self, place: int) -> Tensor:
+        found = self.arguments[place]
+        if not isinstance(found, Tensor):
+            raise LookupError(f"{self.name} has no tensor at {place}")
+        return found
+
+    def listed(self, place: int) -> tuple[Tensor, ...]:
+        found = self.arguments[place]
+        if not isinstance(found, tuple) or not found:
+            raise LookupError(f"{self.name} has no tensors at {place}")
+        return found
+
+    def maybe(self, place: int) -> Tensor | None:
+        found = self.arguments[place] if place < len(self.arguments) else None
+        return found if isinstance(found, Tensor) else None
+
+    def value(self, place: int, default: Any = None) -> Any:
+        found = self.values[place] if place < len(self.values) else None
+        return default if found is None else found
+
+    def numbers(self, place: int, length: int, default: int) -> Shape:
+        """A list of integers such as strides; one is repeated."""
+        found = self.value(place)
+        if isinstance(found, int) and not isinstance(found, bool):
+            found = [found]
+        if not isinstance(found, list) or not found:
+            return (default,) * length
+        listed = tuple(int(n) for n in found)
+        return listed * length if len(listed) == 1 else listed
+
+
+Model = Callable[[Call], Cost]
+
+
+def read(name: str, dims: str, types: str | None, values: str | None, unknown: str) -> Call | None:
+    """The call behind recorded texts; `unknown` is the type of tensors without one."""
+    shapes = _parsed(dims)
+    kinds = _parsed(types or "[]")
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return None
+    kinds = [*kinds, *[""] * (len(shapes) - len(kinds))]
+    arguments = tuple(_argument(s, k, unknown) for s, k in zip(shapes, kinds, strict=False))
+    given = _parsed(values or "[]")
+    plain = tuple(_plain(v) for v in given) if isinstance(given, list) else ()
+    guessed = any(isinstance(a, tuple) and a for a in arguments)
+    return Call(name, arguments, plain, guessed)
+
+
+def dtype_of(tensors: Sequence[Tensor]) -> str:
+    """The type that a result of these would have: floating before integer, wide before narrow."""
+    whole = [t for t in tensors if t.shape] or list(tensors)
+    best = max(whole, key=lambda t: (TYPES[t.type][1] in _FLOATING, t.element))
+    return best.type
+
+
+def label(type_name: str) -> str:
+    return TYPES[type_name][1]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))
+
+
+def _argument(shape: Any, kind: Any, unknown: str) -> Tensor | tuple[Tensor, ...] | None:
+    if not isinstance(shape, list):
+        return None
+    if kind == "TensorList":
+        return tuple(
+            Tensor(tuple(s), unknown) for s in shape if isinstance(s, list) and _is_shape(s)
+        )
+    return Tensor(tuple(shape), kind) if kind in TYPES and _is_shape(shape) else None
+
+
+def _is_shape(shape: list[Any]) -> bool:
+    return all(isinstance(n, int) and n >= 0 for n in shape)
+
+
+@lru_cache(maxsize=50_000)
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Profilers write values as texts, Python's way: 'True', '[1, 1]', '0.5'."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text in ("True", "False"):
+        return text == "True"
+    if text in ("", "None"):
+        return None
+    found = _parsed(text.replace("True", "true").replace("False", "false"))
+    if found is not None:
+        return found
+    try:
+        return float(text)  # '0.' is no JSON
+    except ValueError:
+        return text

@@ -1,0 +1,98 @@
+"""Matrix products: 2·M·N·K, and one addition more for each element of a bias."""
+
+from htk.models.op_costs.call import Call, Cost, Model, Tensor, label
+
+_WIDE = "c10::BFloat16"  # what products of 8-bit types are written in
+
+
+def _product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
+    """Of `out` results, each of `inner` products; `others` bytes beside A and the result."""
+    narrow = a.element == 1
+    written = out * (2 if narrow else a.element)
+    flops = 2 * out * inner + (out if bias is not None else 0)
+    moved = a.bytes + others + written + (bias.bytes if bias is not None else 0)
+    return Cost(flops, moved, "gemm", label(a.type), matrix=True)
+
+
+def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
+    """As torch.matmul: batches broadcast."""
+    if len(b.shape) == 1:
+        return _product(a, a.count // max(a.shape[-1], 1), a.shape[-1], b.bytes, bias)
+    columns, inner = b.shape[-1], a.shape[-1]
+    rows = a.count // max(inner, 1)
+    if len(b.shape) > 2 and b.count // (inner * columns or 1) > 1 and len(a.shape) < len(b.shape):
+        rows *= b.count // (inner * columns)
+    return _product(a, rows * columns, inner, b.bytes, bias)
+
+
+def _mm(call: Call) -> Cost:
+    return _matmul(call.tensor(0), call.tensor(1))
+
+
+def _addmm(call: Call) -> Cost:
+    return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
+
+
+def _linear(call: Call) -> Cost:
+    """Weights lie as [out, in]."""
+    a, weight = call.tensor(0), call.tensor(1)
+    out = a.count // max(a.shape[-1], 1) * weight.shape[0]
+    bias = call.maybe(2)
+    wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
+    return _product(a, out, a.shape[-1], weight.bytes, wanted)
+
+
+def _scaled_mm(call: Call) -> Cost:
+    """Its bias is at another place in each release: the one vector as long as a row."""
+    a, b = call.tensor(0), call.tensor(1)
+    row = (b.shape[-1],)
+    found = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
+    return _matmul(a, b, next(found, None))
+
+
+def _grouped_mm(call: Call) -> Cost:
+    """Groups along the rows of A, as a batch, or (gradients of weights) along the inner size."""
+    a, b = call.tensor(0), call.tensor(1)
+    offsets = call.tensors[2:]
+    if len(a.shape) == 2 and len(b.shape) == 2:
+        groups = max((t.count for t in offsets if len(t.shape) == 1), default=1)
+        out = a.shape[0] * b.shape[1]
+        cost = _product(a, out, a.shape[1], b.bytes)
+        written = out * (2 if a.element == 1 else a.element)
+        return Cost(cost.flops, cost.bytes + (groups - 1) * written, "gemm", cost.dtype, True)
+    if len(a.shape) == 3 and len(b.shape) == 2:  # columns shared out among the groups
+        return _product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
+    rows = a.count // max(a.shape[-1], 1)
+    return _product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
+
+
+def _dot(call: Call) -> Cost:
+    a = call.tensor(0)
+    return _product(a, 1, a.count, call.tensor(1).bytes)
+
+
+def _outer(call: Call) -> Cost:
+    base, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
+    return _product(a, a.count * b.count, 1, b.bytes + base.bytes)
+
+
+def _addbmm(call: Call) -> Cost:
+    return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
+
+
+MODELS: dict[str, Model] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::_int_mm"), _mm),
+    **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_"), _addmm),
+    **dict.fromkeys(("aten::_addmm_activation", "aten::addmv", "aten::addmv_"), _addmm),
+    **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), _addbmm),
+    **dict.fromkeys(("aten::linear", "aiter::gemm_a16w16", "aiter::gemm_a8w8"), _linear),
+    "vllm::rocm_unquantized_gemm": _linear,
+    "aten::_scaled_mm": _scaled_mm,
+    "aten::_scaled_mm_v2": _scaled_mm,
+    "aten::_grouped_mm": _grouped_mm,
+    "aten::_scaled_grouped_mm": _grouped_mm,
+    "aten::dot": _dot,
+    "aten::vdot": _dot,
+    "aten::addr": _outer,
+    "aten::addr_": _outer,
+}

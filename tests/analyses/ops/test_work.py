@@ -1,0 +1,143 @@
+"""Work and rooflines: shares and rates on paper, and against reports of another tool."""
+
+import ast
+import csv
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from htk import api
+from htk.analyses.ops.flops import flops
+from htk.analyses.ops.roofline import roofline
+from htk.models.op_costs import cost
+from tests.tables import ask, make
+
+BF16 = '["c10::BFloat16","c10::BFloat16"]'
+SHAPES = "[[1000,1000],[1000,1000]]"
+
+
+def one_call(name: str = "aten::mm", outer: str = "aten::matmul") -> dict[str, pa.Table]:
+    """matmul calls mm, which launches a kernel and a set: 20 µs in all."""
+    described = {"input_dims": SHAPES, "input_types": BF16, "process": "1", "thread": "1"}
+    ops = [
+        {"name": outer, "start_ns": 0, "end_ns": 100, **described},
+        {"name": name, "start_ns": 10, "end_ns": 90, **described},
+    ]
+    links = [
+        {"depth": 0, "thread_index": 0, "selected": True},
+        {"parent_row": 0, "depth": 1, "thread_index": 0, "selected": True},
+    ]
+    kernels = [
+        {"name": "gemm", "activity": "kernel", "kind": "compute", "start_ns": 0, "end_ns": 18_000},
+        {"name": "Memset", "activity": "set", "kind": "memory", "start_ns": 0, "end_ns": 2_000},
+    ]
+    window = {"start_ns": 0, "end_ns": 100_000, "complete": True}
+    return {
+        "cpu_ops": make("cpu_ops", ops),
+        "op_links": make("op_links", links),
+        "kernels": make("kernels", kernels),
+        "kernel_links": make("kernel_links", [{"op_row": 1, "carry_in": False}] * 2),
+        "ranks": make("ranks", [{"device_name": "NVIDIA H100 80GB HBM3"}]),
+        "rank_windows": make("rank_windows", [window]),
+    }
+
+
+@pytest.mark.parametrize("inner", ["aten::mm", "vendor::gemm"])
+def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) -> None:
+    (row,) = ask(roofline, **one_call(inner))
+    assert row["op"] == ("aten::mm" if inner == "aten::mm" else "aten::matmul")
+    assert (row["count"], row["kernels"], row["device_ns"]) == (1, 2, 20_000)
+    assert row["flops_per_call"] == 2e9
+    assert row["achieved_tflops"] == pytest.approx(100)
+    assert row["achieved_tbps"] == pytest.approx(6e6 / 20e-6 / 1e12)
+    assert row["roofline_ns"] == pytest.approx(2e9 / 989e12 * 1e9)
+    assert row["pct_of_roofline"] == pytest.approx(100 * 2e9 / 989e12 / 20e-6)
+    assert row["bound"] == "launch"  # two activities of a microsecond at best
+    (row,) = ask(roofline, **one_call(inner), options={"launch_ns": 100})
+    assert row["bound"] == "compute"
+
+
+def test_utilisation() -> None:
+    (row,) = ask(flops, **one_call())
+    assert row["modelled_pct"] == 100
+    assert row["dtype"] == "bf16"
+    assert row["mfu_pct"] == pytest.approx(100 * 2e9 / (100e-6 * 989e12))
+    assert row["mfu_pct"] == row["hfu_pct"]
+    (row,) = ask(flops, **one_call(), options={"peak": 200.0})
+    assert row["mfu_pct"] == pytest.approx(10)
+
+
+def test_recomputed_work_is_no_model_work() -> None:
+    tables = one_call("aten::mm", "CheckpointFunctionBackward")
+    (row,) = ask(flops, **tables)
+    assert (row["model_flops"], row["hardware_flops"]) == (0, 2e9)
+
+
+def test_an_unknown_gpu_and_operator_are_said_to_be() -> None:
+    tables = one_call("mine::op", "mine::outer") | {"ranks": make("ranks", [{}])}
+    (row,) = ask(roofline, **tables)
+    assert (row["note"], row["family"], row["roofline_ns"]) == ("no model", None, None)
+    (row,) = ask(flops, **tables)
+    assert (row["modelled_pct"], row["mfu_pct"]) == (0, None)
+
+
+MODELS = {
+    "mi300/google_owlv2-large-patch14-ensemble__1016001": 99.9,
+    "mi300/facebook_timesformer-base-finetuned-k400__1016002": 99.9,
+    "h100/facebook_timesformer-base-finetuned-k400__1016002": 99.9,
+    "torch_compile_triton/trace": 99.9,
+}
+
+
+@pytest.mark.parametrize(("trace", "share"), MODELS.items())
+def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str, share: float) -> None:
+    opened = api.open(str(shared / f"traces/tracelens/{trace}.json.gz"))
+    found = api.run(opened, "roofline")
+    assert found.coverage["modelled_pct_of_device_time"] >= share
+
+
+REPORTS = [
+    ("h100/Qwen_Qwen1.5-0.5B-Chat__1016005", "GEMM"),
+    ("h100/Qwen_Qwen1.5-0.5B-Chat__1016005", "SDPA_fwd"),
+    ("h100/facebook_timesformer-base-finetuned-k400__1016002", "GEMM"),
+    ("h100/facebook_timesformer-base-finetuned-k400__1016002", "CONV_fwd"),
+    ("mi300/gaunernst_bert-small-uncased__1016001", "GEMM"),
+    ("mi300/resnet_act_checkpoint_recompute", "CONV_fwd"),
+    ("torch_compile_triton/trace", "GEMM"),
+    ("torch_compile_triton/trace", "SDPA_fwd"),
+]
+
+
+@pytest.mark.parametrize(("report", "sheet"), REPORTS)
+def test_work_of_calls_as_another_tool_reports_it(shared: Path, report: str, sheet: str) -> None:
+    """TraceLens's GEMM, SDPA and CONV sheets: its GFLOPS and mebibytes are ours, call by call.
+
+    Different by intent: it halves causal attention, where (n + 1) / 2n of the pairs of equal
+    lengths count; and it overlooks the bias of a convolution: an addition for each result.
+    """
+    path = shared / f"traces/tracelens/{report}_perf_report_csvs/{sheet}.csv"
+    for row in csv.DictReader(path.open()):
+        dims, types, values = (
+            json.dumps(_literal(row[f"{c}_first"]))
+            for c in ("Input Dims", "Input type", "Concrete Inputs")
+        )
+        found = cost(row["name"], dims, types, values)
+        assert not isinstance(found, str), (row["name"], found)
+        expected = float(row["GFLOPS_first"]) * 1e9
+        if row.get("param: causal") == "True":
+            length = int(row["param: N_Q"])
+            expected *= (length + 1) / length
+        moved = float(row["Data Moved (MB)_first"]) * 2**20
+        if sheet == "CONV_fwd" and (bias := json.loads(dims)[2]):
+            weight = math.prod(ast.literal_eval(row["param: filter_shape"])[1:])
+            expected += expected / (2 * weight)
+            moved += 2 * bias[0]
+        assert found.flops == pytest.approx(expected, rel=1e-9), row["name"]
+        assert found.bytes == pytest.approx(moved, rel=1e-9), row["name"]
+
+
+def _literal(text: str) -> object:
+    return ast.literal_eval(text)

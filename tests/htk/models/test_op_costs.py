@@ -1,0 +1,205 @@
+"""Work of single operators against figures worked out by hand."""
+
+import json
+
+import pytest
+
+from htk.models.detected import detected, peak_tflops
+from htk.models.op_costs import cost
+from htk.models.op_costs.attention import pairs
+from htk.models.op_costs.call import Cost
+
+BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
+
+
+def of(name: str, dims: list, values: list | None = None, kind: str | list = BF16) -> Cost:
+    types = kind if isinstance(kind, list) else [kind if d else "" for d in dims]
+    found = cost(name, json.dumps(dims), json.dumps(types), json.dumps(values or []))
+    assert isinstance(found, Cost), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "flops", "moved"),
+    [
+        ("aten::mm", [[8, 4], [4, 6]], 2 * 8 * 4 * 6, 2 * (32 + 24 + 48)),
+        ("aten::addmm", [[6], [8, 4], [4, 6]], 2 * 192 + 48, 2 * (32 + 24 + 48 + 6)),
+        ("aten::bmm", [[3, 8, 4], [3, 4, 6]], 3 * 2 * 192, 3 * 2 * (32 + 24 + 48)),
+        ("aten::linear", [[2, 4, 4], [6, 4]], 2 * 192, 2 * (32 + 24 + 48)),
+        ("aten::linear", [[8, 4], [6, 4], [6]], 2 * 192 + 48, 2 * (32 + 24 + 48 + 6)),
+        ("aten::matmul", [[2, 8, 4], [4, 6]], 2 * 2 * 192, 2 * (64 + 24 + 96)),
+        ("aten::_grouped_mm", [[8, 4], [3, 4, 6], [3]], 2 * 192, 2 * (32 + 72 + 48)),
+        ("aten::_grouped_mm", [[8, 4], [4, 6], [3]], 2 * 192, 2 * (32 + 24 + 3 * 48)),
+    ],
+)
+def test_products(name: str, dims: list, flops: int, moved: int) -> None:
+    found = of(name, dims)
+    assert (found.flops, found.bytes, found.dtype, found.matrix) == (flops, moved, "bf16", True)
+
+
+@pytest.mark.parametrize("place", [2, 4])
+def test_fp8_product_finds_its_bias_wherever_it_is(place: int) -> None:
+    """Operands of a byte, a result of two; scales are no work."""
+    dims: list = [[16, 32], [32, 64], [1], [1], []]
+    types = [FP8, FP8, "float", "float", ""]
+    dims[place], types[place] = [64], BF16
+    found = of("aten::_scaled_mm", dims, kind=types)
+    assert found.flops == 2 * 16 * 32 * 64 + 16 * 64
+    assert found.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64 + 2 * 64
+    assert found.dtype == "fp8"
+
+
+@pytest.mark.parametrize("queries", range(6))
+@pytest.mark.parametrize("keys", range(6))
+def test_pairs_that_a_causal_mask_leaves(queries: int, keys: int) -> None:
+    top_left = sum(k <= q for q in range(queries) for k in range(keys))
+    bottom_right = sum(k <= q + keys - queries for q in range(queries) for k in range(keys))
+    assert pairs(queries, keys, "top left") == top_left
+    assert pairs(queries, keys, "bottom right") == bottom_right
+    assert pairs(queries, keys, None) == queries * keys
+
+
+def test_attention_of_grouped_queries_with_unequal_lengths() -> None:
+    q, kv = [2, 8, 3, 64], [2, 2, 5, 64]
+    values = ["", "", "", "0.", "True", "False", ""]
+    dims = [q, kv, kv, [], [], [], []]
+    found = of("aten::_scaled_dot_product_flash_attention", dims, values)
+    assert found.flops == 4 * 2 * 8 * (1 + 2 + 3) * 64
+    assert found.bytes == 2 * (2 * 8 * 3 * 64 * 2 + 2 * (2 * 2 * 5 * 64))
+    whole = of("aten::_scaled_dot_product_flash_attention", dims, ["", "", "", "0.", "False"])
+    assert whole.flops == 4 * 2 * 8 * 15 * 64
+
+
+def test_flash_backward_does_more_than_the_model_asks() -> None:
+    q = [1, 4, 2, 8]  # batch, tokens, heads, size
+    dims = [q, q, q, q, q, [1, 2, 4], [], [], [], [], [], []]
+    values = [""] * 11 + ["False"]
+    found = of("aten::_flash_attention_backward", dims, values)
+    assert found.of_model == 2 * (4 * 2 * 16 * 8)
+    assert found.flops == 5 * found.of_model // 4
+
+
+def test_ragged_batch() -> None:
+    """Ten tokens in three sequences, the longest of six: the others have two each."""
+    q, ends = [10, 2, 8], [4]
+    dims = [q, q, q, ends, ends, [], [], [], [], []]
+    types = [BF16, BF16, BF16, "int", "int", *[""] * 5]
+    values = ["", "", "", "", "", "6", "6", "0.", "", "True"]
+    found = of("flash_attn::_flash_attn_varlen_forward", dims, values, types)
+    assert found.flops == 4 * 2 * (21 + 2 * 3) * 8
+    assert found.assumed
+    even = of(
+        "flash_attn::_flash_attn_varlen_forward",
+        [[9, 2, 8]] * 3 + dims[3:],
+        ["", "", "", "", "", "3", "3", "0.", "", "False"],
+        types,
+    )
+    assert (even.flops, even.assumed) == (4 * 2 * 27 * 8, None)
+
+
+def conv(dims: list, stride: str, padding: str, transposed: str, groups: str) -> Cost:
+    ones = "[1, 1]"
+    values = ["", "", "", stride, padding, ones, transposed, "[0, 0]", groups]
+    return of("aten::convolution", [*dims, [], [], [], [], [], []], values)
+
+
+def test_convolutions() -> None:
+    plain = conv([[2, 4, 8, 8], [6, 4, 3, 3], [6]], "[2, 2]", "[1, 1]", "False", "1")
+    assert plain.flops == 2 * (2 * 6 * 4 * 4) * (4 * 9) + 2 * 6 * 4 * 4
+    assert plain.bytes == 2 * (2 * 4 * 64 + 6 * 36 + 2 * 6 * 16 + 6)
+    grouped = conv([[2, 4, 8, 8], [6, 2, 3, 3], []], "[2, 2]", "[1, 1]", "False", "2")
+    assert grouped.flops == 2 * (2 * 6 * 4 * 4) * (2 * 9)
+
+
+def test_grouped_transposed_convolution() -> None:
+    """Weight [Cin, Cout/groups, …]: 4 in, 3·2 = 6 out; 8 becomes (8 − 1)·2 − 2 + 2 + 1 = 15."""
+    found = conv([[2, 4, 8, 8], [4, 3, 3, 3], []], "[2, 2]", "[1, 1]", "True", "2")
+    assert found.flops == 2 * (2 * 4 * 64) * (3 * 9)
+    assert found.bytes == 2 * (2 * 4 * 64 + 4 * 27 + 2 * 6 * 15 * 15)
+
+
+def test_backward_convolution_counts_the_gradients_asked_for() -> None:
+    dims = [[2, 6, 4, 4], [2, 4, 8, 8], [6, 4, 3, 3], *[[]] * 8]
+    once = 2 * (2 * 6 * 16) * 36
+    for asked, times in (("[True, True, False]", 2), ("[False, True, False]", 1)):
+        values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", asked]
+        assert of("aten::convolution_backward", dims, values).flops == times * once
+
+
+def test_bytes_where_little_is_computed() -> None:
+    softmax = of("aten::_softmax", [[4, 8], [], []], ["", "-1", "False"])
+    assert softmax.bytes == 2 * 2 * 32
+    assert of(
+        "aten::_softmax", [[4, 8], [], []], ["", "-1", "True"], ["c10::Half", "", ""]
+    ).bytes == (32 * 2 + 32 * 4)
+    assert of("aten::add", [[4, 1, 8], [3, 8]]).bytes == 2 * (32 + 24 + 96)
+    assert of("aten::gt", [[4, 8], [4, 8]]).bytes == 2 * 64 + 32
+    assert of("aten::copy_", [[4, 8], [4, 8], []], kind=["float", BF16, ""]).bytes == 32 * 6
+    mean = of("aten::mean", [[4, 8], [], []], ["", "[-1]", "True"])
+    assert (mean.flops, mean.bytes) == (32, 2 * (32 + 4))
+    embedding = of("aten::embedding", [[1000, 16], [7]], kind=[BF16, "long int"])
+    assert embedding.bytes == 2 * 7 * 16 * 2 + 7 * 8
+    index = of("aten::index", [[5, 6, 7], [[3]]], kind=[BF16, "TensorList"])
+    assert index.bytes == 2 * 3 * 42 * 2 + 3 * 8
+    pool = of(
+        "aten::max_pool2d_with_indices",
+        [[1, 2, 8, 8], [], [], [], [], []],
+        ["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
+    )
+    assert (pool.flops, pool.bytes) == (2 * 16 * 9, 2 * 128 + 32 * 10)
+
+
+def test_lists_of_tensors() -> None:
+    dims = [[[4], [8]], [[4], [8]], [[4], [8]], [[4], [8]]]
+    adam = of("aten::_fused_adam_", dims, kind=["TensorList"] * 4)
+    assert (adam.flops, adam.bytes) == (14 * 12, 2 * 12 * (4 + 3))
+    added = of("aten::_foreach_add_", [[[4], [8]], [[4], [8]], []], kind=["TensorList"] * 2 + [""])
+    assert (added.flops, added.bytes) == (12, 2 * 12 * 3)
+    joined = of("aten::cat", [[[2, 3], [4, 3]], []], kind=["TensorList", "Scalar"])
+    assert joined.bytes == 2 * 2 * 18
+
+
+def test_compiled_kernels_by_their_tensors() -> None:
+    found = of("triton_poi_fused_add_mul_3", [[64, 8], [8], [64, 8], []])
+    assert (found.flops, found.bytes) == (2 * 512, 2 * (512 + 8 + 512))
+
+
+@pytest.mark.parametrize(
+    ("dims", "values"),
+    [
+        ("[[8, 4]]", "[]"),
+        ("[]", "[]"),
+        ("[[8, -4], [4, 6]]", "[]"),
+        ("__import__('os').abort()", "[]"),
+        ("[" * 100_000, "[]"),
+        ('{"a": 1}', "nonsense"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(dims: str, values: str) -> None:
+    types = json.dumps([BF16, BF16])
+    assert isinstance(cost("aten::mm", dims, types, values), str)
+    assert cost("aten::mm", None, None, None) == "no shapes recorded"
+    assert cost("mine::op", "[[1]]", types, None) == "no model"
+
+
+def test_gpus_by_the_name_that_drivers_give() -> None:
+    for name, entry in (
+        ("AMD Instinct MI300X VF", "mi300x"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+    ):
+        found = detected(name)
+        assert found is not None
+        assert found.name == entry
+    assert detected("NVIDIA GeForce GTX 1080") is None
+    assert detected(None) is None
+
+
+def test_peaks() -> None:
+    h100 = detected("NVIDIA H100 80GB HBM3")
+    assert h100 is not None
+    assert peak_tflops(h100, "fp16", matrix=True) == 989
+    assert peak_tflops(h100, "fp8", matrix=True) == 1979
+    assert peak_tflops(h100, "fp32", matrix=True) == 67
+    assert peak_tflops(h100, "fp32", matrix=True, tf32=True) == 494
+    assert peak_tflops(h100, "bf16", matrix=False) == 67
