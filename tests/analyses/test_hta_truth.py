@@ -226,3 +226,33 @@ def test_communication_is_told_from_compute(name: str) -> None:
 
 def test_a_copy_of_hip_is_a_copy() -> None:
     assert kind_of("hipMemcpyAsync", "copy").kind == "memory"
+
+
+def test_an_overlong_event_is_told(tmp_path: Path) -> None:
+    trace = api.open(write(tmp_path / "long.json", kernel("gemm", 0, 5), kernel("gemm", 10, 9e12)))
+    (issue,) = trace.tables["parse_issues"].to_pylist()
+    assert issue["kind"] == "overflowed_duration"
+    assert rows(trace, "time_breakdown")[0]["total_ns"] == 10_000
+
+
+def test_queues_of_several_streams(tmp_path: Path) -> None:
+    events = [step(1, 0, 90)]
+    for k in range(1, 9):  # four launched on each stream before any begins
+        stream = 7 if k % 2 else 20
+        events += [launch(k, k), kernel("gemm", 20 + 5 * k, 4, k, stream)]
+    found = rows(api.open(write(tmp_path / "queues.json", *events)), "queue_length")
+    assert {r["stream"] for r in found if r["stream"] is not None} == {7, 20}
+
+
+def test_sequences_on_nanoseconds(shared: Path) -> None:
+    assert rows(opened(shared / "traces/hta/nccl_parser_config"), "kernel_sequences")
+
+
+def test_events_keep_their_place(shared: Path) -> None:
+    """Beside Python calls, an event's number is its row among the events of the file."""
+    trace = opened(shared / "traces/tracelens/b200/eager_trace.json.gz")
+    names = trace.tables["events"]["name"].to_pylist()
+    kernels = trace.tables["kernels"]
+    assert trace.tables["python_calls"].num_rows
+    for event, name in zip(kernels["event"].to_pylist(), kernels["name"].to_pylist(), strict=True):
+        assert names[event] == name
