@@ -80,6 +80,7 @@ def module_breakdown(
         "backward_device_ns": _with_inner(direct(times.own, kept & backward), above),
     }
     order = np.lexsort((-columns["operators_cpu_ns"], -columns["device_total_ns"]))
+    order = order[(order != len(names)) | bool(columns["operators"][-1])]
     shown = order[:n] if n else order
     depth = np.array([name.count(".") for name in names] + [0])
     missing = len(names)

@@ -67,13 +67,15 @@ def op_tree(
     worth &= sums["total_count"] > 0
     if depth is not None:
         worth &= paths.depth < depth
-    order = _from_the_top(paths, np.flatnonzero(worth), sums)
+    rank_of = np.full(len(paths.above), NONE, np.int64)
+    rank_of[paths.of_row] = rank if per == "rank" else NONE
+    order = _from_the_top(paths, np.flatnonzero(worth), sums, rank_of)
     place = np.full(len(paths.above) + 1, NONE, np.int64)
     place[order] = np.arange(len(order))
     parent = place[paths.above[order]]
     found = pa.table(
         [
-            _rank_column(per, paths, order, rank),
+            number(rank_of[order], pa.int32(), rank_of[order] >= 0),
             number(np.arange(len(order)), pa.int64()),
             number(parent, pa.int64(), parent != NONE),
             number(paths.depth[order], pa.int32()),
@@ -113,9 +115,9 @@ def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dic
     }
 
 
-def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints]) -> Ints:
+def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints], rank: Ints) -> Ints:
     """Kept paths, callers before callees, of siblings the costliest first."""
-    cost = np.lexsort((sums["cpu_total_ns"][kept], sums["device_total_ns"][kept]))
+    cost = np.lexsort((sums["cpu_total_ns"][kept], sums["device_total_ns"][kept], -rank[kept]))
     below: dict[int, list[int]] = {}
     for path in kept[cost].tolist():  # distinct paths; the costliest comes last: it is popped first
         below.setdefault(int(paths.above[path]), []).append(path)
@@ -130,11 +132,3 @@ def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints]) -> Ints:
 
 def _text(paths: Paths, name_of: Ints, path: int, names: list[str]) -> str:
     return Paths(paths.of_row, paths.above, name_of, paths.depth).text(path, names)
-
-
-def _rank_column(per: Per, paths: Paths, order: Ints, rank: Ints) -> pa.Array:
-    if per == "all":
-        return pa.nulls(len(order), pa.int32())
-    of_path = np.full(len(paths.above), NONE, np.int64)
-    of_path[paths.of_row] = rank
-    return number(of_path[order], pa.int32(), of_path[order] >= 0)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import number, numbers, texts
 from htk.breakdown import percent
-from htk.calltree import NONE, CallTree, DeviceTimes, labels_of
+from htk.calltree import NONE, CallTree, DeviceTimes, Mask, labels_of
 from htk.chart import Bar
 from htk.groups import Groups, Ints
 from htk.schema import TEXT, table
@@ -17,9 +17,9 @@ RETURNS = table(
     function=(TEXT, "Python function or nn.Module."),
     calls=(pa.int64(), "Calls."),
     total_ns=(pa.int64(), "Time inside it; recursion counts once."),
-    self_ns=(pa.int64(), "That less the Python calls that it makes; operators are still in it."),
+    self_ns=(pa.int64(), "That less the Python calls inside it; operators are still in it."),
     python_ns=(pa.int64(), "self_ns less the operators that it calls: Python's own time."),
-    operators_ns=(pa.int64(), "CPU time of the operators that it calls directly."),
+    operators_ns=(pa.int64(), "CPU time of the operators that it calls, less Python inside them."),
     pct_of_python_time=(pa.float64(), "python_ns of that of all functions."),
     device_self_ns=(pa.int64(), "GPU time launched by those operators."),
     device_total_ns=(pa.int64(), "GPU time launched inside it, at any depth."),
@@ -49,7 +49,10 @@ def python_hotspots(
     name, names = labels_of(python_calls["name"])
     groups = Groups.of(name)
     once = tree.outermost(groups.which)
-    operators, device = _of_operators(python_calls.num_rows, cpu_ops, op_links, op_callers, times)
+    row, outer = _called(op_links, op_callers)
+    operators = _operator_time(tree, cpu_ops, row, outer)
+    device = np.zeros(python_calls.num_rows, np.int64)
+    np.add.at(device, row[row != NONE], times.own[row != NONE])
     own = tree.self_time
     python = groups.sum(np.maximum(own - operators, 0))
     order = np.lexsort((-groups.sum(own), -python))
@@ -74,17 +77,33 @@ def python_hotspots(
     return with_coverage(found, functions_left_out=len(order) - len(shown))
 
 
-def _of_operators(
-    calls: int, cpu_ops: pa.Table, op_links: pa.Table, op_callers: pa.Table, times: DeviceTimes
-) -> tuple[Ints, Ints]:
-    """CPU time of the outermost operators in each Python call, and what they launched."""
+def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
+    """The Python call round each operator, and whether that one called it, not an operator."""
     row = numbers(op_callers["python_row"], NONE)
     parent = numbers(op_links["parent_row"], NONE)
-    length = numbers(cpu_ops["end_ns"]) - numbers(cpu_ops["start_ns"])
-    # An operator may call Python, which calls operators: each counts where it was called.
-    outer = (row != NONE) & (np.append(row, NONE)[parent] != row)
-    cpu, device = np.zeros(calls, np.int64), np.zeros(calls, np.int64)
-    np.add.at(cpu, row[outer], length[outer])
-    inside = row != NONE
-    np.add.at(device, row[inside], times.own[inside])
-    return cpu, device
+    return row, (row != NONE) & (np.append(row, NONE)[parent] != row)
+
+
+def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) -> Ints:
+    """CPU time of the operators that each Python call makes, less the Python calls inside them."""
+    total = np.zeros(len(tree.parent), np.int64)
+    start, end = numbers(cpu_ops["start_ns"])[outer], numbers(cpu_ops["end_ns"])[outer]
+    caller = row[outer]
+    np.add.at(total, caller, end - start)
+    inner = np.flatnonzero(tree.parent != NONE)
+    inside = inner[_inside(caller, start, end, tree.parent[inner], tree.start[inner])]
+    np.subtract.at(total, tree.parent[inside], tree.length[inside])
+    return np.maximum(total, 0)
+
+
+def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, at: Ints) -> Mask:
+    """Whether each time lies in a span of the same caller; those of one caller are disjoint."""
+    if not len(caller):
+        return np.zeros(len(of), bool)
+    times = np.unique(np.concatenate([start, at]))
+    stride = len(times) + 1
+    key = caller * stride + np.searchsorted(times, start)
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], of * stride + np.searchsorted(times, at), side="right") - 1
+    last = order[np.maximum(place, 0)]
+    return np.asarray((place >= 0) & (caller[last] == of) & (end[last] > at))

@@ -1,0 +1,144 @@
+"""Which operators take the time: by hand, and against TraceLens's reference results."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk import api
+from htk.errors import MissingTable
+from tests.analyses.ops.launched import training_step
+from tests.kineto_file import of_rank, op, write
+
+REFERENCES = (
+    "h100/Falconsai_nsfw_image_detection__1016002",
+    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "h100/facebook_timesformer-base-finetuned-k400__1016002",
+    "h100/gaunernst_bert-small-uncased__1016001",
+    "mi300/Falconsai_nsfw_image_detection__1016002",
+    "mi300/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "mi300/facebook_timesformer-base-finetuned-k400__1016002",
+    "mi300/gaunernst_bert-small-uncased__1016001",
+    "torch_compile_triton/trace",
+)
+
+
+def rows(folder: Path, **options: Any) -> dict[str, dict[str, Any]]:
+    found = api.run(training_step(folder), "op_breakdown", **options).to_pylist()
+    return {row["op"]: row for row in found}
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    found = rows(tmp_path)
+    us = 1000
+    columns = (
+        "count",
+        "cpu_total_ns",
+        "cpu_self_ns",
+        "device_total_ns",
+        "device_self_ns",
+        "kernels",
+    )
+    assert {name: tuple(row[c] for c in columns) for name, row in found.items()} == {
+        "aten::linear": (1, 20 * us, 4 * us, 25 * us, 0, 2),
+        "aten::addmm": (1, 16 * us, 16 * us, 25 * us, 25 * us, 2),
+        "aten::relu": (1, 10 * us, 10 * us, 4 * us, 4 * us, 1),
+        "AddmmBackward0": (1, 30 * us, 10 * us, 40 * us, 0, 1),
+        "aten::mm": (1, 20 * us, 20 * us, 40 * us, 40 * us, 1),
+        "(launched before the recording)": (None, None, None, 7 * us, 7 * us, 1),
+        "(launched outside operators)": (None, None, None, 3 * us, 3 * us, 1),
+    }
+    assert found["aten::addmm"]["kernels_per_call"] == 2
+    assert sum(row["pct_of_device_time"] for row in found.values()) == pytest.approx(100)
+
+
+def test_device_time_by_forward_operator(tmp_path: Path) -> None:
+    found = rows(tmp_path)
+    assert found["aten::addmm"]["backward_device_ns"] == 40_000
+    assert found["aten::linear"]["backward_device_ns"] == 40_000  # it calls addmm
+    assert found["aten::relu"]["backward_device_ns"] == 0
+
+
+def test_told_apart(tmp_path: Path) -> None:
+    shape = rows(tmp_path, by="shape")["aten::addmm"]
+    assert (shape["by"], shape["types"]) == ("[[8,4],[4]]", '["float","float"]')
+    module = rows(tmp_path, by="module")
+    assert module["aten::addmm"]["by"] == module["aten::mm"]["by"] == "Net_0.Linear_1"
+    stack = rows(tmp_path, by="stack")["aten::relu"]["by"]
+    assert stack == "train.py(1): main > nn.Module: Net_0"
+    assert rows(tmp_path, by="thread")["aten::mm"]["by"] == "rank 0 process 100 thread 2"
+
+
+def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
+    events = [op("aten::sum", 0, 100), op("aten::to", 10, 80), op("aten::sum", 20, 50)]
+    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
+    found = {r["op"]: r for r in api.run(trace, "op_breakdown").to_pylist()}
+    assert found["aten::sum"]["count"] == 2
+    assert found["aten::sum"]["cpu_total_ns"] == 100_000
+    assert found["aten::sum"]["cpu_self_ns"] == 70_000
+    assert found["aten::sum"]["pct_of_device_time"] is None
+
+
+def test_per_step_counts_what_ran_in_it(tmp_path: Path) -> None:
+    assert rows(tmp_path, per="step")["aten::mm"]["step"] == 0
+    trace = training_step(tmp_path).sel(steps=[9])
+    assert api.run(trace, "op_breakdown").to_pylist() == []
+
+
+def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
+    trace = api.open(write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), cache=False)
+    for by, needed in (("module", "with_modules=True"), ("stack", "with_stack=True")):
+        with pytest.raises(MissingTable, match=needed):
+            api.run(trace, "op_breakdown", by=by)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_as_tracelens_where_all_launches_are_recorded(shared: Path, name: str) -> None:
+    """Its direct kernel time and its counts: our own device time, and calls that launch."""
+    folder = shared / "traces/tracelens"
+    with open(folder / f"{name}_perf_report_csvs/ops_summary.csv", newline="") as file:
+        theirs = {
+            row["name"]: (float(row["total_direct_kernel_time_sum"]), int(row["Count"]))
+            for row in csv.DictReader(file)
+        }
+    found = api.run(api.open(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
+    ours = {
+        row["op"]: (row["device_self_ns"] / 1000, row["launching_calls"])
+        for row in found
+        if row["device_self_ns"] and not row["op"].startswith("(")
+    }
+    assert ours.keys() == theirs.keys()
+    for op_name, (time, count) in theirs.items():
+        assert ours[op_name] == (pytest.approx(time, abs=0.01), count)
+
+
+def test_what_tracelens_leaves_out_is_counted(shared: Path) -> None:
+    """It drops the 30 % that were launched before the recording, and memsets without an arrow."""
+    folder = shared / "traces/tracelens"
+    qwen = api.open(folder / "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
+    found = {r["op"]: r for r in api.run(qwen, "op_breakdown", n=0).to_pylist()}
+    lost = found["(launched before the recording)"]
+    assert (lost["kernels"], round(lost["pct_of_device_time"])) == (509, 30)
+    resnet = api.open(folder / "mi300/resnet_act_checkpoint.json.gz")
+    found = {r["op"]: r for r in api.run(resnet, "op_breakdown", n=0).to_pylist()}
+    with open(
+        folder / "mi300/resnet_act_checkpoint_recompute_perf_report_csvs/ops_summary.csv",
+        newline="",
+    ) as file:
+        theirs = {r["name"]: float(r["total_direct_kernel_time_sum"]) for r in csv.DictReader(file)}
+    ours = found["aten::convolution_backward"]["device_self_ns"] / 1000
+    sets = [
+        end - start
+        for op_row, activity, start, end in zip(
+            resnet.tables["kernel_links"]["op_row"].to_pylist(),
+            resnet.tables["kernels"]["activity"].to_pylist(),
+            resnet.tables["kernels"]["start_ns"].to_pylist(),
+            resnet.tables["kernels"]["end_ns"].to_pylist(),
+            strict=True,
+        )
+        if activity == "set"
+        and op_row is not None
+        and resnet.tables["cpu_ops"]["name"][op_row].as_py() == "aten::convolution_backward"
+    ]
+    assert ours - theirs["aten::convolution_backward"] == pytest.approx(sum(sets) / 1000, abs=0.01)
