@@ -50,12 +50,6 @@ PLANTED = (
 @click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading; GC stalls.")
 @click.option("--programmatic/--no-programmatic", default=None, help="Kernels may overlap.")
 @click.option("--graphs/--no-graphs", default=None, help="CUDA graphs in the forward pass.")
-@click.option(
-    "--programmatic-overlap/--no-programmatic-overlap",
-    default=None,
-    help="Some kernels begin while the one before still runs.",
-)
-@click.option("--cuda-graphs/--no-cuda-graphs", default=None, help="Launch layers as graphs.")
 @click.option("--profiler-ns", type=int, help="Cost of recording an event of the host.")
 @click.option("--sync-records/--no-sync-records", default=None)
 @click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")

@@ -62,8 +62,6 @@ class Config:
     clock_offset_us: float = 0.0  # spread over hosts
     clock_drift_ppm: float = 0.0
     heavy_tails: bool = False  # data loading and garbage collection
-    programmatic_overlap: bool = False  # kernels may begin while the one before still runs
-    cuda_graphs: bool = False  # operators that only compute are launched as graphs
     programmatic: bool = False  # some kernels begin before the one before them ends
     graphs: bool = False  # the forward pass of each layer is one CUDA graph
     profiler_ns: int = 350  # cost of recording a CPU event

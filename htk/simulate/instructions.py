@@ -68,8 +68,6 @@ class Activity:
     call: str = "cudaLaunchKernel"
     node: int = 0  # of a graph; 0: in none
     collective: Collective | None = None
-    graph: int = 0  # the CUDA graph it is launched with; 0: by itself
-    node: int = 0  # its number there; the first carries the launch
 
 
 @dataclass(frozen=True)
