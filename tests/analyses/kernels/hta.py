@@ -1,0 +1,34 @@
+"""The part of a trace that HTA keeps: what is launched before the last step begins."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from htk import api
+from htk.arrow import boolean, numbers, valid
+from htk.links import steps_of
+
+
+def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
+    tables = api.open(shared / "traces/hta" / trace).tables
+    steps, starts, _ = steps_of(tables["annotations"])
+    cut = int(starts[-1]) if len(steps) > 1 else 1 << 62
+    links, ops = tables["kernel_links"], tables["op_links"]
+    launched = valid(links["launch_row"]) & (numbers(links["launch_start_ns"]) < cut)
+    place = ops.schema.get_field_index("selected")
+    begun = boolean(numbers(tables["cpu_ops"]["start_ns"]) < cut)
+    return {
+        "kernels": tables["kernels"].filter(pa.array(launched)),
+        "kernel_links": links.filter(pa.array(launched)),
+        "launches": tables["launches"],
+        "cpu_ops": tables["cpu_ops"],
+        "op_links": ops.set_column(place, ops.schema.field(place), begun),
+    }
+
+
+def expected(shared: Path, trace: str) -> dict[str, Any]:
+    known = json.loads((shared / "truth/hta_expected.json").read_text())
+    found: dict[str, Any] = known["hta_output"][trace]
+    return found

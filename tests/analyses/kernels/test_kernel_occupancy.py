@@ -1,0 +1,76 @@
+"""How well kernels fill the GPU, by hand with the H100's limits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk import api
+from htk.analyses.kernels.kernel_occupancy import kernel_occupancy
+from tests.tables import make
+
+H100 = {
+    "id": 0,
+    "name": "NVIDIA H100 80GB HBM3",
+    "numSms": 132,
+    "maxThreadsPerMultiprocessor": 2048,
+    "regsPerMultiprocessor": 65536,
+    "warpSize": 32,
+    "sharedMemPerMultiprocessor": 233472,
+}
+
+
+def occupancy(**kernel: Any) -> dict[str, Any]:
+    row = {"name": "k", "kind": "compute", "family": "elementwise", "start_ns": 0, "end_ns": 10}
+    ranks = [{"device_properties": json.dumps([H100])}]
+    (found,) = kernel_occupancy(make("kernels", [row | kernel]), make("ranks", ranks)).to_pylist()
+    result: dict[str, Any] = found
+    return result
+
+
+def test_threads_limit_the_blocks() -> None:
+    found = occupancy(grid="[3168,1,1]", block="[128,1,1]", registers=16)
+    assert (found["blocks"], found["threads_per_block"], found["multiprocessors"]) == (
+        3168,
+        128,
+        132,
+    )
+    assert (found["resident_blocks"], found["max_occupancy_pct"]) == (16, 100)  # 2048 / 128
+    assert found["waves"] == 1.5  # 3168 / (16 · 132)
+    assert found["tail_pct"] == 25  # half of the second of two waves
+    assert found["blocks_per_sm"] == 24
+
+
+def test_registers_and_shared_memory_limit_the_blocks() -> None:
+    found = occupancy(grid="[132,1,1]", block="[256,1,1]", registers=128)
+    assert (found["resident_blocks"], found["max_occupancy_pct"]) == (2, 25)  # 65536 / (128 · 256)
+    found = occupancy(grid="[132,1,1]", block="[32,1,1]", shared_memory_bytes=100_000)
+    assert found["resident_blocks"] == 2
+    found = occupancy(grid="[132,1,1]", block="[32,1,1]")
+    assert found["resident_blocks"] == 32  # blocks, not threads
+
+
+def test_a_persistent_gemm_has_no_waves() -> None:
+    found = occupancy(grid="[132,1,1]", block="[384,1,1]", family="gemm", registers=168)
+    assert (found["persistent"], found["waves"], found["tail_pct"]) == (True, None, None)
+
+
+def test_without_properties_the_recorded_figures_remain() -> None:
+    rows = [
+        {"name": "k", "kind": "compute", "start_ns": 0, "end_ns": 10, "occupancy_pct": 40.0}
+        | {"grid": "[4,2,1]", "block": "[64,1,1]", "blocks_per_sm": 0.5}
+    ]
+    (found,) = kernel_occupancy(make("kernels", rows), make("ranks", [{}])).to_pylist()
+    assert (found["blocks"], found["blocks_per_sm"], found["occupancy_pct"]) == (8, 0.5, 40)
+    assert found["waves"] is found["multiprocessors"] is found["resident_blocks"] is None
+
+
+def test_persistent_gemms_of_a_public_trace(shared: Path) -> None:
+    file = "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
+    found = api.run(api.open(shared / file), "kernel_occupancy", n=0).to_pylist()
+    gemms = [r for r in found if r["family"] == "gemm"]
+    assert sum(r["count"] for r in gemms if r["persistent"]) == 70
+    assert sum(r["count"] for r in gemms if r["name"].startswith("sm90_xmma")) == 241
+    plain = next(r for r in found if r["grid"] == "[17888,1,1]" and r["block"] == "[128,1,1]")
+    assert plain["blocks_per_sm"] == pytest.approx(17888 / 132)
