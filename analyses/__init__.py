@@ -41,6 +41,7 @@ ANALYSES: dict[str, Entry] = {
     "comm_sources": Entry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
     "comm_summary": Entry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
     "comm_wait": Entry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
+    "critical_path": Entry("causes.critical_path", "What bounds the step: which work lies on its critical path?"),
     "flops": Entry("ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
     "gpu_speed": Entry("kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
     "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),

@@ -1,0 +1,61 @@
+// The one loop of the replay: raise each edge's head to its tail plus the weight, in order.
+// Its twin in Python is htk.replay.longest_pure.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+
+namespace {
+
+struct Longs {
+    Py_buffer view{};
+    bool held = false;
+    bool take(PyObject* from, int flags) {
+        held = PyObject_GetBuffer(from, &view, flags) == 0;
+        if (held && view.itemsize != 8) {
+            PyErr_SetString(PyExc_ValueError, "64-bit integers expected");
+            return false;
+        }
+        return held;
+    }
+    std::int64_t* data() const { return static_cast<std::int64_t*>(view.buf); }
+    Py_ssize_t size() const { return view.len / 8; }
+    ~Longs() {
+        if (held) PyBuffer_Release(&view);
+    }
+};
+
+PyObject* longest(PyObject*, PyObject* args) {
+    PyObject *times, *tails, *heads, *weights;
+    if (!PyArg_ParseTuple(args, "OOOO", &times, &tails, &heads, &weights)) return nullptr;
+    Longs time, src, dst, weight;
+    if (!time.take(times, PyBUF_WRITABLE) || !src.take(tails, PyBUF_SIMPLE) ||
+        !dst.take(heads, PyBUF_SIMPLE) || !weight.take(weights, PyBUF_SIMPLE))
+        return nullptr;
+    const Py_ssize_t edges = src.size(), nodes = time.size();
+    if (dst.size() != edges || weight.size() != edges) {
+        PyErr_SetString(PyExc_ValueError, "tails, heads and weights differ in length");
+        return nullptr;
+    }
+    std::int64_t* at = time.data();
+    const std::int64_t *from = src.data(), *to = dst.data(), *by = weight.data();
+    for (Py_ssize_t k = 0; k < edges; ++k) {
+        if (from[k] < 0 || from[k] >= nodes || to[k] < 0 || to[k] >= nodes) {
+            PyErr_SetString(PyExc_IndexError, "an edge names no node");
+            return nullptr;
+        }
+        const std::int64_t reached = at[from[k]] + by[k];
+        if (reached > at[to[k]]) at[to[k]] = reached;
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"longest", longest, METH_VARARGS, "Raise each head to its tail plus the weight, in place."},
+    {nullptr, nullptr, 0, nullptr}};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_replay", nullptr, -1, methods,
+                      nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__replay() { return PyModule_Create(&module); }
