@@ -50,7 +50,8 @@ def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> 
 def constant_text(value: str | None, length: int) -> pa.Array:
     """One text, for every row."""
     codes = np.full(length, -1 if value is None else 0, np.int32)
-    return text(codes, pa.array(["" if value is None else value], pa.string()), compact=False)
+    known = [] if value is None else [value]
+    return text(codes, pa.array(known, pa.string()), compact=False)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
