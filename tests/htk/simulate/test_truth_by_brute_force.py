@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from htk.simulate.config import Config, checked
+from htk.simulate.config import PLANTS, Config, checked
 from htk.simulate.job import simulate
 from tests.htk.simulate.reading import read
 
@@ -35,10 +35,12 @@ jobs = st.fixed_dictionaries(
         "clock_offset_us": st.sampled_from([0.0, 800.0]),
         "clock_drift_ppm": st.sampled_from([0.0, 20.0]),
         "heavy_tails": st.booleans(),
+        "programmatic": st.booleans(),
+        "graphs": st.booleans(),
         "sync_records": st.booleans(),
         "metadata": st.booleans(),
         "plants": st.lists(
-            st.sampled_from(["straggler", "slow_link", "data_stall", "cpu_bound", "clock_offset"]),
+            st.sampled_from([p for p in PLANTS if p not in ("missing_rank", "unlinked_launch")]),
             max_size=2,
             unique=True,
         ).map(tuple),
@@ -92,8 +94,10 @@ def test_collectives_are_of_all_ranks_and_add_up(strategy: str, tmp_path: Path) 
 
 
 def _compare(told: dict[str, Any], seen: dict[str, Any]) -> None:
-    for key in ("window_start_ns", "window_end_ns", "peak_allocated_bytes"):
-        assert told[key] == seen[key], key
+    assert told["window_start_ns"] == seen["window_start_ns"]
+    assert told["window_end_ns"] == seen["window_end_ns"]
+    if seen["peak_allocated_bytes"]:  # a step that was cut may hold no allocation
+        assert told["peak_allocated_bytes"] == seen["peak_allocated_bytes"]
     assert len(told["steps"]) == len(seen["steps"])
     for one, other in zip(told["steps"], seen["steps"], strict=True):
         assert {k: one[k] for k in other} == other
