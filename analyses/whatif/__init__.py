@@ -1,0 +1,1 @@
+"""What would change if: edits of the execution graph, replayed."""

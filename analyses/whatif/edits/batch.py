@@ -1,0 +1,100 @@
+"""Another micro-batch: which kernels grow, and how.
+
+A matrix product whose rows are tokens fills more waves of blocks; one that sums over tokens (the
+gradient of a weight) takes proportionally longer; all else that sees activations grows with its
+bytes above the shortest time of a kernel. Optimizer, parameter copies, collectives of parameters
+and the CPU stay as they are, so that a launch-bound step shows itself in the replay.
+"""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.values import factor
+from htk.errors import UsageError
+
+NAME = "batch"
+HELP = "Micro-batch: so many times the recorded one (2x), or a number (64) where shapes tell it."
+
+SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does
+_OF_PARAMETERS = re.compile(
+    r"_foreach|_fused_|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
+)
+_TENSOR = ("gemm", "attention", "convolution")
+_SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    ratio = _ratio(scene, value)
+    growing = grows(scene)
+    if not growing.any():
+        raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
+    old = scene.lengths().astype(np.float64)
+    new = _lengths(scene, old, ratio)
+    unfilled = _unfilled(scene, growing, old, ratio)
+    sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
+    changed = replace(scene.with_lengths(growing, new), samples=scene.samples * ratio)
+    return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
+        f"micro-batch {ratio:g} times the recorded one",
+        f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
+        "grows with it; optimizer, parameter collectives and CPU time stay",
+        f"{100 * unfilled:.0f} % of that did not fill the GPU once",
+    )
+
+
+def grows(scene: Scene) -> NDArray[np.bool_]:
+    """Kernels that work on activations."""
+    of_parameters = np.array(
+        [bool(op and _OF_PARAMETERS.search(op)) for op in scene.facts.op], bool
+    )
+    optimizer = np.array([f in ("optimizer", "communication") for f in scene.facts.family], bool)
+    return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
+
+
+def _ratio(scene: Scene, value: str) -> float:
+    if value.endswith("x"):
+        return factor(value, NAME)
+    now = inputs(scene).batch
+    if now is None:
+        raise UsageError(
+            f"{NAME} {value!r}: the recorded batch is not known (record_shapes=True would tell); "
+            "give a factor such as 2x"
+        )
+    return factor(value, NAME) / now
+
+
+def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    dense = np.array([f in _TENSOR for f in scene.facts.family], bool) & ~_sums_over_tokens(scene)
+    bytes_ = np.minimum(old, SHORTEST_NS) + np.maximum(old - SHORTEST_NS, 0) * ratio
+    steps = np.ceil(waves * ratio) / np.ceil(np.maximum(waves, 1e-9))
+    by_wave = np.where(waves < 8, steps, ratio)
+    return np.where(dense, np.maximum(old * by_wave, np.minimum(old, SHORTEST_NS)), bytes_)
+
+
+def _sums_over_tokens(scene: Scene) -> NDArray[np.bool_]:
+    """Matrix products whose inner dimension is tokens."""
+    tokens = inputs(scene).tokens
+    if tokens is None:
+        return np.zeros(len(scene.facts.dims), bool)
+    answers = {d: _inner(d) == tokens for d in set(scene.facts.dims) if d}
+    return np.array([bool(d and answers[d]) for d in scene.facts.dims], bool)
+
+
+def _inner(dims: str) -> int | None:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+    return int(shapes[0][1]) if shapes else None
+
+
+def _unfilled(
+    scene: Scene, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
+) -> float:
+    """Share of the growing time in kernels of less than a wave, now or then."""
+    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    few = growing & (np.minimum(waves, waves * ratio) < 1)
+    return float(old[few].sum() / max(old[growing].sum(), 1.0))

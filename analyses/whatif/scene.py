@@ -1,0 +1,161 @@
+"""A step as what-ifs see it: its graph, its weights, and what is known of each activity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, numbers, valid
+from htk.graph import Graph
+from htk.replay import NEVER
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the tables say of each activity of the graph."""
+
+    family: list[str | None]
+    dims: list[str | None]  # shapes of the operator that launched it
+    op: list[str | None]
+    collective: list[str | None]  # its type, for communication
+    in_bytes: Ints  # -1: unknown
+    out_bytes: Ints
+    group_size: Ints
+    blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
+    single: Mask  # communication whose peers are not at hand
+
+
+@dataclass(frozen=True)
+class Scene:
+    graph: Graph
+    facts: Facts
+    weight: Ints
+    wrap_weight: Ints
+    samples: float = 1.0  # times the samples of the recorded step
+    devices: float = 1.0  # times the GPUs
+    assumptions: tuple[str, ...] = ()
+    spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma
+    low_confidence: bool = False
+
+    # Edges that edits change.
+
+    @cached_property
+    def run_edge(self) -> Ints:
+        """The edge that holds each activity's length; -1: none."""
+        return self._into(self.graph.end, "run", "transfer")
+
+    @cached_property
+    def categories(self) -> Ints:
+        """The cause that a change of each edge counts for, into CATEGORIES."""
+        graph = self.graph
+        found = np.full(len(graph.src), CATEGORIES.index("dependencies"))
+        found[graph.edges("call", "think", "handover", "launch")] = CATEGORIES.index("host")
+        known = self.run_edge >= 0
+        place = np.array([0, 2, 1])  # compute, communication, memory
+        found[self.run_edge[known]] = place[graph.activities.kind[known]]
+        return found
+
+    def lengths(self) -> Ints:
+        """Length of each activity as it stands; of a joined collective its transfer."""
+        return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
+
+    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints) -> "Scene":
+        """The scene with other lengths for some activities."""
+        chosen = which & (self.run_edge >= 0)
+        weight = self.weight.copy()
+        whole = np.broadcast_to(np.asarray(length), which.shape)
+        weight[self.run_edge[chosen]] = np.rint(np.maximum(whole[chosen], 0)).astype(np.int64)
+        return replace(self, weight=weight)
+
+    def without(self, edges: Mask) -> "Scene":
+        """The scene without some dependencies."""
+        return replace(self, weight=np.where(edges, NEVER, self.weight))
+
+    def said(self, *words: str) -> "Scene":
+        return replace(self, assumptions=self.assumptions + words)
+
+    def doubted(self, cause: str, sigma: float) -> "Scene":
+        """Doubt in how much a cause changes, relative, one standard deviation."""
+        worst = max(sigma, self.spread.get(cause, 0.0))
+        return replace(self, spread={**self.spread, cause: worst})
+
+    def is_collective(self, *types: str) -> Mask:
+        return np.array([c in types for c in self.facts.collective], bool)
+
+    @property
+    def is_comm(self) -> Mask:
+        return np.asarray(self.graph.activities.kind == 1)
+
+    @property
+    def is_compute(self) -> Mask:
+        return np.asarray(self.graph.activities.kind == 0)
+
+    def _into(self, nodes: Ints, *kinds: str) -> Ints:
+        edge = np.full(len(self.graph.time), -1, np.int64)
+        own = np.flatnonzero(self.graph.edges(*kinds))
+        edge[self.graph.dst[own]] = own
+        return edge[nodes]
+
+
+def scene(tables: Mapping[str, pa.Table], graph: Graph) -> Scene:
+    return Scene(graph, _facts(tables, graph), graph.weight, graph.wrap_weight)
+
+
+def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
+    kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
+    rows = graph.activities.row
+    op = numbers(links["op_row"], -1)[rows]
+    comm, index = tables["collectives"], _collective_rows(tables, rows)
+    size = numbers(comm["group_size"], -1)
+    blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
+    alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
+    return Facts(
+        family=_texts(kernels["family"], rows),
+        dims=_texts(ops["input_dims"], op),
+        op=_texts(ops["name"], op),
+        collective=_texts(comm["type"], index),
+        in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
+        out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
+        group_size=_taken(size, index),
+        blocks=blocks.astype(np.float64),
+        single=alone,
+    )
+
+
+def _into(graph: Graph, kind: str) -> Ints:
+    edge = np.full(len(graph.time), -1, np.int64)
+    own = np.flatnonzero(graph.edges(kind))
+    edge[graph.dst[own]] = own
+    return edge[graph.end]
+
+
+def _collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
+    """Row of `collectives` for each activity; -1: none."""
+    kernels, comm = tables["kernels"], tables["collectives"]
+    keys = (numbers(kernels["rank"], -1).astype(np.int64) << 40) + numbers(kernels["event"])
+    theirs = (numbers(comm["rank"], -1).astype(np.int64) << 40) + numbers(comm["event"], -1)
+    known = np.flatnonzero(valid(comm["event"]))
+    if not len(known):
+        return np.full(len(rows), -1, np.int64)
+    order = known[np.argsort(theirs[known], kind="stable")]
+    place = np.minimum(np.searchsorted(theirs[order], keys[rows]), len(order) - 1)
+    return np.where(theirs[order[place]] == keys[rows], order[place], -1)
+
+
+def _texts(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
+    codes, names = codes_of(column)
+    listed = [*names.to_pylist(), None]
+    return [listed[int(codes[r])] if r >= 0 else None for r in rows.tolist()]
+
+
+def _taken(values: Ints, rows: Ints) -> Ints:
+    return np.append(values, -1)[rows].astype(np.int64)

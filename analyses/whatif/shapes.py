@@ -1,0 +1,32 @@
+"""What a step works on, as the shapes of its first operators tell."""
+
+import json
+from collections import Counter
+from typing import NamedTuple
+
+from htk.analyses.whatif.scene import Scene
+
+
+class Inputs(NamedTuple):
+    batch: int | None
+    tokens: int | None  # of one micro-batch on one rank
+
+
+def inputs(scene: Scene) -> Inputs:
+    """From embeddings (indices are batch by length), else from convolutions."""
+    found: Counter[tuple[int, int | None]] = Counter()
+    for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
+        shapes = json.loads(dims or "[]")
+        if op in ("aten::embedding", "aten::index_select") and len(shapes) > 1:
+            for shape in shapes[1:]:
+                if isinstance(shape, list) and len(shape) == 2:
+                    found[shape[0], shape[0] * shape[1]] += 10
+        attention = op is not None and "attention" in op and "backward" not in op
+        if attention and shapes and len(shapes[0]) == 4:
+            found[shapes[0][0], shapes[0][0] * shapes[0][2]] += 5
+        convolution = op is not None and "conv" in op and "backward" not in op
+        if convolution and shapes and len(shapes[0]) >= 4:
+            found[shapes[0][0], None] += 1
+    if not found:
+        return Inputs(None, None)
+    return Inputs(*found.most_common(1)[0][0])

@@ -1,0 +1,89 @@
+"""`htk whatif`: what would a step take if this were changed?"""
+
+from typing import Any
+
+import click
+
+from htk.commands.common import trace_options
+
+# Kept here in words, so that help prints without importing the edits; a test compares them.
+EDIT_HELP = {
+    "replace": "Kernels or operators by pattern: PATTERN=2x faster, or PATTERN=gone.",
+    "batch": "Micro-batch: 2x the recorded one, or a number where shapes tell it.",
+    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
+    "world": "Ranks of the job, each with the work that it has now.",
+    "network": "Collectives' rates by a factor: bandwidth=2x,latency=0.5x.",
+    "fix_rank": "This rank (or all) computes as fast as the median rank.",
+    "no_skew": "All ranks arrive at collectives together: on.",
+    "overlap": "Communication perfectly hidden, or serial: perfect, serial, today.",
+    "remove_syncs": "No synchronising call or blocking copy in the step: on.",
+    "host": "The CPU is so many times faster: 2x.",
+    "graphs": "No launch overhead, as in CUDA graphs: on.",
+}
+
+
+def _edit_options(function: Any) -> Any:
+    for name, words in reversed(EDIT_HELP.items()):
+        flag = "--" + name.replace("_", "-")
+        function = click.option(flag, f"edit_{name}", metavar="VALUE", help=words)(function)
+    return function
+
+
+@click.command("whatif")
+@_edit_options
+@click.option("--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Every value.")
+@click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
+@trace_options
+def command(
+    paths: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    measured_step_ms: float | None,
+    form: str,
+    output: str | None,
+    limit: int,
+    **given: Any,
+) -> None:
+    """What would a step take if this were changed?
+
+    The step is replayed untouched first; what does not replay is refused. Without any edit: what
+    could be won at most, each cause alone, most first.
+    """
+    from htk.analyses.whatif.answer import bounds, stage, swept
+    from htk.analyses.whatif.table import rows
+    from htk.commands.common import opened
+    from htk.coverage import coverage
+    from htk.graph import READS
+    from htk.render import write
+    from htk.result import Result
+    from htk.whatif_label import LABEL
+
+    edits = [(name, given.pop(f"edit_{name}")) for name in EDIT_HELP]
+    fixed = [(name, str(value)) for name, value in edits if value is not None]
+    over = [_sweep(text) for text in sweeps]
+    trace = opened(paths, given)
+    start = stage(trace.tables)
+    anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
+    asked = bool(fixed or over)
+    answers = swept(start, fixed, over, anchor) if asked else bounds(start, anchor)
+    judged = start.gate
+    facts = coverage(trace, set(READS)) | {
+        "step": start.graph.step,
+        "verdict": judged.verdict,
+        "step_error_pct": judged.step_error_pct,
+        "exposed_error_points": judged.exposed_error_points,
+        "start_error_pct": judged.start_error_pct,
+        "held_out_error_pct": judged.held_out_error_pct,
+        "observed_path_pct": judged.observed_path_pct,
+    }
+    write(Result(LABEL, rows(answers), facts), form, output, limit=limit)
+
+
+def _sweep(text: str) -> tuple[str, list[str]]:
+    """`batch=4,8,16`."""
+    name, mark, values = text.partition("=")
+    name = name.replace("-", "_")
+    if not mark or name not in EDIT_HELP or not values:
+        raise click.UsageError(f"--sweep {text!r}: EDIT=A,B,… with one of {', '.join(EDIT_HELP)}")
+    if values == "all" and name == "sharding":
+        return name, ["full_shard", "shard_grad_op", "hybrid_shard", "ddp"]
+    return name, values.split(",")
