@@ -55,6 +55,8 @@ ANALYSES: dict[str, Entry] = {
     "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
     "launch_stats": Entry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
     "memory_bandwidth": Entry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
+    "memory_peaks": Entry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
+    "memory_timeline": Entry("memory.memory_timeline", "How much memory is in use, over time?"),
     "module_breakdown": Entry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
     "op_breakdown": Entry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
     "op_tree": Entry("ops.op_tree", "Where in the call tree do operators take their time?"),

@@ -10,6 +10,8 @@ from htk.parsers import (
     inspector,
     inspector_prometheus,
     kineto,
+    memory_snapshot,
+    memory_timeline,
     nccl_debug,
     nccl_tests,
     profiler_plugin,
@@ -19,6 +21,8 @@ from htk.parsers import (
 
 PARSERS: tuple[Parser, ...] = (
     flight_recorder,
+    memory_snapshot,
+    memory_timeline,
     inspector,
     profiler_plugin,
     kineto,

@@ -139,6 +139,8 @@ MEMORY = table(
     size_bytes=(_I64, "Bytes allocated; negative when freed."),
     allocated_bytes=(_I64, "Total allocated after it."),
     reserved_bytes=(_I64, "Total reserved after it."),
+    category=(TEXT, "parameter, activation, gradient, …, where the source tells."),
+    call_stack=(TEXT, "Python stack of an allocation, innermost first, where recorded."),
 )
 
 COUNTERS = table(

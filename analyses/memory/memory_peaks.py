@@ -1,0 +1,144 @@
+"""Memory at its highest, and what held it."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, texts, valid
+from htk.breakdown import percent
+from htk.calltree import labels_of
+from htk.chart import Bar
+from htk.groups import Groups, Ints
+from htk.memory_use import NONE, MemoryUse, failures, operators_at
+from htk.schema import TEXT, table
+
+BEFORE = "(allocated before the recording)"
+NOWHERE = "(outside operators)"
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
+    device=(pa.int32(), "Index of the device."),
+    peak_ns=(pa.int64(), "When most was allocated, absolute."),
+    peak_bytes=(pa.int64(), "Allocated then."),
+    reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
+    most_reserved_bytes=(pa.int64(), "Most that was reserved at any time."),
+    unused_pct=(pa.float64(), "Share of the reserved that was not allocated at the peak."),
+    failed=(pa.int64(), "Allocations that failed for want of memory."),
+    holder=(TEXT, "Operator (or stack, or category) whose allocations were alive at the peak."),
+    held_bytes=(pa.int64(), "Bytes of them."),
+    held_pct=(pa.float64(), "Share of the peak."),
+    blocks=(pa.int64(), "Blocks; null where blocks cannot be told apart."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("holder", "held_bytes", horizontal=True), needs=("memory",))
+def memory_peaks(
+    memory: pa.Table,
+    cpu_ops: pa.Table,
+    *,
+    n: Annotated[int, "Holders to name for each device; the rest is one row, others."] = 10,
+) -> pa.Table:
+    """When is memory at its highest, and what holds it then?
+
+    A block is alive at the peak if its last event up to then is its allocation; it is held by the
+    innermost operator of the thread that allocated it, or where a snapshot tells a stack by its
+    innermost frame, or where only categories are told by its category.
+    """
+    use = MemoryUse.of(memory)
+    if not len(use.devices):  # nothing but failures
+        return RETURNS.empty_table()
+    label = _Labels(use, cpu_ops)
+    parts = [_Peak(use, k, label, n) for k in range(len(use.devices))]  # a few devices
+    device = np.concatenate([np.full(len(p.names), k) for k, p in enumerate(parts)])
+    peak = np.array([p.row for p in parts], np.int64)[device]
+    held = np.concatenate([p.held for p in parts])
+    blocks = np.concatenate([p.blocks for p in parts])
+    allocated, reserved = use.allocated[peak], use.reserved[peak]
+    most = use.devices.max(use.reserved)[device]
+    answer = pa.table(
+        [
+            *use.who(device),
+            number(use.time[peak], pa.int64()),
+            number(allocated, pa.int64()),
+            number(reserved, pa.int64(), reserved > 0),
+            number(most, pa.int64(), most > 0),
+            percent(reserved - allocated, np.maximum(reserved, 0)),
+            number(failures(memory, use)[device], pa.int64()),
+            texts([name for p in parts for name in p.names]),
+            number(held, pa.int64()),
+            percent(held, np.maximum(allocated, 0)),
+            number(blocks, pa.int64(), blocks != NONE),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(answer, events=use.table.num_rows, holders=label.source)
+
+
+class _Labels:
+    """What a block's holder is called."""
+
+    def __init__(self, use: MemoryUse, cpu_ops: pa.Table) -> None:
+        stacks, categories = use.table["call_stack"], use.table["category"]
+        if valid(stacks).any():
+            self.source = "innermost frame of the recorded stack"
+            self.code, names = labels_of(stacks)
+            self.names = [name.partition(";")[0] or NOWHERE for name in names]
+        elif valid(categories).any():
+            self.source = "category"
+            self.code, names = labels_of(categories)
+            self.names = [name or "unknown" for name in names]
+        else:
+            self.source = "innermost operator"
+            row = operators_at(use.table, cpu_ops)
+            code, names = labels_of(cpu_ops["name"])
+            self.code = np.append(code, len(names) - 1)[row]
+            self.names = [name or NOWHERE for name in names]
+
+
+class _Peak:
+    """The peak of one device (its row), and its holders, largest first."""
+
+    def __init__(self, use: MemoryUse, device: int, label: _Labels, n: int) -> None:
+        rows = np.flatnonzero(use.devices.which == device)
+        self.row = int(rows[np.argmax(use.allocated[rows])])
+        before = rows[rows <= self.row]
+        if valid(use.table["address"])[rows].any():
+            alive = _alive(use, before)
+            sums, blocks = _sums(label.code[alive], use.size[alive], len(label.names))
+        else:
+            sums, _ = _sums(label.code[before], use.size[before], len(label.names))
+            blocks = np.full(len(sums), NONE, np.int64)
+        order = np.argsort(-sums, kind="stable")
+        order = order[sums[order] > 0]
+        shown, rest = order[: n or None], order[n or len(order) :]
+        self.names = [label.names[k] for k in shown.tolist()]
+        held, many = sums[shown].tolist(), blocks[shown].tolist()
+        if len(rest):
+            self.names.append("others")
+            held.append(int(sums[rest].sum()))
+            many.append(int(blocks[rest].sum()) if blocks[rest[0]] != NONE else NONE)
+        left = int(use.allocated[self.row]) - sum(held)
+        if left > 0 or not held:
+            self.names.append(BEFORE)
+            held.append(left)
+            many.append(NONE)
+        self.held = np.array(held, np.int64)
+        self.blocks = np.array(many, np.int64)
+
+
+def _alive(use: MemoryUse, before: Ints) -> Ints:
+    """Rows of the allocations that no release has followed."""
+    told = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
+    address = codes_of(use.table["address"])[0][told].astype(np.int64)
+    groups = Groups.of(address[::-1])  # so that the first of each is its last
+    last = told[::-1][groups.first]
+    return np.asarray(last[use.size[last] > 0])
+
+
+def _sums(code: Ints, size: Ints, length: int) -> tuple[Ints, Ints]:
+    total = np.zeros(length, np.int64)
+    np.add.at(total, code, size)
+    return total, np.bincount(code, minlength=length).astype(np.int64)

@@ -1,0 +1,94 @@
+"""Memory over time."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, text
+from htk.chart import Line
+from htk.groups import Groups, Ints
+from htk.memory_use import NONE, MemoryUse
+from htk.schema import TEXT, table
+
+By = Literal["device", "category"]
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
+    device=(pa.int32(), "Index of the device."),
+    category=(TEXT, "parameter, activation, …; null for the whole device."),
+    time_ns=(pa.int64(), "When, absolute."),
+    allocated_bytes=(pa.int64(), "Most allocated in the slice of time, reached at time_ns."),
+    reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
+    events=(pa.int64(), "Allocations and releases in the slice."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Line("time_ns", "allocated_bytes", color="device_kind"),
+    needs=("memory",),
+)
+def memory_timeline(
+    memory: pa.Table,
+    *,
+    points: Annotated[int, "Slices of time for each device."] = 200,
+    by: Annotated[By, "Whole devices, or each category of a device."] = "device",
+) -> pa.Table:
+    """How much memory is in use, over time?
+
+    From memory events of a profile, an exported memory timeline or a snapshot with history. Of each
+    slice of time the highest point is given, so that no peak is lost; slices without events are
+    left out. By category only what the recording added is counted.
+    """
+    use = MemoryUse.of(memory)
+    kind, allocated = use.devices.which, use.allocated
+    category, names = codes_of(use.table["category"])
+    chosen = np.full(len(kind), NONE, np.int64)
+    if by == "category":
+        chosen = category.astype(np.int64)
+        allocated = _running(use.size, Groups.of(np.column_stack([kind, chosen])))
+    slices = Groups.of(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
+    top = _highest(slices, allocated)
+    reserved = use.reserved[top]
+    with_reserved = (reserved != NONE) & (by == "device")
+    answer = pa.table(
+        [
+            *use.who(kind[top]),
+            text(chosen[top], names),
+            number(use.time[top], pa.int64()),
+            number(allocated[top], pa.int64()),
+            number(reserved, pa.int64(), with_reserved),
+            number(slices.count, pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    known = int((category >= 0).sum())
+    return with_coverage(answer, events_with_category=known, events=len(category))
+
+
+def _slice(use: MemoryUse, points: int) -> Ints:
+    first = use.devices.min(use.time)[use.devices.which]
+    last = use.devices.max(use.time)[use.devices.which]
+    width = np.maximum((last - first) // points + 1, 1)
+    return np.asarray((use.time - first) // width)
+
+
+def _running(size: Ints, groups: Groups) -> Ints:
+    """Sums within each group, in the order of rows."""
+    order = np.argsort(groups.which, kind="stable")
+    sums = np.cumsum(size[order])
+    begin = np.searchsorted(groups.which[order], np.arange(len(groups)))
+    before = (sums - size[order])[begin] if len(order) else sums
+    found = np.empty(len(size), np.int64)
+    found[order] = sums - before[groups.which[order]]
+    return found
+
+
+def _highest(groups: Groups, values: Ints) -> Ints:
+    """Of each group the first row with its largest value."""
+    order = np.lexsort((np.arange(len(values)), -values, groups.which))
+    begin = np.searchsorted(groups.which[order], np.arange(len(groups)))
+    return np.asarray(order[begin])

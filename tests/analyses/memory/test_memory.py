@@ -1,0 +1,96 @@
+"""Memory over time and at its peak, on events that can be added up by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from htk import api
+from htk.analyses.memory.memory_peaks import memory_peaks
+from htk.analyses.memory.memory_timeline import memory_timeline
+from tests.tables import ask, make
+
+
+def event(time: int, address: str, size: int, total: int, reserved: int = 200) -> dict:
+    where = {"process": "1", "thread": "1", "device_type": 1, "device": 0, "event": time}
+    sizes = {"size_bytes": size, "allocated_bytes": total, "reserved_bytes": reserved}
+    return {"name": "[memory]", "time_ns": time, "address": address, **where, **sizes}
+
+
+# 30 were there before; a is freed and its address used again before the peak of 150.
+EVENTS = [
+    event(10, "a", 50, 80),
+    event(20, "a", -50, 30),
+    event(30, "a", 40, 70),
+    event(40, "b", 80, 150),
+    event(50, "b", -80, 70, 120),
+    event(60, "c", 10, 80),
+]
+OPS = [
+    {"name": "outer", "process": "1", "thread": "1", "start_ns": 0, "end_ns": 100},
+    {"name": "inner", "process": "1", "thread": "1", "start_ns": 35, "end_ns": 45},
+    {"name": "elsewhere", "process": "1", "thread": "2", "start_ns": 0, "end_ns": 100},
+]
+
+
+def test_peak_and_who_holds_it() -> None:
+    failed = event(70, "", 999, 0) | {"name": "[OutOfMemory]"}
+    rows = ask(memory_peaks, memory=make("memory", [*EVENTS, failed]), cpu_ops=make("cpu_ops", OPS))
+    held = [(r["holder"], r["held_bytes"], r["blocks"]) for r in rows]
+    before = ("(allocated before the recording)", 30, None)
+    assert held == [("inner", 80, 1), ("outer", 40, 1), before]
+    assert {(r["peak_ns"], r["peak_bytes"], r["reserved_bytes"], r["failed"]) for r in rows} == {
+        (40, 150, 200, 1)
+    }
+    assert rows[0]["unused_pct"] == pytest.approx(25)
+    rows = ask(memory_peaks, memory=make("memory", EVENTS), options={"n": 1})
+    assert [(r["holder"], r["held_bytes"]) for r in rows] == [
+        ("(outside operators)", 120),
+        before[:2],
+    ]
+
+
+def test_slices_keep_the_highest_point() -> None:
+    memory = make("memory", EVENTS)
+    rows = ask(memory_timeline, memory=memory, options={"points": 2})
+    assert [(r["time_ns"], r["allocated_bytes"], r["events"]) for r in rows] == [
+        (10, 80, 3),
+        (40, 150, 3),
+    ]
+    (row,) = ask(memory_timeline, memory=memory, options={"points": 1})
+    assert (row["device_kind"], row["allocated_bytes"]) == ("gpu", 150)
+
+
+def test_categories_run_on_their_own() -> None:
+    rows = [
+        event(1, "a", 10, 10) | {"category": "parameter"},
+        event(2, "b", 5, 15) | {"category": "activation"},
+        event(3, "b", -5, 10) | {"category": "activation"},
+        event(4, "c", 7, 17) | {"category": "parameter"},
+    ]
+    found = ask(
+        memory_timeline, memory=make("memory", rows), options={"by": "category", "points": 9}
+    )
+    assert [(r["category"], r["time_ns"], r["allocated_bytes"]) for r in found] == [
+        ("parameter", 1, 10),
+        ("parameter", 4, 17),
+        ("activation", 2, 5),
+        ("activation", 3, 0),
+    ]
+
+
+def test_no_event_but_a_failure() -> None:
+    failed = event(70, "", 999, 0) | {"name": "[OutOfMemory]"}
+    assert ask(memory_peaks, memory=make("memory", [failed])) == []
+    assert ask(memory_timeline, memory=make("memory", [failed])) == []
+
+
+def test_peak_of_a_real_trace_is_its_largest_total(shared: Path) -> None:
+    trace = api.open(str(shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"))
+    rows = [
+        r for r in api.run(trace, "memory_peaks").table.to_pylist() if r["device_kind"] == "gpu"
+    ]
+    memory = trace.tables["memory"].to_pylist()
+    assert {r["peak_bytes"] for r in rows} == {
+        max(m["allocated_bytes"] for m in memory if m["device_type"] == 1)
+    }
+    assert sum(r["held_bytes"] for r in rows) == rows[0]["peak_bytes"]
