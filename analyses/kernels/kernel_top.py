@@ -60,9 +60,10 @@ def kernel_top(
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     rank = numbers(kernels["rank"], -1) if per != "all" else np.full(len(names), -1)
     step = numbers(kernel_links["step"], -1) if per == "step" else np.full(len(names), -1)
-    pool, which = np.unique(np.stack([rank, step], axis=1), axis=0, return_inverse=True)
-    kept = _others(names, which.ravel(), length, n, by)
-    groups = Groups.of(np.stack([which.ravel(), kept], axis=1))
+    pools = Groups.of(np.column_stack([rank, step]))
+    pool = pools.keys
+    kept = _others(names, pools.which, length, n, by)
+    groups = Groups.of(np.column_stack([pools.which, kept]))
     pooled, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
     rows = np.lexsort((-_measure(groups, length, by), name < 0, pooled))

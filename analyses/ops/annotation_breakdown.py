@@ -113,7 +113,8 @@ def _launched(
         at = parent[at]
     stepped, steps = _stepped(annotations, kernels, kernel_links, group)
     pairs = np.concatenate([*rows, stepped]) * max(groups, 1) + np.concatenate([*found, steps])
-    pairs = np.unique(pairs.astype(np.int64))
+    pairs = np.sort(pairs.astype(np.int64))
+    pairs = pairs[np.append(True, np.diff(pairs) > 0)] if len(pairs) else pairs
     return pairs // max(groups, 1), pairs % max(groups, 1)
 
 
