@@ -33,6 +33,12 @@ def gpu_only(folder: Path) -> Path:
     return write(folder / "t.json", kernel("gemm", 1, 3, 1), kernel("add", 4, 0, 2))
 
 
+def unlinked(folder: Path) -> Path:
+    """Calls, and work that none of them launched; events of no length."""
+    work = [kernel("gemm", 1, 3, 90), kernel("add", 4, 0, 91)]
+    return write(folder / "t.json", op("aten::mm", 1, 3), launch(1, 2, 0), *work)
+
+
 def no_steps(folder: Path) -> Path:
     events = [op("aten::mm", 1, 3), launch(1, 2), kernel("gemm", 3, 3, 1)]
     return write(folder / "t.json", *events)
@@ -107,6 +113,7 @@ KINDS: tuple[Callable[[Path], Path], ...] = (
     metadata_only,
     cpu_only,
     gpu_only,
+    unlinked,
     no_steps,
     one_step,
     graphs,

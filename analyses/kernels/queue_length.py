@@ -85,8 +85,8 @@ def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table |
     lane, time, step = lane[order], time[order], step[order]
     length = np.cumsum(step)  # each lane ends with an empty queue
     events = Groups.of(lane)
-    held = np.append(time[1:], 0) - time
-    held[np.append(lane[1:] != lane[:-1], True)] = 0
+    held = np.append(time[1:], 0)[: len(time)] - time
+    held[np.append(lane[1:] != lane[:-1], True)[: len(lane)]] = 0
     span = events.sum(held)
     mean = _ratio(events.sum(length * held), span)
     (p50,) = events.quantiles(length, (0.5,))

@@ -87,6 +87,7 @@ def host_stalls(
     the GPU ran dry meanwhile: until the next launch arrives. Each idle nanosecond of a device
     counts once.
     """
+    recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
     names = _Names()
     stalls = _stalls(launches, launch_links, cpu_ops, annotations, python_calls, overheads, names)
     caused = _caused(stalls, idle_causes)
@@ -111,7 +112,8 @@ def host_stalls(
         schema=RETURNS,
     )
     facts = {"stalls": len(groups), "gpu_idle_caused_ns": int(caused.sum())}
-    return with_coverage(found, **facts, python_recorded=python_calls.num_rows > 0)
+    facts |= {"host_recorded": recorded, "python_recorded": python_calls.num_rows > 0}
+    return with_coverage(found, **facts)
 
 
 class _Names:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from htk import api
+from htk.summary import verdict
 from tests.kineto_file import Event, kernel, launch, op, span, write
 
 
@@ -60,3 +61,10 @@ def test_each_idle_nanosecond_counts_once(shared: Path) -> None:
     caused = sum(r["gpu_idle_caused_ns"] for r in api.run(trace, "host_stalls", n=0).to_pylist())
     idle = sum(r["idle_ns"] for r in api.run(trace, "idle_breakdown").to_pylist())
     assert 0 < caused <= idle
+
+
+def test_of_gpu_work_alone_it_says_that_the_host_is_missing(tmp_path: Path) -> None:
+    trace = api.open(write(tmp_path / "gpu.json", kernel("gemm", 0, 5)))
+    found = api.run(trace, "host_stalls")
+    assert not found.to_pylist() and found.coverage["host_recorded"] is False
+    assert verdict(trace).shares[0].name == "compute"
