@@ -10,7 +10,8 @@ from htk.analysis import analysis, with_coverage
 from htk.arrow import number, texts
 from htk.chart import Bar
 from htk.gate import Gate, gate
-from htk.graph import KINDS, Graph, build
+from htk.graph import Graph, build
+from htk.graph_edges import KINDS
 from htk.groups import Groups
 from htk.replay import critical, replay
 from htk.schema import TEXT, table

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ def rows(answers: Sequence[Answer]) -> pa.Table:
     return pa.table(columns, schema=RETURNS)
 
 
-def _row(a: Answer) -> dict[str, object]:
+def _row(a: Answer) -> dict[str, Any]:
     lo50, hi50, lo90, hi90 = a.bands
     ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
     each = a.samples_ratio / a.devices_ratio

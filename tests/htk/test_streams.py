@@ -65,7 +65,7 @@ def test_a_pipe_unpacks_too(packing):
         assert stream.compressed_offset == len(PACKED[packing])
 
 
-@pytest.mark.parametrize("stored", [b"", b"{", gzip.compress(b"")])
+@pytest.mark.parametrize("stored", [b"", b"{", gzip.compress(b"", mtime=0)])
 def test_little_or_nothing(stored):
     expected = b"" if stored[:1] == b"\x1f" else stored
     assert unpacked(stored) == (expected, None)

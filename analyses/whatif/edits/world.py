@@ -29,9 +29,9 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = replace(_later(moved, whole, now, ranks), devices=scene.devices * ranks / now)
     changed = replace(changed, samples=scene.samples * ranks / now, low_confidence=crossing)
     doubt = 0.5 if crossing else 0.15
-    words = (f"{ranks} ranks in place of {now}, each with the work it has; links as fast as now",)
+    words = [f"{ranks} ranks in place of {now}, each with the work it has; links as fast as now"]
     if crossing:
-        words += ("the job would leave its node: its first step onto the slower network",)
+        words.append("the job would leave its node: its first step onto the slower network")
     return changed.doubted("communication", doubt).said(*words)
 
 
