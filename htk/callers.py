@@ -5,6 +5,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import codes_of, number, numbers, text, valid
+from htk.groups import Groups
 from htk.links import NONE, Nested, Rows, Threads, nested
 from htk.schema.links import OP_CALLERS, PYTHON_LINKS
 
@@ -58,7 +59,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     codes, names = codes_of(python_calls["name"])
     labels = names.to_pylist()
     is_module = np.array([n.startswith(MODULE) for n in labels] + [False], bool)[codes]
-    path = np.full(len(codes), NONE, np.int64)
+    path = np.full(len(codes) + 1, NONE, np.int64)  # the last one for no caller
     found: dict[tuple[int, int], int] = {}
     paths: list[str] = []
     depth = calls.depth
@@ -66,19 +67,18 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     levels = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
     for low, high in zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True):
         rows = order[low:high]
-        path[rows] = np.append(path, NONE)[calls.parent[rows]]
+        path[rows] = path[calls.parent[rows]]
         modules = rows[is_module[rows]]
-        pairs = np.stack([path[modules], codes[modules].astype(np.int64)], axis=1)
-        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        distinct = Groups.of(np.stack([path[modules], codes[modules].astype(np.int64)], axis=1))
         made = []
-        for above, name in distinct.tolist():  # a distinct module each
+        for above, name in distinct.keys.tolist():  # a distinct module each
             if (above, name) not in found:
                 found[above, name] = len(paths)
                 own = labels[name].removeprefix(MODULE)
                 paths.append(f"{paths[above]}.{own}" if above != NONE else own)
             made.append(found[above, name])
-        path[modules] = np.array(made, np.int64)[which.ravel()]
-    return path, pa.array(paths, pa.string())
+        path[modules] = np.array(made, np.int64)[distinct.which]
+    return path[:-1], pa.array(paths, pa.string())
 
 
 def _from_forward(module: NDArray[np.int64], op_links: pa.Table) -> NDArray[np.bool_]:

@@ -90,11 +90,11 @@ class CallTree:
 
     def roots(self, chosen: Mask) -> Ints:
         """The outermost chosen call round each call (itself too), or NONE."""
-        root = np.full(len(self.parent), NONE, np.int64)
+        root = np.full(len(self.parent) + 1, NONE, np.int64)  # the last one for no caller
         for rows in self.levels:
-            above = np.append(root, NONE)[self.parent[rows]]
+            above = root[self.parent[rows]]
             root[rows] = np.where(above != NONE, above, np.where(chosen[rows], rows, NONE))
-        return root
+        return root[:-1]
 
 
 def _sums(where: Ints, values: Ints, length: int) -> Ints:
@@ -114,20 +114,19 @@ class Paths:
 
     @classmethod
     def of(cls, tree: CallTree, name: Ints) -> "Paths":
-        of_row = np.full(len(name), NONE, np.int64)
+        of_row = np.full(len(name) + 1, NONE, np.int64)  # the last one for no caller
         above: list[Ints] = []
         names: list[Ints] = []
         depths: list[Ints] = []
         count = 0
         for depth, rows in enumerate(tree.levels):
-            caller = np.append(of_row, NONE)[tree.parent[rows]] if depth else np.full(len(rows), -1)
-            groups = Groups.of(np.stack([caller, name[rows]], axis=1))
+            groups = Groups.of(np.stack([of_row[tree.parent[rows]], name[rows]], axis=1))
             of_row[rows] = groups.which + count
             above.append(groups.keys[:, 0])
             names.append(groups.keys[:, 1])
             depths.append(np.full(len(groups), depth))
             count += len(groups)
-        return cls(of_row, joined(above), joined(names), joined(depths))
+        return cls(of_row[:-1], joined(above), joined(names), joined(depths))
 
     def subtree(self, own: Ints) -> Ints:
         """The sum over each path and all that begin with it."""
