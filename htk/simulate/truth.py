@@ -20,7 +20,9 @@ from htk.simulate.schedule import Timed
 
 Ints = NDArray[np.int64]
 _BITS = {"compute": 1, "comm": 2, "memory": 4}
+_MOVING = 8  # a collective whose last member has come
 _CAUSES = ("host", "stream", "dependency", "network")
+_HOST = {"data": "host_data_loading", "sync": "host_sync"}
 _LATENCY_NS = 3200  # what a launch takes to reach an empty stream
 
 
@@ -42,9 +44,12 @@ class Truth:
         for rank, its in self._ranks.items():
             local = [
                 self._clocks.local(rank, column[rows, rank])
-                for column in (timed.gpu_start, timed.gpu_end)
+                for column in (timed.gpu_start, timed.gpu_end, timed.common)
             ]
             its.add(timed, activities, local[0], local[1], timed.cause[rows, rank])
+            its.add_moving(activities, np.clip(local[2], local[0], local[1]), local[1])
+            if timed.recorded:
+                its.add_host(timed, rank, self._clocks)
             its.close_until(int(self._clocks.local(rank, now[rank : rank + 1])[0]))
         if timed.recorded:
             self._flops = (timed.program.flops, timed.program.hardware_flops)
@@ -130,6 +135,7 @@ class _Rank:
         held = config.memory
         self._allocated = self._peak = held.parameters + held.gradients + held.optimizer
         self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
+        self._host: list[tuple[int, int, str]] = []  # what the host did, where it matters
         self._open: list[tuple[int, int]] = []  # step and its end
         self._at: int | None = None  # end of the last closed step
         self._reach = 0
@@ -163,6 +169,26 @@ class _Rank:
             "kernels": {k: {"count": n, "total_ns": ns} for k, (n, ns) in kernels.items()},
         }
 
+    def add_moving(self, activities: list[Activity], common: Ints, end: Ints) -> None:
+        """The part of each collective in which data moves."""
+        moving = np.array([a.kind == "comm" for a in activities], bool) & (common < end)
+        count = int(moving.sum())
+        self._start = np.append(self._start, common[moving])
+        self._end = np.append(self._end, end[moving])
+        self._bits = np.append(self._bits, np.full(count, _MOVING))
+        self._cause = np.append(self._cause, np.zeros(count, np.int64))
+
+    def add_host(self, timed: Timed, rank: int, clocks: Clocks) -> None:
+        """When the host loaded data or waited for the GPU."""
+        doing = {
+            k: "sync" if do == Do.SYNC else "data"
+            for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True))
+            if do == Do.SYNC or (do == Do.THINK and what == "data")
+        }
+        rows = list(doing)
+        low, high = (clocks.local(rank, c[rows, rank]) for c in (timed.begin, timed.end))
+        self._host += zip(low.tolist(), high.tolist(), doing.values(), strict=True)
+
     def _remember(self, timed: Timed) -> None:
         for do, what in zip(timed.program.do, timed.program.what, strict=True):
             if do == Do.MEMORY:
@@ -175,9 +201,9 @@ class _Rank:
             self._at = self._first = int(self._start.min())
         while self._open and self._open[0][1] <= now and self._at is not None:
             step, end = self._open.pop(0)
-            times, causes = self._within(self._at, end)
-            self._steps[step].update(_figures(self._at, end, times, causes))
+            self._steps[step].update(self._within(self._at, end))
             self._at = end
+            self._host = [piece for piece in self._host if piece[1] > end]
             later = self._end > end
             self._start, self._end = self._start[later], self._end[later]
             self._bits, self._cause = self._bits[later], self._cause[later]
@@ -191,23 +217,33 @@ class _Rank:
             "steps": list(self._steps.values()),
         }
 
-    def _within(self, low: int, high: int) -> tuple[Ints, dict[str, int]]:
-        """Time of each combination of kinds, and idle time by what the GPU waited for."""
+    def _within(self, low: int, high: int) -> dict[str, Any]:
+        """A step: time of each combination of kinds, and idle time by what the GPU waited for."""
         start, end = np.clip(self._start, low, high), np.clip(self._end, low, high)
         edges = np.unique(np.concatenate([start, end, [low, high]]))
         on = np.zeros(len(edges) - 1, np.int64)
-        for bit in _BITS.values():
+        active = {}
+        for bit in (*_BITS.values(), _MOVING):
             mine = self._bits == bit
             change = np.zeros(len(edges), np.int64)
             np.add.at(change, np.searchsorted(edges, start[mine]), 1)
             np.add.at(change, np.searchsorted(edges, end[mine]), -1)
-            on += bit * (np.cumsum(change)[:-1] > 0)
+            active[bit] = np.cumsum(change)[:-1]
+        for bit in _BITS.values():
+            on += bit * (active[bit] > 0)
+        length = np.diff(edges)
         times = np.zeros(8, np.int64)
-        np.add.at(times, on, np.diff(edges))
-        return times, self._causes(edges, on)
+        np.add.at(times, on, length)
+        # An instant with k collectives is shared: m of them moving are m/k of it.
+        exposed = (on & 3) == _BITS["comm"]
+        moving = (length * active[_MOVING] // np.maximum(active[_BITS["comm"]], 1))[exposed].sum()
+        return _figures(low, high, times, int(moving)) | {
+            "idle_by_cause_ns": self._causes(edges, on)
+        }
 
     def _causes(self, edges: Ints, on: Ints) -> dict[str, int]:
-        found: dict[str, int] = dict.fromkeys((*_CAUSES, "launch_latency"), 0)
+        every = (*_CAUSES, *_HOST.values(), "launch_latency")
+        found: dict[str, int] = dict.fromkeys(every, 0)
         for k in np.flatnonzero(on == 0).tolist():  # gaps are few beside activities
             length, until = int(edges[k + 1] - edges[k]), edges[k + 1]
             then = np.flatnonzero(self._start == until)
@@ -216,11 +252,15 @@ class _Rank:
                 latency = min(length, _LATENCY_NS)
                 found["launch_latency"] += latency
                 length -= latency
+                for low, high, doing in self._host:
+                    during = min(high, int(edges[k]) + length) - max(low, int(edges[k]))
+                    found[_HOST[doing]] += max(0, during)
+                    found["host"] -= max(0, during)
             found[_CAUSES[cause]] += length
         return found
 
 
-def _figures(low: int, high: int, times: Ints, causes: dict[str, int]) -> dict[str, Any]:
+def _figures(low: int, high: int, times: Ints, moving: int) -> dict[str, Any]:
     def total(*wanted: int) -> int:
         return int(times[list(wanted)].sum())
 
@@ -235,6 +275,7 @@ def _figures(low: int, high: int, times: Ints, causes: dict[str, int]) -> dict[s
         "memory_ns": total(4, 5, 6, 7),
         "overlap_ns": total(3, 7),
         "exposed_comm_ns": total(2, 6),
+        "exposed_wait_ns": total(2, 6) - moving,
+        "exposed_transfer_ns": moving,
         "exposed_memory_ns": total(4),
-        "idle_by_cause_ns": causes,
     }
