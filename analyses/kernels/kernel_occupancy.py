@@ -11,6 +11,7 @@ from htk.analysis import analysis, with_coverage
 from htk.arrow import Mask, codes_of, number, numbers, text, valid
 from htk.breakdown import percent
 from htk.chart import Bar
+from htk.errors import MissingTable
 from htk.groups import Floats, Groups, Ints
 from htk.launching import NONE
 from htk.schema import TEXT, table
@@ -56,6 +57,10 @@ def kernel_occupancy(
     multiprocessors on purpose: its waves and tail say nothing, and are null.
     """
     rows = np.flatnonzero(valid(kernels["grid"]) & valid(kernels["block"]))
+    if not len(rows) and kernels.num_rows:
+        raise MissingTable(
+            "no kernel records its grid and block; the profiler of this device leaves them out"
+        )
     grid, grids = codes_of(kernels["grid"])
     block, blocks = codes_of(kernels["block"])
     name, names = codes_of(kernels["name"])

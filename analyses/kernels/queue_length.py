@@ -29,6 +29,7 @@ RETURNS = table(
 )
 _OUTLIER = 10  # times the median call
 _FULL = 0.9  # of the longest queue seen on the device
+_LEAST = 64  # launches; a shorter queue is never full, its slow calls have other causes
 
 
 @analysis(returns=RETURNS, chart=Bar("stream", "max_length", "rank"), needs=("kernels", "launches"))
@@ -42,8 +43,9 @@ def queue_length(
     """How much launched work waits, and is the CPU held up by a full queue?
 
     The queue holds what is launched and not started, a graph as one until its first start. A
-    launch is held up when the queue is at least 0.9 times as long as it ever gets on the device
-    and the call takes more than 10 times the median of its kind; what is over that counts.
+    launch is held up when the queue is at least 0.9 times as long as it ever gets on the device,
+    64 at least, and the call takes more than 10 times the median of its kind; what is over that
+    counts.
     """
     tables = [_rows(_Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
     if streams:
@@ -132,7 +134,7 @@ def _blocked(
     kinds = Groups.of(np.column_stack([group, name]))
     (median,) = kinds.quantiles(call, (0.5,))
     over = np.maximum(call - _OUTLIER * median[kinds.which], 0)
-    over[at_launch < _FULL * longest[group]] = 0
+    over[(at_launch < _FULL * longest[group]) | (at_launch < _LEAST)] = 0
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))
     return [number(held.astype(np.int64), pa.int64()), number(calls.astype(np.int64), pa.int64())]

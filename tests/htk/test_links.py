@@ -277,3 +277,30 @@ def test_a_captured_decode_step_is_linked_through_its_graph(shared: Path) -> Non
         "graph": 544,
         "correlation": 14,
     }
+
+
+@pytest.mark.parametrize(
+    ("file", "arrows"),
+    [
+        ("hta/ns_resolution_trace", 905),
+        ("hta/nccl_parser_config", 543),
+        ("tracelens/mi300/resnet_act_checkpoint.json.gz", 213),
+    ],
+)
+def test_forward_operators_are_those_of_kineto_s_arrows(
+    shared: Path, file: str, arrows: int
+) -> None:
+    """Each arrow leads from the start of a forward operator to the start of its backward one."""
+    tables = open_trace(shared / "traces" / file, OpenOptions(cache=False)).tables
+    ops, forward = tables["cpu_ops"].to_pylist(), tables["op_links"]["forward_row"].to_pylist()
+    rows: dict[tuple[str, int], list[int]] = {}
+    for row, operator in enumerate(ops):
+        rows.setdefault((operator["thread"], operator["start_ns"]), []).append(row)
+    ends: dict[str, dict[bool, list[int]]] = {}
+    for flow in tables["flows"].to_pylist():
+        if flow["category"] == "fwdbwd":
+            at = rows[flow["thread"], flow["time_ns"]]
+            ends.setdefault(flow["flow"], {})[flow["is_start"]] = at
+    assert len(ends) == arrows
+    for pair in ends.values():
+        assert {forward[row] for row in pair[False]} & set(pair[True])

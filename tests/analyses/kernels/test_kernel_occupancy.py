@@ -8,6 +8,7 @@ import pytest
 
 from htk import api
 from htk.analyses.kernels.kernel_occupancy import kernel_occupancy
+from htk.errors import MissingTable
 from tests.tables import make
 
 H100 = {
@@ -64,6 +65,11 @@ def test_without_properties_the_recorded_figures_remain() -> None:
     (found,) = kernel_occupancy(make("kernels", rows), make("ranks", [{}])).to_pylist()
     assert (found["blocks"], found["blocks_per_sm"], found["occupancy_pct"]) == (8, 0.5, 40)
     assert found["waves"] is found["multiprocessors"] is found["resident_blocks"] is None
+
+
+def test_without_grids_it_says_so() -> None:
+    with pytest.raises(MissingTable, match="no kernel records its grid"):
+        kernel_occupancy(make("kernels", [{"name": "k"}]), make("ranks", [{}]))
 
 
 def test_persistent_gemms_of_a_public_trace(shared: Path) -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from htk import api
 from htk.analyses.kernels.kernel_top import kernel_top
+from tests.analyses.kernels.hta import kept
 from tests.tables import make
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
 
@@ -73,3 +76,12 @@ def test_the_sum_of_a_public_trace(shared: Path) -> None:
     found = api.run(api.open(shared / truth["trace"]), "kernel_top", n=1000).to_pylist()
     kernels = [r for r in found if r["kind"] != "memory"]
     assert sum(r["total_ns"] for r in kernels) == truth["kernel_sum_ns"]
+
+
+def test_extremes_that_hta_overwrites_with_sums(shared: Path) -> None:
+    """Its default breakdown gives the sum of a kernel as its maximum, minimum and mean too."""
+    tables_ = kept(shared, "trace_diff/control")
+    found = kernel_top(tables_["kernels"], tables_["kernel_links"], n=1000).to_pylist()
+    row = next(r for r in found if r["name"].startswith(ADD))
+    assert (row["total_ns"], row["max_ns"], row["min_ns"]) == (10_976_000, 567_000, 3_000)
+    assert row["mean_ns"] == pytest.approx(17_562, abs=1)

@@ -40,12 +40,14 @@ def test_by_hand() -> None:
 
 
 def test_a_call_held_up_by_a_full_queue() -> None:
-    """Ten quick launches fill the queue, the eleventh takes 100 times as long."""
-    quick = [(10 * k, 5, 10_000 + k, 7) for k in range(10)]
-    (_, device) = queue_length(*tables([*quick, (200, 500, 20_000, 7)])).to_pylist()
-    assert (device["max_length"], device["blocked_calls"]) == (11, 1)
+    """A hundred quick launches fill the queue, the next takes 100 times as long."""
+    quick = [(10 * k, 5, 10_000 + k, 7) for k in range(100)]
+    (_, device) = queue_length(*tables([*quick, (2000, 500, 20_000, 7)])).to_pylist()
+    assert (device["max_length"], device["blocked_calls"]) == (101, 1)
     assert device["blocked_ns"] == 500 - 10 * 5
-    slow_first = [(0, 500, 10_000, 7), *[(1000 + 10 * k, 5, 20_000, 7) for k in range(10)]]
+    (_, device) = queue_length(*tables([*quick[:9], (2000, 500, 20_000, 7)])).to_pylist()
+    assert device["blocked_ns"] == 0  # ten launches fill no queue
+    slow_first = [(0, 500, 10_000, 7), *[(1000 + 10 * k, 5, 20_000, 7) for k in range(100)]]
     (_, device) = queue_length(*tables(slow_first)).to_pylist()
     assert device["blocked_ns"] == 0  # long, but the queue was empty
 
