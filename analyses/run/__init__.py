@@ -1,0 +1,1 @@
+"""How the job was run: sharding, pipelines, experts, compilation, serving."""

@@ -1,0 +1,196 @@
+"""Iterations of an inference server."""
+
+import re
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, numbers, texts, truths
+from htk.chart import Bar
+from htk.errors import MissingTable, UsageError
+from htk.groups import Groups, Ints
+from htk.intervals import union_lengths
+from htk.schema import TEXT, table
+
+# Formats in the order of how much they tell; the first that occurs is read.
+_SUMS = r"\((?:sq(?P<{0}_tokens>\d+)(?:sk(?P<{0}_context>\d+))?|(?P<{0}_plain>\d+))[^)]*\)"
+_FORMATS = {
+    "execute_…": re.compile(
+        r"execute_(?:(?P<padded>\d+)_)?context_(?P<prefill>\d+)"
+        + _SUMS.format("prefill")
+        + r"_generation_(?P<decode>\d+)"
+        + _SUMS.format("decode")
+    ),
+    "step[…]": re.compile(
+        r"step\[(?P<mode>\w+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]"
+    ),
+    "plain": re.compile(r"(?P<mode>prefill|decode|extend|generate)\b.*", re.IGNORECASE),
+}
+_PREFILL = ("extend", "prefill", "mixed")
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    iteration=(pa.int32(), "Number of the iteration on its rank, from 0."),
+    phase=(TEXT, "prefill, decode or mixed."),
+    prefill_requests=(pa.int64(), "Requests being read; null where not told."),
+    prefill_tokens=(pa.int64(), "Their tokens in this iteration."),
+    decode_requests=(pa.int64(), "Requests being answered."),
+    decode_tokens=(pa.int64(), "Tokens computed for them."),
+    context_tokens=(pa.int64(), "Tokens attended to, of all requests."),
+    padded_tokens=(pa.int64(), "Tokens computed, padding included."),
+    start_ns=(pa.int64(), "Start on the CPU, absolute."),
+    cpu_ns=(pa.int64(), "Time on the CPU."),
+    gpu_busy_ns=(pa.int64(), "Time that something ran on the GPU, of what it launched."),
+    gpu_span_ns=(pa.int64(), "From the first of that to the last end; null: nothing."),
+    gap_ns=(pa.int64(), "From the GPU end of the iteration before; negative where they overlap."),
+    activities=(pa.int64(), "GPU activities."),
+)
+
+
+@analysis(
+    returns=RETURNS, chart=Bar("iteration", ("gpu_busy_ns", "gap_ns")), needs=("annotations",)
+)
+def serving_iterations(
+    annotations: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    *,
+    pattern: Annotated[str | None, "Ranges that are iterations, a regular expression."] = None,
+) -> pa.Table:
+    """What does each iteration of an inference server do, and how long does it take?
+
+    Token counts come from the names of the ranges that vLLM and SGLang put round their iterations.
+    Others need --pattern; its named groups prefill, prefill_tokens, decode, decode_tokens, padded
+    and mode are understood.
+    """
+    form, read, rows = _iterations(annotations, pattern)
+    rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
+    start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
+    rank = _ranks(annotations)[rows]
+    which = _launched(rank, start, end, kernels, kernel_links)
+    gpu = _OnGpu(which, len(rows), kernels)
+    codes, names = codes_of(annotations["name"])
+    told = [_facts(read, names[int(codes[r])].as_py()) for r in rows.tolist()]
+    numbered = np.arange(len(rows)) - np.searchsorted(rank, rank)
+    same = np.append(False, rank[1:] == rank[:-1]) & (gpu.count > 0)
+    same[1:] &= gpu.count[:-1] > 0
+    gap = gpu.first - np.append(0, gpu.last[:-1])
+    some = gpu.count > 0
+    answer = pa.table(
+        [
+            number(rank, pa.int32(), rank >= 0),
+            number(numbered, pa.int32()),
+            texts([_phase(f) for f in told]),
+            *(pa.array([f.get(name) for f in told], pa.int64()) for name in _COUNTS),
+            number(start, pa.int64()),
+            number(end - start, pa.int64()),
+            number(gpu.busy, pa.int64()),
+            number(gpu.last - gpu.first, pa.int64(), some),
+            number(gap, pa.int64(), same),
+            number(gpu.count, pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(answer, format=form, activities_in_no_iteration=int((which < 0).sum()))
+
+
+_COUNTS = (
+    "prefill_requests",
+    "prefill_tokens",
+    "decode_requests",
+    "decode_tokens",
+    "context_tokens",
+    "padded_tokens",
+)
+
+
+def _iterations(annotations: pa.Table, pattern: str | None) -> tuple[str, re.Pattern[str], Ints]:
+    forms = {"--pattern": _compiled(pattern)} if pattern else _FORMATS
+    codes, names = codes_of(annotations["name"])
+    host = ~truths(annotations["on_gpu"])
+    for form, read in forms.items():
+        fits = np.array([bool(read.match(n)) for n in names.to_pylist()] + [False], bool)
+        rows = np.flatnonzero(fits[codes] & host)
+        if len(rows):
+            return form, read, rows
+    raise MissingTable(
+        "no ranges round the iterations of a server; vLLM and SGLang write them, others need "
+        "record_function and --pattern"
+    )
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--pattern is no regular expression: {error}") from None
+
+
+def _facts(read: re.Pattern[str], name: str) -> dict[str, int | str]:
+    match = read.match(name)
+    found = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
+    facts: dict[str, int | str] = {}
+    mode = found.get("mode", "").lower()
+    side = "prefill" if mode in _PREFILL else "decode"
+    if mode:
+        facts["phase"] = side
+    given = {
+        "prefill_requests": found.get("prefill"),
+        "prefill_tokens": found.get("prefill_tokens", found.get("prefill_plain")),
+        "decode_requests": found.get("decode"),
+        "decode_tokens": found.get("decode_tokens", found.get("decode_plain")),
+        "padded_tokens": found.get("padded"),
+    }
+    if "requests" in found:
+        given |= {f"{side}_requests": found["requests"], f"{side}_tokens": found.get("tokens")}
+    facts |= {k: int(v) for k, v in given.items() if v is not None and v.isdigit()}
+    contexts = [found[k] for k in ("prefill_context", "decode_context") if k in found]
+    if contexts:
+        facts["context_tokens"] = sum(map(int, contexts))
+    return facts
+
+
+def _phase(facts: dict[str, int | str]) -> str | None:
+    if "phase" in facts:
+        return str(facts["phase"])
+    sides = [s for s in ("prefill", "decode") if facts.get(f"{s}_requests")]
+    return "mixed" if len(sides) == 2 else sides[0] if sides else None
+
+
+def _ranks(rows: pa.Table) -> Ints:
+    return numbers(rows["rank"], -1).astype(np.int64)
+
+
+def _launched(
+    rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
+) -> Ints:
+    """Iteration that launched each activity, or -1."""
+    launch = numbers(kernel_links["launch_start_ns"], -1)
+    of = np.full(len(launch), -1, np.int64)
+    owner = _ranks(kernels)
+    for one in np.unique(rank).tolist():  # ranks
+        mine = np.flatnonzero(rank == one)
+        theirs = np.flatnonzero((owner == one) & (launch >= 0))
+        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
+        inside = (place >= 0) & (launch[theirs] < end[mine][place])
+        of[theirs[inside]] = mine[place[inside]]
+    return of
+
+
+class _OnGpu:
+    """What each iteration had on the GPU: count, first start, last end, union."""
+
+    def __init__(self, which: Ints, length: int, kernels: pa.Table) -> None:
+        rows = np.flatnonzero(which >= 0)
+        begin, end = (numbers(kernels[c])[rows] for c in ("start_ns", "end_ns"))
+        self.count = np.bincount(which[rows], minlength=length).astype(np.int64)
+        self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
+        if not len(rows):
+            return
+        groups = Groups.of(which[rows])
+        self.first[groups.keys[:, 0]] = groups.min(begin)
+        self.last[groups.keys[:, 0]] = groups.max(end)
+        self.busy = union_lengths(which[rows], begin, end, length)

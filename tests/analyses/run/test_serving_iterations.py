@@ -1,0 +1,68 @@
+"""Iterations of servers, by the names that they give their ranges."""
+
+from pathlib import Path
+
+import pytest
+
+from htk import api
+from htk.analyses.run.serving_iterations import serving_iterations
+from htk.errors import MissingTable, UsageError
+from tests.tables import ask, make
+
+NAMES = {
+    "execute_8192_context_9(sq8155sk8430sqsq1sqsk1)_generation_37(sq37sk34489sqsq37sqsk34489)": (
+        "mixed",
+        9,
+        8155,
+        37,
+        37,
+        42919,
+        8192,
+    ),
+    "execute_context_1(888_788544)_generation_0(0)": ("prefill", 1, 888, 0, 0, None, None),
+    "step[DECODE bs=32]": ("decode", None, None, 32, None, None, None),
+    "step[EXTEND bs=2 toks=700]": ("prefill", 2, 700, None, None, None, None),
+    "decode": ("decode", None, None, None, None, None, None),
+}
+
+
+def ranges(*spans: tuple[str, int, int]) -> list[dict]:
+    return [{"name": n, "on_gpu": False, "start_ns": s, "end_ns": e} for n, s, e in spans]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_names_tell(name: str) -> None:
+    (row,) = ask(serving_iterations, annotations=make("annotations", ranges((name, 0, 10))))
+    columns = ("phase", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+    assert tuple(row[c] for c in (*columns, "context_tokens", "padded_tokens")) == NAMES[name]
+    assert row["gpu_span_ns"] is None
+
+
+def test_times_on_the_gpu() -> None:
+    """Two kernels of the first overlap by 5; the second starts 20 after its end."""
+    kernels = make(
+        "kernels",
+        [{"start_ns": s, "end_ns": e} for s, e in ((100, 110), (105, 120), (140, 150), (1, 2))],
+    )
+    links = make("kernel_links", [{"launch_start_ns": t} for t in (1, 9, 10, 90)])
+    named = make("annotations", ranges(("step[DECODE bs=1]", 0, 10), ("step[DECODE bs=2]", 10, 30)))
+    first, second = ask(serving_iterations, annotations=named, kernels=kernels, kernel_links=links)
+    assert (first["gpu_busy_ns"], first["gpu_span_ns"], first["gap_ns"]) == (20, 20, None)
+    assert (second["gpu_busy_ns"], second["gap_ns"], second["iteration"]) == (10, 20, 1)
+
+
+def test_other_servers_name_a_pattern() -> None:
+    named = make("annotations", ranges(("turn 3 of 7 tokens", 0, 10)))
+    options = {"pattern": r"turn (?P<decode>\d+) of (?P<decode_tokens>\d+)"}
+    (row,) = ask(serving_iterations, annotations=named, options=options)
+    assert (row["decode_requests"], row["decode_tokens"]) == (3, 7)
+    with pytest.raises(MissingTable, match="--pattern"):
+        ask(serving_iterations, annotations=named)
+    with pytest.raises(UsageError, match="regular expression"):
+        ask(serving_iterations, annotations=named, options={"pattern": "("})
+
+
+def test_a_recorded_server(shared: Path) -> None:
+    path = shared / "traces/tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz"
+    (row,) = api.run(api.open(str(path)), "serving_iterations").table.to_pylist()
+    assert (row["decode_requests"], row["context_tokens"], row["activities"]) == (32, 32785, 558)
