@@ -47,7 +47,7 @@ def kernel_top(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    n: Annotated[int, "Kernels to name; the rest is one row, others."] = 10,
+    n: Annotated[int, "Kernels to name; the rest is one row, others. All when 0."] = 10,
     by: Annotated[By, "What to rank by."] = "total",
     per: Annotated[Per, "Pool all ranks, or rank within each rank or launching step."] = "all",
 ) -> pa.Table:
@@ -108,7 +108,7 @@ def _others(
     place = np.empty(len(order), np.int64)
     starts = np.searchsorted(groups.keys[order, 0], groups.keys[order, 0])
     place[order] = np.arange(len(order)) - starts
-    kept = place < n
+    kept = place < n if n else np.ones(len(place), bool)
     return np.where(kept[groups.which], names, -1).astype(np.int64)
 
 

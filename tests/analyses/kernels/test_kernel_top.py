@@ -1,5 +1,6 @@
 """Which kernels cost most: by hand, against a plain twin, against a public trace's sum."""
 
+import csv
 import json
 import statistics
 from collections import defaultdict
@@ -15,6 +16,17 @@ from htk.analyses.kernels.kernel_top import kernel_top
 from tests.analyses.kernels.hta import kept
 from tests.tables import make
 
+REFERENCES = (
+    "h100/Falconsai_nsfw_image_detection__1016002",
+    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "h100/facebook_timesformer-base-finetuned-k400__1016002",
+    "h100/gaunernst_bert-small-uncased__1016001",
+    "mi300/Falconsai_nsfw_image_detection__1016002",
+    "mi300/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "mi300/facebook_timesformer-base-finetuned-k400__1016002",
+    "mi300/gaunernst_bert-small-uncased__1016001",
+    "torch_compile_triton/trace",
+)
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
@@ -76,6 +88,23 @@ def test_the_sum_of_a_public_trace(shared: Path) -> None:
     found = api.run(api.open(shared / truth["trace"]), "kernel_top", n=1000).to_pylist()
     kernels = [r for r in found if r["kind"] != "memory"]
     assert sum(r["total_ns"] for r in kernels) == truth["kernel_sum_ns"]
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_as_tracelens_s_kernel_summary(shared: Path, name: str) -> None:
+    """It lists kernels, linked or not; copies and sets are ours alone."""
+    folder = shared / "traces/tracelens"
+    theirs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+    with open(folder / f"{name}_perf_report_csvs/kernel_summary.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            theirs[row["Kernel name"]][0] += float(row["Kernel duration (µs)_sum"])
+            theirs[row["Kernel name"]][1] += int(row["Kernel duration (µs)_count"])
+    found = api.run(api.open(folder / f"{name}.json.gz"), "kernel_top", n=0).to_pylist()
+    ours = {r["name"]: r for r in found if r["kind"] != "memory" or r["name"] in theirs}
+    assert ours.keys() == theirs.keys()
+    for kernel, (time, count) in theirs.items():
+        assert ours[kernel]["total_ns"] / 1000 == pytest.approx(time, abs=0.01)
+        assert ours[kernel]["count"] == count
 
 
 def test_extremes_that_hta_overwrites_with_sums(shared: Path) -> None:
