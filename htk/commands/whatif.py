@@ -48,42 +48,24 @@ def command(
     The step is replayed untouched first; what does not replay is refused. Without any edit: what
     could be won at most, each cause alone, most first.
     """
-    from htk.analyses.whatif.answer import bounds, stage, swept
-    from htk.analyses.whatif.table import rows
     from htk.commands.common import opened
-    from htk.coverage import coverage
-    from htk.graph import READS
     from htk.render import write
-    from htk.result import Result
-    from htk.whatif_label import LABEL
+    from htk.whatif_api import WhatIf
 
     edits = [(name, given.pop(f"edit_{name}")) for name in EDIT_HELP]
-    fixed = [(name, str(value)) for name, value in edits if value is not None]
-    over = [_sweep(text) for text in sweeps]
-    trace = opened(paths, given)
-    start = stage(trace.tables)
+    fixed = tuple((name, str(value)) for name, value in edits if value is not None)
+    over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
-    asked = bool(fixed or over)
-    answers = swept(start, fixed, over, anchor) if asked else bounds(start, anchor)
-    judged = start.gate
-    facts = coverage(trace, set(READS)) | {
-        "step": start.graph.step,
-        "verdict": judged.verdict,
-        "step_error_pct": judged.step_error_pct,
-        "exposed_error_points": judged.exposed_error_points,
-        "start_error_pct": judged.start_error_pct,
-        "held_out_error_pct": judged.held_out_error_pct,
-        "observed_path_pct": judged.observed_path_pct,
-    }
-    write(Result(LABEL, rows(answers), facts), form, output, limit=limit)
+    asked = WhatIf(opened(paths, given), fixed, over, anchor)
+    write(asked.run(), form, output, limit=limit)
 
 
-def _sweep(text: str) -> tuple[str, list[str]]:
+def _sweep(text: str) -> tuple[str, tuple[str, ...]]:
     """`batch=4,8,16`."""
     name, mark, values = text.partition("=")
     name = name.replace("-", "_")
     if not mark or name not in EDIT_HELP or not values:
         raise click.UsageError(f"--sweep {text!r}: EDIT=A,B,… with one of {', '.join(EDIT_HELP)}")
     if values == "all" and name == "sharding":
-        return name, ["full_shard", "shard_grad_op", "hybrid_shard", "ddp"]
-    return name, values.split(",")
+        return name, ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
+    return name, tuple(values.split(","))

@@ -1,0 +1,88 @@
+"""What-ifs from Python: `htk.whatif(trace).batch(64).sharding("hybrid_shard").run()`."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from htk.analyses.whatif.answer import Answer, Stage, bounds, stage, swept
+from htk.analyses.whatif.edits import edit
+from htk.analyses.whatif.table import rows
+from htk.coverage import coverage
+from htk.graph import READS
+from htk.result import Result
+from htk.trace import Trace
+from htk.whatif_label import LABEL
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Edits of a trace's step, collected by name; `run` answers. Each call gives a new one."""
+
+    trace: Trace
+    edits: tuple[tuple[str, str], ...] = ()
+    sweeps: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    measured_step_ns: int | None = None
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The untouched step, replayed and judged."""
+        return stage(self.trace.tables)
+
+    def batch(self, value: int | float | str) -> "WhatIf":
+        """Micro-batch: a number, or '2x' the recorded one."""
+        return self.change("batch", value)
+
+    def sharding(self, strategy: str) -> "WhatIf":
+        """full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."""
+        return self.change("sharding", strategy)
+
+    def world(self, ranks: int) -> "WhatIf":
+        """Ranks of the job, each with the work that it has now."""
+        return self.change("world", ranks)
+
+    def network(self, *, bandwidth: float = 1.0, latency: float = 1.0) -> "WhatIf":
+        """Rates of collectives, by a factor."""
+        return self.change("network", f"bandwidth={bandwidth:g},latency={latency:g}")
+
+    def change(self, name: str, value: int | float | str = "on") -> "WhatIf":
+        """Any edit by its name."""
+        edit(name)
+        return self._with(replace(self, edits=(*self.edits, (name, str(value)))))
+
+    def sweep(self, name: str, *values: int | float | str) -> "WhatIf":
+        """Every value of an edit."""
+        edit(name)
+        each = (name, tuple(str(v) for v in values))
+        return self._with(replace(self, sweeps=(*self.sweeps, each)))
+
+    def measured(self, step_ns: int) -> "WhatIf":
+        """The step as it takes without the profiler."""
+        return self._with(replace(self, measured_step_ns=step_ns))
+
+    def answers(self) -> list[Answer]:
+        """One for each combination; without any edit, what could be won at most."""
+        if not self.edits and not self.sweeps:
+            return bounds(self.stage, self.measured_step_ns)
+        return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns)
+
+    def run(self) -> Result:
+        judged = self.stage.gate
+        facts = coverage(self.trace, set(READS)) | {
+            "step": self.stage.graph.step,
+            "verdict": judged.verdict,
+            "step_error_pct": judged.step_error_pct,
+            "exposed_error_points": judged.exposed_error_points,
+            "start_error_pct": judged.start_error_pct,
+            "held_out_error_pct": judged.held_out_error_pct,
+            "observed_path_pct": judged.observed_path_pct,
+        }
+        return Result(LABEL, rows(self.answers()), facts)
+
+    def _with(self, other: "WhatIf") -> "WhatIf":
+        """The same stage: it depends on the trace alone."""
+        other.__dict__["stage"] = self.stage
+        return other
+
+
+def whatif(trace: Trace) -> WhatIf:
+    """What would a step of this trace take if something were changed?"""
+    return WhatIf(trace)
