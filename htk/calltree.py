@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, numbers, truths
+from htk.arrow import codes_of, matching, numbers, truths
 from htk.groups import Groups, Ints
 
 NONE = -1
@@ -188,9 +188,11 @@ def without_operator(kernel_links: pa.Table, times: DeviceTimes) -> Iterator[tup
     lost = times.row == NONE
     carried = truths(kernel_links["carry_in"])
     launched = numbers(kernel_links["launch_row"], NONE) != NONE
+    graph = matching(kernel_links["launch_by"], "graph".__eq__)
     for why, rows in (
         ("(launched before the recording)", lost & carried),
-        ("(launched outside operators)", lost & launched & ~carried),
+        ("(graph launched outside operators)", lost & launched & graph),
+        ("(launched outside operators)", lost & launched & ~graph),
         ("(not linked)", lost & ~launched & ~carried),
     ):
         if rows.any():

@@ -7,6 +7,7 @@ from htk.errors import UsageError
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+_NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
 _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
 
 
@@ -67,34 +68,34 @@ def numbers_of(text: str) -> list[int]:
 
 
 def shortened(text: str, width: int = 60) -> str:
-    """The middle of a long name left out; template arguments of kernels first."""
+    """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
+    template arguments; of another name the middle."""
     if len(text) <= width:
         return text
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
-        text = _without_templates(text)
+        text = _signature(text)
     if len(text) <= width:
         return text
+    name, bracket, _ = text.partition("<")
+    if bracket and len(name) <= width - 3:
+        return text[: width - 2] + "…>"
+    if bracket:
+        text = name
     head = (width - 1) * 2 // 3
     return text[:head] + "…" + text[-(width - 1 - head) :]
 
 
-def _without_templates(name: str) -> str:
-    """void f<int, g<4>>(int) -> f<…>."""
-    out: list[str] = []
-    depth = 0
+def _signature(name: str) -> str:
+    """void a::f<int, b::g<4>>(int) -> f<int, g<4>>."""
     name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    for character in name:  # one name, for people to read
-        if character == "<":
-            depth += 1
-            if depth == 1:
-                out.append("<…>")
-        elif character == ">" and depth:
-            depth -= 1
-        elif not depth:
-            if character == "(":
-                break
-            out.append(character)
-    return "".join(out)
+    depth = 0
+    for place, character in enumerate(name):  # one name, for people to read
+        depth += (character == "<") - (character == ">")
+        if character == "(" and depth <= 0:
+            name = name[:place]
+            break
+    own, bracket, arguments = name.partition("<")
+    return own.replace("at::native::", "") + bracket + _NAMESPACES.sub("", arguments)
 
 
 def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:

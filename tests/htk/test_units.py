@@ -48,9 +48,11 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
         numbers_of(text)
 
 
-def test_long_kernel_names_lose_their_template_arguments_first() -> None:
+def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     name = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
-    assert shortened(name, 60) == "at::native::elementwise_kernel<…>"
+    assert shortened(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
+    assert shortened(name, 30) == "elementwise_kernel<128, 4, F…>"
+    assert shortened("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
     assert shortened("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 

@@ -9,7 +9,7 @@ import pytest
 from htk import api
 from htk.errors import MissingTable
 from tests.analyses.ops.launched import training_step
-from tests.kineto_file import of_rank, op, write
+from tests.kineto_file import kernel, launch, of_rank, op, write
 
 REFERENCES = (
     "h100/Falconsai_nsfw_image_detection__1016002",
@@ -78,6 +78,18 @@ def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
     assert found["aten::sum"]["cpu_total_ns"] == 100_000
     assert found["aten::sum"]["cpu_self_ns"] == 70_000
     assert found["aten::sum"]["pct_of_device_time"] is None
+
+
+def test_what_a_graph_launches_outside_operators(tmp_path: Path) -> None:
+    graph = {**launch(1, 5), "name": "cudaGraphLaunch"}
+    events = [op("aten::mm", 0, 2), graph, kernel("a", 10, 4, 1), kernel("b", 14, 6, 1)]
+    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
+    first = api.run(trace, "op_breakdown").to_pylist()[0]
+    assert (first["op"], first["device_self_ns"], first["kernels"]) == (
+        "(graph launched outside operators)",
+        10_000,
+        2,
+    )
 
 
 def test_per_step_counts_what_ran_in_it(tmp_path: Path) -> None:
