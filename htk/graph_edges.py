@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import numbers
 from htk.graph_parts import Activities, Calls
-from htk.graph_waits import Wait, handovers, synchronised, waits_for_events
+from htk.graph_waits import Wait, communicators, handovers, synchronised, waits_for_events
 from htk.groups import Groups
 
 Ints = NDArray[np.int64]
@@ -125,6 +125,8 @@ def edges_of(
     held = _queue(edges, tables, activities, calls, origin)
     events = waits_for_events(tables, activities, calls, origin)
     _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
+    ordered = communicators(tables, activities, calls)
+    _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
     blocked = _syncs(edges, tables, activities, calls)
     cut = _threads(edges, tables, calls, blocked, held)
     if cut:

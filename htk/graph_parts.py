@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, matching, numbers, truths
+from htk.arrow import codes_of, matching, numbers, truths, valid
 from htk.groups import Groups
 
 Ints = NDArray[np.int64]
@@ -196,3 +196,16 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
 def _lane(*columns: NDArray[np.integer]) -> Ints:
     """One number for each distinct combination."""
     return Groups.of(np.column_stack([c.astype(np.int64) for c in columns])).which
+
+
+def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
+    """Row of `collectives` for each activity; -1: none."""
+    kernels, comm = tables["kernels"], tables["collectives"]
+    keys = (numbers(kernels["rank"], -1).astype(np.int64) << 40) + numbers(kernels["event"])
+    theirs = (numbers(comm["rank"], -1).astype(np.int64) << 40) + numbers(comm["event"], -1)
+    known = np.flatnonzero(valid(comm["event"]))
+    if not len(known):
+        return np.full(len(rows), -1, np.int64)
+    order = known[np.argsort(theirs[known], kind="stable")]
+    place = np.minimum(np.searchsorted(theirs[order], keys[rows]), len(order) - 1)
+    return np.where(theirs[order[place]] == keys[rows], order[place], -1)

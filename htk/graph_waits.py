@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import codes_of, numbers, valid
-from htk.graph_parts import SYNCHRONISES, Activities, Calls
+from htk.graph_parts import SYNCHRONISES, Activities, Calls, collective_rows
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -21,6 +21,7 @@ Mask = NDArray[np.bool_]
 _WAIT_EVENT = re.compile(r"StreamWaitEvent")
 _COPY = re.compile(r"Memcpy")
 _ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
+_EVENT_NS = 5_000  # a longer lag after an event has another cause
 _RETURNS_NS = 200_000  # a call returns this soon after what it waited for
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
 _HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
@@ -57,23 +58,20 @@ def waits_for_events(
     """What the first activity launched after each cudaStreamWaitEvent waited for."""
     launched = _Launched.of(activities, calls)
     waits = np.flatnonzero(calls.named(_WAIT_EVENT))
-    recorded = _recorded_waits(tables, calls)
+    recorded = _recorded_waits(tables, activities, calls)
     rows: dict[tuple[int, int], tuple[int, int, int, bool]] = {}
     for wait in waits.tolist():  # some tens in a step
-        stream, source_call = recorded.get(wait, (None, None))
-        target = launched.next_after(wait, stream)
-        if target < 0:
-            continue
-        if source_call is not None:
-            source = launched.last_before(target, source_call, same_call=True)
-            seen = True
+        known = recorded.get(wait)
+        if known is None:
+            target = launched.next_after(wait)
+            source, seen = launched.inferred(target, wait) if target >= 0 else (-1, False)
         else:
-            source, seen = launched.inferred(target, wait)
-        if source < 0:
+            target, seen = launched.next_on(known.lane, wait), True
+            source = launched.last_on(known.waited_lane, known.record)
+        if source < 0 or target < 0 or source == target:
             continue
         lag = int(activities.start[target] - activities.end[source])
-        lag = lag if 0 <= lag <= _ALIGNED_NS and lag < 5_000 else 0
-        rows[source, target] = (source, target, lag, seen)
+        rows[source, target] = (source, target, lag if 0 <= lag < _EVENT_NS else 0, seen)
     return Wait.of(list(rows.values()))
 
 
@@ -85,33 +83,41 @@ class _Launched:
     calls: Calls
     order: Ints  # activities by launch
     at: Ints  # launch start of each of those
+    lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
 
     @classmethod
     def of(cls, activities: Activities, calls: Calls) -> "_Launched":
         which = np.flatnonzero(activities.call >= 0)
         at = calls.start[activities.call[which]]
         order = np.argsort(at, kind="stable")
-        return cls(activities, calls, which[order], at[order])
+        return cls(activities, calls, which[order], at[order], {})
 
-    def next_after(self, call: int, stream: int | None) -> int:
-        """The first activity that the same thread launches after a call (on a stream)."""
+    def next_after(self, call: int) -> int:
+        """The first activity that the same thread launches after a call."""
         place = int(np.searchsorted(self.at, self.calls.start[call]))
         lane = self.calls.lane[call]
         for which in self.order[place : place + 64].tolist():  # the next one or two, as a rule
-            if self.calls.lane[self.activities.call[which]] != lane:
-                continue
-            if stream is None or self.activities.lane[which] == stream:
+            if self.calls.lane[self.activities.call[which]] == lane:
                 return int(which)
         return -1
 
-    def last_before(self, target: int, call: int, *, same_call: bool) -> int:
-        """The last activity of the rank launched by the same thread before an event record."""
-        place = int(np.searchsorted(self.at, self.calls.start[call]))
-        lane = self.calls.lane[call]
-        for which in self.order[max(place - 64, 0) : place][::-1].tolist():
-            if self.calls.lane[self.activities.call[which]] == lane == lane and same_call:
-                return int(which) if which != target else -1
-        return -1
+    def next_on(self, lane: int, call: int) -> int:
+        """The first activity launched on a stream after a call."""
+        which, at = self._by_lane(lane)
+        place = int(np.searchsorted(at, self.calls.start[call]))
+        return int(which[place]) if place < len(which) else -1
+
+    def last_on(self, lane: int, call: int) -> int:
+        """The last activity launched on a stream before a call."""
+        which, at = self._by_lane(lane)
+        place = int(np.searchsorted(at, self.calls.start[call])) - 1
+        return int(which[place]) if place >= 0 else -1
+
+    def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
+        if lane not in self.lanes:
+            mine = self.activities.lane[self.order] == lane
+            self.lanes[lane] = self.order[mine], self.at[mine]
+        return self.lanes[lane]
 
     def inferred(self, target: int, wait: int) -> tuple[int, bool]:
         """Of what lay last on each other stream, that which ended last before the target began.
@@ -135,27 +141,64 @@ class _Launched:
         return best, bool(len(candidates) == 1 or near)
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    lane: int  # the stream that waits
+    waited_lane: int
+    record: int  # the call that recorded the event
+
+
 def _recorded_waits(
-    tables: Mapping[str, pa.Table], calls: Calls
-) -> dict[int, tuple[int | None, int | None]]:
-    """For calls of cudaStreamWaitEvent: the call that recorded the event, where profiled."""
+    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls
+) -> dict[int, _Recorded]:
+    """For calls of cudaStreamWaitEvent: who waits for what, where that was profiled."""
     syncs = tables["syncs"]
     if not syncs.num_rows:
         return {}
     known = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
-    rank = numbers(syncs["rank"], -1).astype(np.int64)
+    known &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
+    rank = numbers(syncs["rank"], -1)
     place = {
         (int(r), int(c)): k
         for k, (r, c) in enumerate(zip(calls.rank, calls.correlation, strict=True))
     }
-    found: dict[int, tuple[int | None, int | None]] = {}
-    own, other = numbers(syncs["correlation"], -1), numbers(syncs["wait_correlation"], -1)
+    stream = numbers(tables["kernels"]["stream"], -1)[activities.row]
+    first = np.unique(activities.lane, return_index=True)[1]
+    lanes = {(int(activities.rank[k]), int(stream[k])): int(activities.lane[k]) for k in first}
+    columns = [
+        numbers(syncs[c], -1) for c in ("correlation", "wait_correlation", "stream", "wait_stream")
+    ]
+    found: dict[int, _Recorded] = {}
     for row in np.flatnonzero(known).tolist():  # one for each wait of the recording
-        wait = place.get((int(rank[row]), int(own[row])))
-        record = place.get((int(rank[row]), int(other[row])))
+        who = int(rank[row])
+        own, other, waits, waited = (int(c[row]) for c in columns)
+        wait, record = place.get((who, own)), place.get((who, other))
         if wait is not None and record is not None:
-            found[wait] = (None, record)
+            found[wait] = _Recorded(
+                lanes.get((who, waits), -1), lanes.get((who, waited), -1), record
+            )
     return found
+
+
+def communicators(tables: Mapping[str, pa.Table], activities: Activities, calls: Calls) -> Wait:
+    """Collectives of one communicator run in order, whichever streams they are on.
+
+    NCCL sees to that; it counts where no two of a group's collectives were seen to overlap.
+    """
+    rows = collective_rows(tables, activities.row)
+    group = np.append(codes_of(tables["collectives"]["group"])[0], -1)[rows]
+    known = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
+    at = calls.start[activities.call[known]]
+    order = known[np.lexsort((at, group[known], activities.rank[known]))]
+    first, second = order[:-1], order[1:]
+    same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
+    first, second = first[same], second[same]
+    lag = activities.start[second] - activities.end[first]
+    overlapping = np.unique(group[first[lag < 0]])
+    keep = ~np.isin(group[first], overlapping)
+    keep &= activities.lane[first] != activities.lane[second]
+    first, second, lag = first[keep], second[keep], lag[keep]
+    return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
 
 
 def synchronised(tables: Mapping[str, pa.Table], activities: Activities, calls: Calls) -> Wait:

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, numbers, valid
+from htk.arrow import codes_of, numbers
 from htk.graph import Graph
+from htk.graph_parts import collective_rows
 from htk.replay import NEVER
 
 Ints = NDArray[np.int64]
@@ -114,7 +115,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
     kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
     rows = graph.activities.row
     op = numbers(links["op_row"], -1)[rows]
-    comm, index = tables["collectives"], _collective_rows(tables, rows)
+    comm, index = tables["collectives"], collective_rows(tables, rows)
     size = numbers(comm["group_size"], -1)
     blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
     alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
@@ -136,19 +137,6 @@ def _into(graph: Graph, kind: str) -> Ints:
     own = np.flatnonzero(graph.edges(kind))
     edge[graph.dst[own]] = own
     return edge[graph.end]
-
-
-def _collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
-    """Row of `collectives` for each activity; -1: none."""
-    kernels, comm = tables["kernels"], tables["collectives"]
-    keys = (numbers(kernels["rank"], -1).astype(np.int64) << 40) + numbers(kernels["event"])
-    theirs = (numbers(comm["rank"], -1).astype(np.int64) << 40) + numbers(comm["event"], -1)
-    known = np.flatnonzero(valid(comm["event"]))
-    if not len(known):
-        return np.full(len(rows), -1, np.int64)
-    order = known[np.argsort(theirs[known], kind="stable")]
-    place = np.minimum(np.searchsorted(theirs[order], keys[rows]), len(order) - 1)
-    return np.where(theirs[order[place]] == keys[rows], order[place], -1)
 
 
 def _texts(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
