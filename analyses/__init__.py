@@ -44,6 +44,7 @@ ANALYSES: dict[str, Entry] = {
     "compile_graph_coverage": Entry("run.compile_graph_coverage", "How much of the GPU time runs in CUDA graphs, compiled or eagerly?"),
     "critical_path": Entry("causes.critical_path", "What bounds the step: which work lies on its critical path?"),
     "flops": Entry("ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
+    "fsdp_units": Entry("run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
     "gpu_speed": Entry("kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
     "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
     "host_stalls": Entry("time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),

@@ -1,0 +1,200 @@
+"""Units of fully sharded data parallelism: gathered when, exposed for how long."""
+
+import re
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, matching, number, numbers, text, texts
+from htk.calltree import NONE, Mask
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.exposure import comm_shares
+from htk.groups import Groups, Ints
+from htk.passes import BACKWARD, FORWARD, backward_kernels
+from htk.schema import TEXT, table
+
+Per = Literal["all", "rank", "step"]
+_UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
+_COPY_OUT = ("split_with_sizes_copy", "all_gather_copy_out")
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    step=(pa.int32(), "Step that launched it; null when pooled over steps."),
+    type=(TEXT, "all_gather or reduce_scatter."),
+    phase=(TEXT, "forward or backward, by the thread that launched it."),
+    order=(pa.int32(), "Number of the unit within step, type and pass, as it is run."),
+    unit=(TEXT, "Name of the module, where FSDP's own ranges tell it."),
+    group_size=(pa.int32(), "Ranks that share the unit."),
+    count=(pa.int64(), "Collectives."),
+    shard_bytes=(pa.int64(), "Bytes of a rank's shard."),
+    unit_bytes=(pa.int64(), "Bytes of the whole unit."),
+    mean_ns=(pa.float64(), "Mean duration."),
+    exposed_ns=(pa.float64(), "Mean time of it in which nothing was computed."),
+    lead_ns=(pa.float64(), "Mean time that gathered parameters lay ready before their copy-out."),
+    copy_out_ns=(pa.float64(), "Mean duration of that copy-out."),
+    prefetch_depth=(pa.float64(), "Mean number of later gathers begun before that copy-out."),
+    tail_exposed_ns=(pa.float64(), "Of a step's last reduce-scatter: its exposed time."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("order", ("exposed_ns", "mean_ns"), stacked=False),
+    needs=("collectives",),
+)
+def fsdp_units(
+    collectives: pa.Table,
+    activities: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    annotations: pa.Table,
+    *,
+    per: Annotated[Per, "Pool ranks and steps, only steps, or neither."] = "all",
+) -> pa.Table:
+    """How are FSDP's units gathered and reduced: how large, how early, how exposed?
+
+    Units are told apart by their order within a step's forward or backward pass. Copy-outs are
+    matched to gathers in their order, where there are as many.
+    """
+    source = collectives.filter(pa.array(_sharding(collectives)))
+    kernel = _kernel_rows(source, kernels)
+    known = kernel != NONE
+    source, kernel = source.filter(pa.array(known)), kernel[known]
+    if not source.num_rows:
+        raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
+    start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
+    rank, step, group, gather = _who(source, kernel_links, kernel)
+    back = backward_kernels(cpu_ops, op_links, kernel_links)[kernel]
+    keys = np.column_stack([rank, step, group, gather, back]).astype(np.int64)
+    order = _numbered(keys, start)
+    copies = _copies(kernels, kernel_links, cpu_ops)
+    lead, copied, ahead = _copy_outs(rank, gather, start, end, kernels, copies)
+    exposed = comm_shares(activities, rank, numbers(source["device"], NONE), start, end)[:, 1]
+    shown_rank = rank if per != "all" else np.full(len(rank), NONE)
+    shown_step = step if per == "step" else np.full(len(rank), NONE)
+    wanted = [shown_rank, shown_step, ~gather, back, order, group]
+    rows = Groups.of(np.column_stack(wanted).astype(np.int64))
+    tail = _last_reduction(rank, step, gather, end)
+    small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
+    first = rows.first
+    answer = pa.table(
+        [
+            number(rows.keys[:, 0], pa.int32(), rows.keys[:, 0] >= 0),
+            number(rows.keys[:, 1], pa.int32(), rows.keys[:, 1] >= 0),
+            text(rows.keys[:, 2], pa.array(["all_gather", "reduce_scatter"])),
+            text(rows.keys[:, 3], pa.array([FORWARD, BACKWARD])),
+            number(rows.keys[:, 4], pa.int32()),
+            texts(_units(annotations, kernel_links, kernel[first])),
+            source["group_size"].take(pa.array(first)).combine_chunks(),
+            number(rows.count, pa.int64()),
+            number(np.minimum(small, large)[first], pa.int64()),
+            number(np.maximum(small, large)[first], pa.int64()),
+            _mean(rows, end - start),
+            _mean(rows, exposed),
+            *(_mean(rows, value, lead != NONE) for value in (lead, copied, ahead)),
+            _mean(rows, exposed, tail),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(answer, gathers=int(gather.sum()), with_copy_out=int((lead != NONE).sum()))
+
+
+def _sharding(collectives: pa.Table) -> Mask:
+    """Gathers and reduce-scatters that the profiler saw, of groups that have both."""
+    kinds = [matching(collectives["type"], k.__eq__) for k in ("all_gather", "reduce_scatter")]
+    ours = matching(collectives["source"], "kineto".__eq__)
+    group = codes_of(collectives["group_ranks"])[0].astype(np.int64)
+    both = [np.isin(group, np.unique(group[kind & ours])) for kind in kinds]
+    return np.asarray((kinds[0] | kinds[1]) & ours & both[0] & both[1])
+
+
+def _kernel_rows(source: pa.Table, kernels: pa.Table) -> Ints:
+    """Row of each collective among the kernels, or NONE."""
+    columns = ("rank", "cycle", "event")
+    both = [np.column_stack([numbers(t[c], NONE) for c in columns]) for t in (kernels, source)]
+    keys = Groups.of(np.concatenate(both).astype(np.int64))
+    row = np.full(len(keys), NONE, np.int64)
+    row[keys.which[: kernels.num_rows]] = np.arange(kernels.num_rows)
+    return np.asarray(row[keys.which[kernels.num_rows :]])
+
+
+def _who(source: pa.Table, kernel_links: pa.Table, kernel: Ints) -> tuple[Ints, Ints, Ints, Mask]:
+    rank = numbers(source["rank"], NONE).astype(np.int64)
+    step = numbers(kernel_links["step"], NONE)[kernel].astype(np.int64)
+    group = numbers(source["group_size"], NONE).astype(np.int64)
+    return rank, step, group, matching(source["type"], "all_gather".__eq__)
+
+
+def _numbered(keys: Ints, start: Ints) -> Ints:
+    """Place of each row among those of its key, by start."""
+    groups = Groups.of(keys)
+    order = np.lexsort((start, groups.which))
+    begin = np.searchsorted(groups.which[order], groups.which[order])
+    place = np.empty(len(keys), np.int64)
+    place[order] = np.arange(len(keys)) - begin
+    return place
+
+
+def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """Kernels that copy gathered parameters out."""
+    named = matching(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
+    row = numbers(kernel_links["op_row"], NONE)
+    return np.flatnonzero(np.append(named, False)[row])
+
+
+def _copy_outs(
+    rank: Ints, gather: Mask, start: Ints, end: Ints, kernels: pa.Table, copies: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Lead, length of the copy-out, gathers ahead; NONE where copy-outs cannot be matched."""
+    lead, copied, ahead = (np.full(len(rank), NONE, np.int64) for _ in range(3))
+    begun, ended = numbers(kernels["start_ns"])[copies], numbers(kernels["end_ns"])[copies]
+    owner = numbers(kernels["rank"], NONE)[copies]
+    for one in np.unique(rank).tolist():  # ranks
+        mine = np.flatnonzero((rank == one) & gather)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        theirs = np.flatnonzero(owner == one)
+        theirs = theirs[np.argsort(begun[theirs], kind="stable")]
+        if len(mine) != len(theirs):
+            continue
+        lead[mine] = np.maximum(begun[theirs] - end[mine], 0)
+        copied[mine] = (ended - begun)[theirs]
+        seen = np.searchsorted(start[mine], begun[theirs])
+        ahead[mine] = np.maximum(seen - np.arange(len(mine)) - 1, 0)
+    return lead, copied, ahead
+
+
+def _last_reduction(rank: Ints, step: Ints, gather: Mask, end: Ints) -> Mask:
+    """The last reduce-scatter of each step."""
+    found = np.zeros(len(rank), bool)
+    rows = np.flatnonzero(~gather & (step != NONE))
+    if len(rows):
+        steps = Groups.of(np.column_stack([rank, step])[rows])
+        found[rows] = end[rows] == steps.max(end[rows])[steps.which]
+    return found
+
+
+def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
+    """Names in the ranges round the launches; FSDP's hold NCCL's, so those round them count too."""
+    start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+    ours = np.flatnonzero(matching(annotations["name"], lambda n: _UNIT.match(n) is not None))
+    rank = numbers(annotations["rank"], NONE)
+    inner = numbers(kernel_links["annotation_row"], NONE)[kernel]
+    found: list[str | None] = []
+    for row in inner.tolist():  # a row of the answer each
+        holds = (start[ours] <= start[row]) & (end[ours] >= end[row]) & (rank[ours] == rank[row])
+        around = ours[holds] if row != NONE else ours[:0]
+        match = _UNIT.match(annotations["name"][int(around[-1])].as_py()) if len(around) else None
+        found.append(match[1] if match else None)
+    return found
+
+
+def _mean(rows: Groups, values: Ints, told: Mask | None = None) -> pa.Array:
+    some = np.ones(len(values), bool) if told is None else told
+    count = rows.sum(some.astype(np.int64))
+    total = rows.sum(np.where(some, values, 0))
+    return number(total / np.maximum(count, 1), pa.float64(), count > 0)
