@@ -240,15 +240,21 @@ def _on_cpu(ranges: _Calls, records: _Calls, ops: _Calls, gpu: _Found, facts: _M
 
 
 def _by_order(around: Rows, lone: Rows, ranges: _Calls, ops: _Calls) -> Rows:
-    """Gloo works on threads of its own: its k-th range of a type is c10d's k-th call of it."""
+    """Gloo works on threads of its own: its k-th range of a type is c10d's k-th call of it.
+
+    It reduces and scatters by an all-reduce, and calls it that (torch 2.13).
+    """
     around = around.copy()
     lost = np.flatnonzero(around == NONE)
     called = ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
     made = [collective_type(name) for name in ops.table["name"].to_pylist()]
     taken = set(around[around != NONE].tolist())
-    for kind in {rule.collective for n in called if (rule := annotated(n))}:
+    kinds = {rule.collective for n in called if (rule := annotated(n))}
+    for kind in kinds:
+        sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
+        sorts -= kinds - {kind}
         mine = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
-        theirs = [k for k, m in enumerate(made) if m == kind and k not in taken]
+        theirs = [k for k, m in enumerate(made) if m in sorts and k not in taken]
         if len(mine) == len(theirs):
             mine.sort(key=lambda k: int(ranges.nested.start[lone[k]]))
             theirs.sort(key=lambda k: int(ops.nested.start[k]))
@@ -274,7 +280,7 @@ def _table(
     of_record = facts.rows(np.append(records.event, NONE)[found.record])
     source = np.where(found.own != NONE, found.own, of_record)
     source = np.where(facts.named(source), source, NONE)
-    names = _Names.of(found, source, gpu, ranges, facts)
+    names = _Names.of(found, source, gpu, ranges, ops, facts)
     sizes = _Sizes.of(found, source, names.type, records, ops, ranges, facts)
     sizes.add_up(found, records, facts, names.type)
     inferred = _inferred(found, source, sizes)
@@ -313,17 +319,26 @@ class _Names:
 
     @classmethod
     def of(
-        cls, found: _Found, source: Rows, gpu: pa.Table, ranges: _Calls, facts: _Metadata
+        cls,
+        found: _Found,
+        source: Rows,
+        gpu: pa.Table,
+        ranges: _Calls,
+        ops: _Calls,
+        facts: _Metadata,
     ) -> "_Names":
         kernel = _taken(gpu["name"], found.gpu).to_pylist()
         ranged = _taken(ranges.table["name"], found.range).to_pylist()
         said = _taken(facts.type, source).to_pylist()
         coll = _taken(facts.table["coll"], source).to_pylist()
+        calling = mapped(_taken(ops.table["name"], found.op), collective_type).to_pylist()
         types, raws, libraries = [], [], []
-        for name, call, kind, record in zip(kernel, ranged, said, coll, strict=True):
+        for name, call, kind, record, op in zip(kernel, ranged, said, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
             by_range = annotated(call) if call else None
-            candidates = (kind, by_range and by_range.collective, rule and rule.collective)
+            on_cpu = by_range is not None and by_range.library in _CPU_LIBRARIES
+            by_op = op if on_cpu else None  # gloo's own word may be of what it is made of
+            candidates = (kind, by_op, by_range and by_range.collective, rule and rule.collective)
             types.append(next((c for c in candidates if c and c != "unknown"), "unknown"))
             raws.append(name or record or call)
             library = rule.library if rule else by_range.library if by_range else "nccl"

@@ -60,6 +60,9 @@ def test_gloo_shows_a_reduce_scatter_as_an_all_reduce_and_its_operator_says_what
     assert counted["c10d::_allgather_base_"] == counted["gloo:all_gather"] == 10
     assert counted["c10d::_reduce_scatter_base_"] == counted["gloo:all_reduce"] == 6
     assert counted["record_param_comms"] == 0
+    trace = open_trace(RECORDED / "fsdp2", OpenOptions(cache=False))
+    kinds = collections.Counter(trace.tables["collectives"]["type"].to_pylist())
+    assert kinds == {"all_gather": 20, "reduce_scatter": 12}  # of both ranks
 
 
 def test_damaged_files_are_made_as_told() -> None:

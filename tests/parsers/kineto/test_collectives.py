@@ -219,6 +219,18 @@ def test_gloo_on_its_own_thread_is_told_by_order() -> None:
     }
 
 
+def test_gloo_calls_a_reduce_scatter_an_all_reduce() -> None:
+    """As torch 2.13 writes it: the c10d call says what it was."""
+    shapes = {"Input Dims": [[40], [80]], "Input type": ["float", "float"]}
+    scatter = event("cpu_op", "c10d::_reduce_scatter_base_", 1, 2, **shapes)
+    ran = event("user_annotation", "gloo:all_reduce", 4, 4, **{"Input Dims": [[80]]})
+    one = {"Input Dims": [[[7]]], "Input type": ["TensorList"]}
+    reduce = event("cpu_op", "c10d::allreduce_", 10, 2, **one)
+    then = event("user_annotation", "gloo:all_reduce", 13, 4, **{"Input Dims": [[7]]})
+    rows = collectives(scatter, ran | {"tid": 99}, reduce, then | {"tid": 98})
+    assert [r["type"] for r in rows] == ["reduce_scatter", "all_reduce"]
+
+
 def test_other_vendors() -> None:
     hccl = event("mtia_ccp_events", "hccl::all_gather", 1, 2)
     xccl = event("collective_comm", "xccl::allreduce", 5, 2, Communicator_id=3)
