@@ -3,10 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from htk.analyses.whatif.contention import factor, settled, share
 from htk.analyses.whatif.edits import EDITS, edit
 from htk.analyses.whatif.scene import CATEGORIES, Scene, scene
 from htk.analyses.whatif.shapes import inputs
@@ -32,6 +35,16 @@ class Stage:
     @property
     def graph(self) -> Graph:
         return self.scene.graph
+
+    @cached_property
+    def contention(self) -> float:
+        """How much slower compute is beside communication."""
+        return factor(self.scene)
+
+    @cached_property
+    def beside(self) -> NDArray[np.float64]:
+        """Share of each kernel's time with communication beside it."""
+        return share(self.scene, self.replayed.time)
 
     @property
     def refused(self) -> bool:
@@ -88,7 +101,7 @@ def answer(
     edited = start.scene
     for name, value in ordered:
         edited = edit(name).apply(edited, value)
-    after = replay(edited.graph, edited.weight, edited.wrap_weight)
+    edited, after = settled(edited, start.contention, start.beside)
     change = after.period_ns - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
     spread = _spread(start, edited, step)

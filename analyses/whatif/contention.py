@@ -1,0 +1,73 @@
+"""Compute slows down while communication runs beside it: d = d₀ · (1 + κ φ).
+
+φ is the share of a kernel's time with communication beside it. κ comes from the trace: kernels of
+the same name and shapes, with and without. Where none appears both ways it is 0.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.analyses.whatif.scene import Scene
+from htk.groups import Groups
+from htk.intervals import covered, union
+from htk.replay import Replay, replay
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_ALONE, _BESIDE = 0.05, 0.5
+_FEWEST = 8  # kernels seen with communication beside them
+_MOST = 1.0
+_ROUNDS = 3
+
+
+def factor(scene: Scene) -> float:
+    """κ: least squares over kernels seen both ways."""
+    beside = share(scene, scene.graph.time)
+    shapes = sorted({d or "" for d in scene.facts.dims})
+    place = {d: k for k, d in enumerate(shapes)}
+    shape = np.array([place[d or ""] for d in scene.facts.dims])
+    mine = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
+    if not len(mine):
+        return 0.0
+    alike = Groups.of(np.column_stack([scene.graph.activities.name[mine], shape[mine]]))
+    length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
+    free = np.full(len(alike), np.nan)
+    for group in np.unique(alike.which[phi >= _BESIDE]).tolist():  # kinds of kernels
+        alone = length[(alike.which == group) & (phi <= _ALONE)]
+        if len(alone):
+            free[group] = np.median(alone)
+    slower = length / free[alike.which] - 1
+    seen = ~np.isnan(slower) & (phi > _ALONE)
+    if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:
+        return 0.0
+    slope = np.average(slower[seen] / phi[seen], weights=length[seen] * phi[seen])
+    return float(np.clip(slope, 0.0, _MOST))
+
+
+def share(scene: Scene, time: Ints) -> Floats:
+    """φ of each activity, at these times of the nodes."""
+    graph = scene.graph
+    start, end = time[graph.start], time[graph.end]
+    found = np.zeros(len(start))
+    for device in np.unique(graph.activities.device).tolist():  # a few
+        its = graph.activities.device == device
+        comm = union(start[its & scene.is_comm], end[its & scene.is_comm])
+        own = np.flatnonzero(its & scene.is_compute)
+        both = covered(comm, end[own]) - covered(comm, start[own])
+        found[own] = both / np.maximum(end[own] - start[own], 1)
+    return found
+
+
+def settled(scene: Scene, kappa: float, before: Floats) -> tuple[Scene, Replay]:
+    """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was."""
+    after = replay(scene.graph, scene.weight, scene.wrap_weight)
+    if not kappa:
+        return scene, after
+    length = scene.lengths().astype(np.float64) / (1 + kappa * before)
+    found = scene
+    for _ in range(_ROUNDS):
+        slower = 1 + kappa * share(scene, after.time)
+        found = scene.with_lengths(scene.is_compute, length * slower)
+        after = replay(found.graph, found.weight, found.wrap_weight)
+    return found, after
