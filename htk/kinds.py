@@ -88,6 +88,12 @@ _FUNCTIONS: tuple[tuple[str, str], ...] = (
     ("elementwise", r"quant"),
 )
 
+# What runs over lists of tensors and is no optimizer's own.
+_FOREACH: tuple[tuple[str, str], ...] = (
+    ("copy", r"multi_tensor_apply.*(CopyFunctor|Copy<)"),
+    ("reduction", r"multi_tensor_apply.*(LpNorm|L2Norm|LpMax|MaxNorm)"),
+)
+
 _LIBRARIES: tuple[tuple[str, str], ...] = (
     (
         "triton",
@@ -126,6 +132,7 @@ _SIMT = re.compile(
 
 _FAMILY_RULES = tuple((family, re.compile(rule)) for family, rule in _FAMILIES)
 _FUNCTION_RULES = tuple((family, re.compile(rule)) for family, rule in _FUNCTIONS)
+_FOREACH_RULES = tuple((family, re.compile(rule)) for family, rule in _FOREACH)
 _LIBRARY_RULES = tuple((library, re.compile(rule)) for library, rule in _LIBRARIES)
 _ANY_TEMPLATE = re.compile(r"^cutlass\w*::(Kernel2?|device_kernel)$|^cutlass\w*::reduction")
 _STRONG = re.compile(r"tensorop|_tensor\d|xmma|mfma|wmma", re.IGNORECASE)
@@ -175,6 +182,8 @@ def _family(bare: str, name: str) -> str:
     family = _first(_FAMILY_RULES, bare)
     if family is None and bare in ("", "kernel", "Kernel"):
         family = _first(_FAMILY_RULES, name)
+    if family == "optimizer" and (foreach := _first(_FOREACH_RULES, name)):
+        return foreach
     if family == "elementwise" and _OF_ANY_FUNCTION.search(bare):
         return _first(_FUNCTION_RULES, name) or family
     return family or _first(_FUNCTION_RULES, name) or "other"

@@ -72,7 +72,7 @@ def op_breakdown(
         [
             *_rank_and_step(groups.keys[:, 0], groups.keys[:, 1]),
             texts([names[k] for k in groups.keys[:, 2].tolist()]),
-            texts([label(k) for k in first.tolist()]),
+            texts(label(first)),
             _types(by, cpu_ops, first),
             *(number(sums[c], pa.int64()) for c in _BEFORE_SHARE),
             percent(sums["device_self_ns"], np.full(len(groups), times.total)),
@@ -131,15 +131,16 @@ def _told_apart(
     op_callers: pa.Table,
     python_calls: pa.Table,
     python_links: pa.Table,
-) -> tuple[Ints, Callable[[int], str | None]]:
-    """What tells calls of one operator apart, as a number; and a text for a row."""
+) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
+    """What tells calls of one operator apart, as a number; and a text for each of some rows."""
     if by == "name":
-        return np.zeros(len(tree.parent), np.int64), lambda _: None
+        return np.zeros(len(tree.parent), np.int64), lambda rows: [None] * len(rows)
     if by == "thread":
-        columns = [cpu_ops[c] for c in ("rank", "process", "thread")]
-        return tree.thread, lambda k: "rank {} process {} thread {}".format(
-            *(c[k].as_py() for c in columns)
-        )
+        who = cpu_ops.select(["rank", "process", "thread"])
+        return tree.thread, lambda rows: [
+            "rank {rank} process {process} thread {thread}".format(**row)
+            for row in who.take(pa.array(rows)).to_pylist()
+        ]
     if by == "stack" and not valid(cpu_ops["call_stack"]).any():
         return _python_stacks(op_callers, python_calls, python_links)
     column = {
@@ -155,25 +156,30 @@ def _told_apart(
     if by == "shape":
         types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)
         codes = Groups.of(np.column_stack([codes, types])).which
-    return codes, lambda k: column[k].as_py()
+    return codes, lambda rows: _texts_at(column, rows)
 
 
 def _python_stacks(
     op_callers: pa.Table, python_calls: pa.Table, python_links: pa.Table
-) -> tuple[Ints, Callable[[int], str | None]]:
+) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     if not python_calls.num_rows:
         raise MissingTable(f"no stacks; they need {hint('python_calls')}")
     name, names = labels_of(python_calls["name"])
     paths = Paths.of(CallTree.of(python_calls, python_links), name)
     row = numbers(op_callers["python_row"], NONE)
     path = np.append(paths.of_row, NONE)[row]
-    return path, lambda k: paths.text(int(path[k]), names) or None
+    return path, lambda rows: [paths.text(k, names) or None for k in path[rows].tolist()]
 
 
 def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
     if by != "shape":
         return texts([None] * len(rows))
-    return texts([cpu_ops["input_types"][k].as_py() for k in rows.tolist()])
+    return texts(_texts_at(cpu_ops["input_types"], rows))
+
+
+def _texts_at(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
+    found: list[str | None] = column.take(pa.array(rows)).to_pylist()
+    return found
 
 
 def _without_operator(who: Ints, kernel_links: pa.Table, times: DeviceTimes) -> pa.Table:

@@ -51,7 +51,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = ("start_ns", "end_ns", "time_ns", "enqueue_ns", "launch_start_ns", "launch_end_ns")

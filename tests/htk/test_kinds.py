@@ -89,6 +89,18 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
         ),
         ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "reduction", "triton", False),
         ("triton_poi_fused__unsafe_view_mul_silu_2", "elementwise", "triton", False),
+        (
+            "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>, float>(int)",
+            "optimizer",
+            "",
+            False,
+        ),
+        (
+            "void at::native::multi_tensor_apply_kernel<TensorListMetadata<2>, CopyFunctor<int>>(T)",
+            "copy",
+            "aten",
+            False,
+        ),
         ("a_kernel_of_ours", "other", "", False),
     ],
 )
