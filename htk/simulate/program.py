@@ -7,6 +7,7 @@ own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before 
 
 from contextlib import nullcontext
 
+from htk.models.memory import layer_input
 from htk.simulate.config import Config
 from htk.simulate.host import Host
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
@@ -71,6 +72,8 @@ def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
 
 def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
+    kept = layer_input(host.config.decoder, layers.tokens)
+    host.memory(kept)
     outer, host.tape = host.tape, []
     layers.layer(kept=False)
     host.tape = outer
@@ -81,6 +84,7 @@ def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> 
         with host.range("CheckpointFunctionBackward"):
             layers.layer()
             _replay(host)
+        host.memory(-kept)
         strategy.after_backward(unit)
 
     host.tape.append(again)

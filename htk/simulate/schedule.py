@@ -52,7 +52,8 @@ class Schedule:
         self._random = np.random.default_rng([config.seed, 29])
         self._now = np.zeros(ranks, np.int64)
         if config.stagger_us:
-            self._now += self._random.integers(0, round(1e3 * config.stagger_us), ranks)
+            apart = np.random.default_rng([config.seed, 23])  # leaves the other draws as they are
+            self._now += apart.integers(0, round(1e3 * config.stagger_us), ranks)
         self._gap = _GAP_NS[config.device.vendor]
         self._free: dict[int, Ints] = {}
         self._channel: dict[str, Ints] = {}  # until when a communicator is taken
