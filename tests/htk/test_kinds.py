@@ -96,7 +96,7 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
             False,
         ),
         (
-            "void at::native::multi_tensor_apply_kernel<TensorListMetadata<2>, CopyFunctor<int>>(T)",
+            "void at::native::multi_tensor_apply_kernel<TensorList<2>, CopyFunctor<int>>()",
             "copy",
             "aten",
             False,
