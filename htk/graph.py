@@ -77,6 +77,7 @@ READS = (
     "collectives",
     "collective_matches",
     "rank_clocks",
+    "ranks",
 )
 
 

@@ -141,6 +141,9 @@ def _spread(start: Stage, edited: Scene, step: int) -> dict[str, float]:
     found = {"replay": wide * start.gate.residual_pct / 100, "site": _SITE}
     here = replay(edited.graph, edited.weight, edited.wrap_weight).period_ns
     for cause, sigma in edited.spread.items():  # at most one for each category
+        if cause not in CATEGORIES:
+            found[cause] = wide * sigma
+            continue
         mine = edited.categories == CATEGORIES.index(cause)
         kept = mine & (edited.weight > NEVER)
         delta = np.where(kept, edited.weight - start.scene.weight, 0)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from htk.arrow import codes_of, numbers
 from htk.graph import Graph
 from htk.graph_parts import collective_rows
+from htk.models.link_rates import scale_up_gbps
 from htk.replay import NEVER
 
 Ints = NDArray[np.int64]
@@ -33,6 +34,8 @@ class Facts:
     group_size: Ints
     blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
     single: Mask  # communication whose peers are not at hand
+    gpus_per_node: int  # 0: unknown
+    scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,8 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
         group_size=_taken(size, index),
         blocks=blocks.astype(np.float64),
         single=alone,
+        gpus_per_node=int(numbers(tables["ranks"]["device_count"], 0).max(initial=0)),
+        scale_up_gbps=_links(tables["ranks"]),
     )
 
 
@@ -137,6 +142,11 @@ def _into(graph: Graph, kind: str) -> Ints:
     own = np.flatnonzero(graph.edges(kind))
     edge[graph.dst[own]] = own
     return edge[graph.end]
+
+
+def _links(ranks: pa.Table) -> float | None:
+    names = [name for name in ranks["device_name"].to_pylist() if name]
+    return scale_up_gbps(names[0]) if names else None
 
 
 def _texts(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:

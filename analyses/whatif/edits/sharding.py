@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from htk.analyses.whatif.ledger import STRATEGIES, Sharded, sharded
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.transfers import rescaled
+from htk.analyses.whatif.transfers import latency, rescaled
 from htk.errors import UsageError
 
 NAME = "sharding"
@@ -20,6 +20,7 @@ HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
 
 _COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
 _GPUS_OF_A_NODE = 8
+_ACHIEVED = 0.75  # of a link's rate, by large collectives within a node: nccl-tests on A100, H100
 
 Mask = NDArray[np.bool_]
 
@@ -41,20 +42,29 @@ def apply(scene: Scene, value: str) -> Scene:
             f"{NAME}: from {now.strategy} to {name} cannot be predicted; record "
             "full_shard, from which the others can"
         )
-    shards = _shards(now, name, given)
+    shards = _shards(scene, now, name, given)
     changed = _communicated(scene, now, name, shards)
-    return changed.doubted("communication", 0.15).said(
-        f"{name} in place of {now.strategy}, units as recorded, {shards} ranks to a shard group",
-        "collectives keep the latency and the rate that they were recorded with",
+    return (
+        changed.doubted("communication", 0.15)
+        .doubted("structure", 0.03)
+        .said(
+            f"{name} in place of {now.strategy}, units as recorded, {shards} ranks share a shard",
+            "collectives keep the latency and rate that they were recorded with, but those that "
+            "no longer leave the node run at what its links achieve",
+        )
     )
 
 
-def _shards(now: Sharded, name: str, given: str) -> int:
+def _shards(scene: Scene, now: Sharded, name: str, given: str) -> int:
     if name == "ddp":
         return 1
     if name != "hybrid_shard":
         return now.ranks
-    shards = int(given) if given.isdigit() else min(_GPUS_OF_A_NODE, now.ranks // 2)
+    shards = (
+        int(given)
+        if given.isdigit()
+        else min(scene.facts.gpus_per_node or _GPUS_OF_A_NODE, now.ranks // 2)
+    )
     if shards < 1 or now.ranks % shards:
         raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.ranks}")
     return shards
@@ -63,16 +73,33 @@ def _shards(now: Sharded, name: str, given: str) -> int:
 def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
     whole = (now.ranks - 1) / now.ranks
-    part = (shards - 1) / shards
+    faster, slower = _levels(scene, now, shards)
+    part = (shards - 1) / shards * faster
     dropped = now.backward if name == "shard_grad_op" else gathers & (shards == 1)
     scene = scene.with_lengths(gathers, rescaled(scene, gathers, part / whole))
     scene = scene.with_lengths(dropped, np.zeros(len(dropped)))
     if name in ("ddp", "hybrid_shard"):
         replicas = now.ranks // shards
-        between = 2 * (replicas - 1) / replicas / shards
+        between = 2 * (replicas - 1) / replicas / shards * slower
         scene = scene.with_lengths(reduces, rescaled(scene, reduces, (part + between) / whole))
         scene = _owned(scene, now.ranks / shards)
     return _uncopied(scene, dropped if name == "shard_grad_op" else gathers & (shards == 1))
+
+
+def _levels(scene: Scene, now: Sharded, shards: int) -> tuple[float, float]:
+    """Time of a byte within a shard group, and between replicas, over that of today.
+
+    Only where today's group leaves the node and the shard group does not. A group with one member
+    a node has that share of the node's adapters.
+    """
+    node, links = scene.facts.gpus_per_node, scene.facts.scale_up_gbps
+    if shards == 1 or not node or links is None or not shards <= node < now.ranks:
+        return 1.0, 1.0
+    gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
+    moving = (scene.lengths() - latency(scene))[gathers]
+    wire = scene.facts.out_bytes[gathers] * (now.ranks - 1) / now.ranks
+    today = float(np.median(wire / np.maximum(moving, 1.0)))  # bytes a ns: GB/s
+    return min(today / (_ACHIEVED * links), 1.0), node / max(node // shards, 1)
 
 
 def _owned(scene: Scene, ratio: float) -> Scene:

@@ -25,14 +25,15 @@ def apply(scene: Scene, value: str) -> Scene:
     whole = scene.is_comm & (scene.facts.group_size == now)
     ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
     moved = scene.with_lengths(whole, rescaled(scene, whole, ratio))
-    crossing = now <= _GPUS_OF_A_NODE < ranks
+    node = scene.facts.gpus_per_node or _GPUS_OF_A_NODE
+    crossing = now <= node < ranks
     changed = replace(_later(moved, whole, now, ranks), devices=scene.devices * ranks / now)
     changed = replace(changed, samples=scene.samples * ranks / now, low_confidence=crossing)
     doubt = 0.5 if crossing else 0.15
     words = [f"{ranks} ranks in place of {now}, each with the work it has; links as fast as now"]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    return changed.doubted("communication", doubt).said(*words)
+    return changed.doubted("communication", doubt).doubted("skew", 0.02).said(*words)
 
 
 def _later(scene: Scene, whole: np.ndarray, now: int, ranks: int) -> Scene:
