@@ -1,0 +1,129 @@
+"""How evenly experts are used."""
+
+import json
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, number, numbers, text, valid
+from htk.breakdown import ratio
+from htk.calls import Calls
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Groups, Ints
+from htk.match import NONE
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    layer=(pa.int32(), "Number of the all-to-all among those of its group in a step, from 0."),
+    rank=(pa.int32(), "Global rank."),
+    group=(TEXT, "Process group name."),
+    count=(pa.int64(), "All-to-alls."),
+    received_tokens=(pa.int64(), "Rows that it received, summed; null where not recorded."),
+    received_bytes=(pa.int64(), "Bytes that it received, summed; null where not recorded."),
+    share_pct=(pa.float64(), "Share of what all recorded ranks received; null for one rank alone."),
+    over_mean=(pa.float64(), "What it received over the mean of the recorded ranks."),
+    max_over_mean=(pa.float64(), "The same of the rank that received most: 1 is even."),
+    wait_ns=(pa.int64(), "What it waited for the others; null where not matched over ranks."),
+    time_ns=(pa.int64(), "Time in these all-to-alls; null where not recorded."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("layer", "over_mean", color="rank"), needs=("collectives",))
+def moe_balance(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    ranks: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+) -> pa.Table:
+    """How evenly do tokens spread over the ranks that hold the experts, layer by layer?
+
+    Experts are seen through their all-to-alls: what a rank receives is what its experts compute (of
+    dispatches; combines send it back). Layers are told by their order within a step; dispatch and
+    combine are all-to-alls of their own. Embeddings that are exchanged look the same.
+    """
+    calls = Calls.of_one_source(collectives, collective_matches, ranks)
+    rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
+    if not len(rows):
+        raise MissingTable("no all-to-alls: no experts on several ranks seen")
+    rank = calls.rows.rank[rows].astype(np.int64)
+    group, names = codes_of(calls.table["group"])
+    step = _steps(calls.table, rows, kernels, kernel_links)
+    layer = _numbered(np.column_stack([rank, group[rows], step]), calls, rows)
+    groups = Groups.of(np.column_stack([group[rows], layer, rank]).astype(np.int64))
+    layers = Groups.of(groups.keys[:, :2])
+    size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
+    tokens = _tokens(calls.table, rows)
+    all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
+    whole, members = layers.sum(size)[layers.which], layers.count[layers.which]
+    most = layers.max(size)[layers.which]
+    told = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
+    # shares need the sizes of several ranks
+    shared = np.where((members > 1) & (layers.min(told)[layers.which] > 0), whole, 0)
+    matched = (calls.match[rows] != NONE) & calls.waits.known[rows]
+    wait = groups.sum(np.where(matched, calls.waits.wait[rows], 0))
+    time = calls.duration[rows]
+    timed = groups.min((time != NONE).astype(np.int64)) > 0
+    code = groups.keys[:, 0]
+    answer = pa.table(
+        [
+            number(groups.keys[:, 1], pa.int32()),
+            number(groups.keys[:, 2], pa.int32(), groups.keys[:, 2] >= 0),
+            text(code, names),
+            number(groups.count, pa.int64()),
+            number(groups.sum(np.maximum(tokens, 0)), pa.int64(), all_told),
+            number(size, pa.int64(), told > 0),
+            ratio(100 * size, shared),
+            ratio(size * members, shared),
+            ratio(most * members, shared),
+            number(wait, pa.int64(), groups.min(matched.astype(np.int64)) > 0),
+            number(groups.sum(time), pa.int64(), timed),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(
+        answer,
+        all_to_alls=len(rows),
+        ranks_recorded=len(np.unique(rank)),
+        with_tokens=int((tokens != NONE).sum()),
+    )
+
+
+def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
+    """Step that launched each, by its kernel; NONE for what has none."""
+    columns = ("rank", "cycle", "event")
+    both = [np.column_stack([numbers(t[c], NONE) for c in columns]) for t in (kernels, table_)]
+    keys = Groups.of(np.concatenate(both).astype(np.int64))
+    step = np.full(len(keys), NONE, np.int64)
+    step[keys.which[: kernels.num_rows]] = numbers(kernel_links["step"], NONE)
+    return np.asarray(step[keys.which[kernels.num_rows :]][rows])
+
+
+def _numbered(keys: Ints, calls: Calls, rows: Ints) -> Ints:
+    """Place of each among those of its key, by start, or as recorded."""
+    groups = Groups.of(keys.astype(np.int64))
+    order = np.lexsort((rows, calls.rows.start[rows], groups.which))
+    begin = np.searchsorted(groups.which[order], groups.which[order])
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows)) - begin
+    return place
+
+
+def _tokens(table_: pa.Table, rows: Ints) -> Ints:
+    """Rows of the tensors received, or NONE."""
+    codes, shapes = codes_of(table_["out_shapes"])
+    found = np.array([_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
+    return found[codes[rows]]
+
+
+@lru_cache(maxsize=10_000)
+def _rows(shapes: str) -> int:
+    try:
+        listed = json.loads(shapes)
+    except ValueError:
+        return NONE
+    tensors = [s for s in listed if isinstance(s, list) and len(s) > 1] if listed else []
+    return sum(int(s[0]) for s in tensors) if tensors else NONE

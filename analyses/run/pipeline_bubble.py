@@ -1,0 +1,156 @@
+"""The bubble of pipeline parallelism, stage by stage."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analysis import analysis, with_coverage
+from htk.arrow import codes_of, matching, number, numbers, text
+from htk.breakdown import percent
+from htk.calltree import NONE, Mask
+from htk.chart import Bar
+from htk.errors import MissingTable
+from htk.groups import Ints
+from htk.intervals import clip, union_lengths
+from htk.passes import backward_kernels
+from htk.schema import TEXT, table
+
+PARTS = ("warm-up", "steady", "cool-down", "rest")
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    step=(pa.int32(), "GPU step; null: no steps are recorded."),
+    stage=(pa.int32(), "Place of the rank in its pipeline; null where no group tells it."),
+    part=(TEXT, "warm-up, steady, cool-down; rest: after the last compute of the backward pass."),
+    length_ns=(pa.int64(), "Length of the part."),
+    compute_ns=(pa.int64(), "Time that something is computed."),
+    bubble_ns=(pa.int64(), "Time that nothing is: waiting for other stages, or for the host."),
+    bubble_pct=(pa.float64(), "Share of the part."),
+    bubble_of_step_pct=(pa.float64(), "Share of the step."),
+    p2p_ns=(pa.int64(), "Of the bubble, with a send or receive in flight."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("compute_ns", "bubble_ns")),
+    needs=("kernels",),
+)
+def pipeline_bubble(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    collectives: pa.Table,
+    rank_windows: pa.Table,
+    step_windows: pa.Table,
+) -> pa.Table:
+    """How much of a step does each stage of a pipeline stand still?
+
+    Warm-up ends with the first compute of the backward pass, the steady part with the last of the
+    forward, the cool-down with the last of the backward. The backward pass is what the threads of
+    the autograd engine launch. Bubble is whatever of a part holds no compute.
+    """
+    p2p = _p2p(collectives)
+    if not p2p.num_rows:
+        raise MissingTable("no sends or receives between ranks: no pipeline seen")
+    windows = step_windows if step_windows.num_rows else rank_windows
+    stages = _stages(p2p)
+    windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))
+    back = backward_kernels(cpu_ops, op_links, kernel_links)
+    compute = matching(kernels["kind"], "compute".__eq__)
+    edges = _edges(windows, kernels, compute, back)
+    length = np.diff(edges, axis=1)
+    busy = _covered(edges, windows, _ranks(kernels)[compute], _spans(kernels, compute))
+    sent = np.ones(p2p.num_rows, bool)
+    both_ranks = np.append(_ranks(kernels)[compute], _ranks(p2p))
+    spans = [
+        np.append(a, b) for a, b in zip(_spans(kernels, compute), _spans(p2p, sent), strict=True)
+    ]
+    either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
+    row, part = np.nonzero(length > 0)
+    rank, step = _ranks(windows)[row], numbers(windows["step"], NONE)[row]
+    whole = (edges[:, -1] - edges[:, 0])[row]
+    stage = np.array([stages.get(r, NONE) for r in rank.tolist()], np.int64)
+    bubble = (length - busy)[row, part]
+    answer = pa.table(
+        [
+            number(rank, pa.int32(), rank >= 0),
+            number(step, pa.int32(), step >= 0),
+            number(stage, pa.int32(), stage >= 0),
+            text(part, pa.array(PARTS), compact=False),
+            number(length[row, part], pa.int64()),
+            number(busy[row, part], pa.int64()),
+            number(bubble, pa.int64()),
+            percent(bubble, length[row, part]),
+            percent(bubble, whole),
+            number((either - busy)[row, part], pa.int64()),
+        ],
+        schema=RETURNS,
+    )
+    return with_coverage(answer, sends_and_receives=p2p.num_rows, stages=len(set(stages.values())))
+
+
+def _p2p(collectives: pa.Table) -> pa.Table:
+    sent = matching(collectives["type"], lambda kind: kind in ("send", "recv", "send_recv"))
+    ours = matching(collectives["source"], "kineto".__eq__)
+    return collectives.filter(pa.array(sent & ours))
+
+
+def _ranks(rows: pa.Table) -> Ints:
+    return numbers(rows["rank"], NONE).astype(np.int64)
+
+
+def _spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:
+    return numbers(rows["start_ns"])[chosen], numbers(rows["end_ns"])[chosen]
+
+
+def _stages(p2p: pa.Table) -> dict[int, int]:
+    """Place of each rank in the smallest group that it sends in."""
+    codes, groups = codes_of(p2p["group_ranks"])
+    found: dict[int, int] = {}
+    listed = [json.loads(g) for g in groups.to_pylist()]
+    for members in sorted(listed, key=len, reverse=True):  # a few groups; the smallest says it last
+        if isinstance(members, list):
+            found |= {int(rank): place for place, rank in enumerate(members)}
+    present = set(_ranks(p2p)[codes != NONE].tolist())
+    return {rank: place for rank, place in found.items() if rank in present}
+
+
+def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> Ints:
+    """Start of each window, first backward, last forward, last backward, end."""
+    start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    first, last_forward, last = end.copy(), start.copy(), start.copy()
+    begin, finish = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    owner, stage = _ranks(kernels), _ranks(windows)
+    for rank in np.unique(stage).tolist():
+        mine = np.flatnonzero(compute & (owner == rank))
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        for k in np.flatnonzero(stage == rank).tolist():  # its steps
+            low, high = np.searchsorted(begin[mine], [start[k], end[k]])
+            inside = mine[low:high]
+            backward, forward = inside[back[inside]], inside[~back[inside]]
+            if not len(backward):
+                continue
+            first[k] = begin[backward].min()
+            last[k] = min(finish[backward].max(), end[k])
+            before = forward[begin[forward] < last[k]]  # the optimizer comes after
+            last_forward[k] = finish[before].max() if len(before) else first[k]
+    steady = np.clip(last_forward, first, np.maximum(last, first))
+    return np.column_stack([start, first, steady, np.maximum(last, steady), end])
+
+
+def _covered(edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints]) -> Ints:
+    """Time of each part of each window in which some span runs."""
+    found = np.zeros((len(edges), edges.shape[1] - 1), np.int64)
+    stage = _ranks(windows)
+    for one in np.unique(stage).tolist():  # ranks
+        rows = np.flatnonzero(stage == one)
+        rows = rows[np.argsort(edges[rows, 0], kind="stable")]
+        low, high = edges[rows, :-1].ravel(), edges[rows, 1:].ravel()
+        mine = rank == one
+        pieces = clip(spans[0][mine], spans[1][mine], low, high)
+        length = union_lengths(pieces.window, pieces.start, pieces.end, len(low))
+        found[rows] = length.reshape(len(rows), -1)
+    return found
