@@ -60,6 +60,14 @@ class Work:
         bears = np.append(modelled, False)[row] & (row != NONE) & ~comm
         return cls(row, times.row, times.length, calls, _recompute(tree, cpu_ops), bears)
 
+    def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
+        """Operators that answer for chosen activities, and the first of these of each."""
+        activities = np.flatnonzero(chosen & (self.row != NONE))[::-1]
+        first = np.full(len(self.calls.which), NONE, np.int64)
+        first[self.row[activities]] = activities  # the last one written is the first activity
+        rows = np.flatnonzero(first != NONE)
+        return rows, first[rows]
+
     def missing(self, kernels: pa.Table, kernel_links: pa.Table) -> dict[str, int]:
         """GPU time that no model covers, by reason."""
         comm = matching(kernels["kind"], lambda kind: kind == "comm")

@@ -12,7 +12,7 @@ from htk.breakdown import Per, chosen_windows, percent, summed
 from htk.calltree import NONE, Mask
 from htk.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Ints
+from htk.groups import Groups, Ints
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
@@ -127,12 +127,12 @@ def _added(work: Work, place: Ints, length: int, tf32: Mask) -> _Added:
     np.add.at(added.device, place[inside], work.length[inside])
     known = inside & work.modelled
     np.add.at(added.modelled, place[known], work.length[known])
-    calls = np.unique(np.column_stack([work.row[known], place[known]]), axis=0)
-    first = np.unique(calls[:, 0], return_index=True)[1]  # a call counts where it began
-    row, where = calls[first].T if len(calls) else np.empty((2, 0), np.int64)
-    kinds = np.column_stack([where, work.calls.which[row], work.recompute[row], tf32[row]])
-    alike, count = np.unique(kinds, axis=0, return_counts=True)
-    for (at, which, again, fast), many in zip(alike.tolist(), count.tolist(), strict=True):
+    row, first = work.first_activity(known)  # a call counts where it began
+    kinds = [place[first], work.calls.which[row], work.recompute[row], tf32[row]]
+    alike = Groups.of(np.column_stack(kinds).astype(np.int64))
+    for (at, which, again, fast), many in zip(
+        alike.keys.tolist(), alike.count.tolist(), strict=True
+    ):
         cost = work.calls.found[which]
         assert isinstance(cost, Cost)
         added.hardware[at] += many * cost.flops
@@ -180,8 +180,7 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     if per == "step":
         step = numbers(kernel_links["step"], NONE).astype(np.int64)
     both = np.concatenate([keys, np.column_stack([rank, device, step])])
-    _, which = np.unique(both, axis=0, return_inverse=True)
-    which = which.ravel()
+    which = Groups.of(both).which
     row = np.full(int(which.max(initial=0)) + 1, NONE, np.int64)
     row[which[: len(keys)]] = np.arange(len(keys))
     found = row[which[len(keys) :]]

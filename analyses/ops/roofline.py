@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, texts
+from htk.arrow import matching, number, numbers, texts
 from htk.breakdown import percent
 from htk.calltree import NONE
 from htk.chart import Bar
@@ -65,9 +65,10 @@ def roofline(
     work = Work.of(cpu_ops, op_links, kernels, kernel_links)
     rows = np.flatnonzero(work.row != NONE)
     who = _who(per, kernels, kernel_links, rows)
-    groups = Groups.of(np.column_stack([who, _alike(cpu_ops, work.row[rows])]))
+    groups = Groups.of(np.column_stack([who, work.calls.which[work.row[rows]]]))
     bearer = work.row[rows][groups.first]
-    calls = np.unique(np.column_stack([groups.which, work.row[rows]]), axis=0)[:, 0]
+    _, begun = work.first_activity(np.ones(len(work.row), bool))
+    calls = groups.which[np.searchsorted(rows, begun)]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
     comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first]
@@ -115,11 +116,6 @@ def _who(per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints) -> Int
     rank = numbers(kernels["rank"], NONE)[rows].astype(np.int64) if per != "all" else pooled
     step = numbers(kernel_links["step"], NONE)[rows].astype(np.int64) if per == "step" else pooled
     return np.column_stack([rank, step])
-
-
-def _alike(cpu_ops: pa.Table, rows: Ints) -> Ints:
-    columns = ("name", "input_dims", "input_types", "concrete_inputs")
-    return np.column_stack([codes_of(cpu_ops[c])[0][rows].astype(np.int64) for c in columns])
 
 
 def _recorded(ranks: pa.Table) -> Gpu | None:
