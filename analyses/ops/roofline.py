@@ -77,13 +77,17 @@ def roofline(
         f if isinstance(f, Cost) and not c else None
         for f, c in zip(found, comm.tolist(), strict=True)
     ]
+    across = matching(kernels["name"], _crosses)[rows][groups.first].tolist()
     notes = [
-        "communication" if c else (f.assumed if isinstance(f, Cost) else f)
-        for f, c in zip(found, comm.tolist(), strict=True)
+        "communication" if c else _CROSSING if x else (f.assumed if isinstance(f, Cost) else f)
+        for f, c, x in zip(found, comm.tolist(), across, strict=True)
     ]
     device = gpu(gpu_name) if gpu_name else _recorded(ranks)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
-    limits = [_limits(c, device, bool(t)) for c, t in zip(costs, tf32.tolist(), strict=True)]
+    limits = [
+        (None, None) if x else _limits(c, device, bool(t))
+        for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
+    ]
     measured = _measured(costs, limits, count, time, groups.count, launch_ns)
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
     whole = np.full(len(groups), int(work.length.sum()))
@@ -109,6 +113,13 @@ def roofline(
         rows_left_out=answer.num_rows - shown.num_rows,
         **coverage_facts(work, cpu_ops, kernels, kernel_links),
     )
+
+
+_CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
+
+
+def _crosses(name: str) -> bool:
+    return any(way in name for way in ("HtoD", "DtoH", "HostToDevice", "DeviceToHost"))
 
 
 def _who(per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints) -> Ints:

@@ -84,6 +84,16 @@ def test_an_unknown_gpu_and_operator_are_said_to_be() -> None:
     assert (row["modelled_pct"], row["mfu_pct"]) == (0, None)
 
 
+def test_copies_from_the_host_have_no_roofline() -> None:
+    copied = [{"name": "Memcpy HtoD (Pageable -> Device)", "activity": "copy", "end_ns": 50_000}]
+    kernels = make("kernels", [{"start_ns": 0, "kind": "memory", **copied[0]}])
+    links = make("kernel_links", [{"op_row": 1, "carry_in": False}])
+    tables = one_call("aten::copy_") | {"kernels": kernels, "kernel_links": links}
+    (row,) = ask(roofline, **tables)
+    assert (row["bytes_per_call"], row["bound"], row["pct_of_roofline"]) == (4e6, None, None)
+    assert "host" in row["note"]
+
+
 MODELS = {
     "mi300/google_owlv2-large-patch14-ensemble__1016001": 99.9,
     "mi300/facebook_timesformer-base-finetuned-k400__1016002": 99.9,
