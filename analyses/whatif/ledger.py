@@ -1,4 +1,4 @@
-"""What a sharded step gathers and reduces, as its own collectives show, and what that costs."""
+"""What a sharded step gathers and reduces, as its own collectives show."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
-
-STRATEGIES = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
-
-_STATE_BYTES = 12  # optimizer state a parameter, mixed-precision Adam
-_HALF_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -20,10 +15,6 @@ class Sharded:
     unit_bytes: tuple[int, ...]  # gathered units of one rank, in forward
     reduced_bytes: int
     backward: NDArray[np.bool_]  # gathers that repeat one of forward
-
-    @property
-    def parameters(self) -> int:
-        return sum(self.unit_bytes) // _HALF_BYTES
 
 
 def sharded(scene: Scene) -> Sharded | None:
@@ -65,13 +56,3 @@ def sharded(scene: Scene) -> Sharded | None:
 def _counts(sizes: NDArray[np.int64]) -> dict[int, int]:
     values, count = np.unique(sizes, return_counts=True)
     return dict(zip(values.tolist(), count.tolist(), strict=True))
-
-
-def held_bytes(parameters: int, strategy: str, ranks: int, shards: int, unit: int) -> int:
-    """Parameters, gradients and optimizer state of a rank: 2 + 2 + 12 bytes a parameter."""
-    state = _HALF_BYTES * 2 + _STATE_BYTES
-    if strategy == "ddp":
-        return state * parameters
-    if strategy == "shard_grad_op":
-        return _HALF_BYTES * parameters + (state - _HALF_BYTES) * parameters // ranks
-    return state * parameters // shards + 2 * unit

@@ -20,6 +20,7 @@ COMMANDS: dict[str, Command] = {
     "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
     "diff": Command("htk.commands.diff", "What changed between two recordings, or two ranks?"),
     "whatif": Command("htk.commands.whatif", "What would a step take if this were changed?"),
+    "plan": Command("htk.commands.plan", "What would training this model take, on what cluster?"),
     "doctor": Command(
         "htk.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),

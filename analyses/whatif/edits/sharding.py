@@ -10,10 +10,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.analyses.whatif.ledger import STRATEGIES, Sharded, sharded
+from htk.analyses.whatif.ledger import Sharded, sharded
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.transfers import latency, rescaled
 from htk.errors import UsageError
+from htk.models.wire import STRATEGIES
 
 NAME = "sharding"
 HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
