@@ -22,6 +22,13 @@ class Session(Trace):
         """Ask a question by its name."""
         return api.run(self, name, **options)
 
+    def sql(self, query: str, *, seconds: float = 60.0, memory: str = "4GB") -> Result:
+        """The answer to an SQL query over tables and analyses, by name: one reading statement."""
+        from htk.sql import Limits
+        from htk.sql import query as answer
+
+        return answer(self, query, Limits(seconds, memory))
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in ANALYSES:
             raise AttributeError(

@@ -26,6 +26,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "dashboard": Command("htk.commands.dashboard", "Open the dashboard in a browser."),
     "convert": Command("htk.commands.convert", "Write the tables as Parquet, Arrow or CSV."),
+    "sql": Command("htk.commands.sql", "Ask in SQL: one query, or a prompt."),
+    "overlay": Command("htk.commands.overlay", "Draw the critical path into copies of the trace."),
     "cache": Command("htk.commands.cache", "List or clear the parsed traces that are kept."),
     "analyses": Command("htk.commands.analyses", "List the questions that htk answers."),
     "formats": Command("htk.commands.formats", "List the file formats that htk reads."),
