@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from htk.analysis import analysis, with_coverage
 from htk.arrow import number, texts
 from htk.chart import Bar
+from htk.critical import Pieces, of_tables
 from htk.gate import Gate, gate
 from htk.graph import Graph, build
-from htk.graph_edges import KINDS
 from htk.groups import Groups
 from htk.replay import critical, replay
 from htk.schema import TEXT, table
@@ -26,22 +26,10 @@ RETURNS = table(
     path_ns=(pa.int64(), "Their time on the path."),
     path_pct=(pa.float64(), "Of the whole path."),
     first_ns=(pa.int64(), "When the first of them begins, since the trace's first activity."),
+    last_ns=(pa.int64(), "When the last of them ends."),
+    event=(pa.int64(), "Of pieces: row of the event in its rank's trace."),
     observed_pct=(pa.float64(), "Share of it on recorded, not inferred, dependencies."),
 )
-
-_WHAT = {
-    "arrive": "communication",
-    "transfer": "communication",
-    "call": "host: launch and runtime calls",
-    "think": "host: between calls",
-    "handover": "host: from thread to thread",
-    "launch": "launch latency",
-    "stream": "gap between kernels",
-    "event": "stream waits for stream",
-    "sync": "host waits for GPU",
-    "queue": "full queue",
-}
-_RUNS = ("compute", "communication", "memory")
 
 
 @analysis(returns=RETURNS, chart=Bar("what", ("path_ns",)), needs=("kernels", "launches"))
@@ -60,13 +48,16 @@ def critical_path(
     rank_clocks: pa.Table,
     *,
     step: Annotated[int | None, "Which step; none: the steadiest."] = None,
-    by: Annotated[Literal["kind", "event"], "Rows by kind or by event."] = "kind",
+    by: Annotated[Literal["kind", "event", "piece"], "Rows by kind, by event, or as it runs."] = (
+        "kind"
+    ),
     n: Annotated[int, "Rows of events to show; 0: all."] = 30,
 ) -> pa.Table:
     """What bounds the step: which work lies on its critical path?
 
     The path ends with the step's last activity and goes back over whatever came last of what each
-    piece waited for, over CPU threads, streams and, where they are at hand, all ranks.
+    piece waited for, over CPU threads, streams and, where they are at hand, all ranks. Pieces are
+    all there, first to last; `htk overlay` draws them into the trace.
     """
     given = locals()
     tables = {name: given[name] for name in critical_path.reads}
@@ -74,7 +65,10 @@ def critical_path(
     replayed = replay(graph)
     path = critical(graph, replayed.time)
     judged = gate(tables, graph, replayed)
-    rows = _rows(graph, path, replayed.time, by == "event", n)
+    pieces = Pieces.of(graph, path)
+    rows = _rows(tables, graph, path, pieces, replayed.time, by)
+    if by == "event":
+        rows = rows.slice(0, n or None)
     return with_coverage(rows, **_facts(graph, judged))
 
 
@@ -93,46 +87,31 @@ def _facts(graph: Graph, judged: Gate) -> dict[str, object]:
     }
 
 
-def _rows(graph: Graph, path: Ints, time: Ints, by_event: bool, n: int) -> pa.Table:
+def _rows(
+    tables: dict[str, pa.Table], graph: Graph, path: Ints, pieces: Pieces, time: Ints, by: str
+) -> pa.Table:
     length = np.maximum(graph.weight[path], 0)
-    what, names, rank = _described(graph, path)
-    kinds, kind = np.unique(what, return_inverse=True)
-    events, event = np.unique(names, return_inverse=True)
-    keys = np.column_stack([kind, event, rank] if by_event else [kind])
-    groups = Groups.of(keys.astype(np.int64))
+    kinds, kind = np.unique(pieces.whats(), return_inverse=True)
+    events, event = np.unique(pieces.names(graph), return_inverse=True)
+    place = np.arange(len(path))
+    keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [place]}[by]
+    groups = Groups.of(np.column_stack(keys).astype(np.int64))
     total = groups.sum(length)
     seen = groups.sum(np.where(graph.observed[path], length, 0))
-    first = groups.min(time[graph.src[path]])
-    order = np.lexsort((groups.keys[:, 0], -total)) if len(groups) else np.empty(0, np.int64)
-    order = order[: n or None] if by_event else order
+    order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))
     at = groups.first[order]
-    share = 100.0 / max(int(length.sum()), 1)
+    one = np.full(len(at), by != "kind")
+    rows = of_tables(tables, pieces, "event")[at]
     columns = [
         texts([str(kinds[k]) for k in kind[at]]),
-        texts([str(events[k]) if by_event else None for k in event[at]]),
-        number(rank[at], pa.int32(), np.full(len(at), by_event)),
+        texts([str(events[k]) if by != "kind" else None for k in event[at]]),
+        number(pieces.rank[at], pa.int32(), one),
         number(groups.count[order], pa.int64()),
         number(total[order], pa.int64()),
-        number(total[order] * share, pa.float64()),
-        number(first[order], pa.int64()),
+        number(total[order] * (100.0 / max(int(length.sum()), 1)), pa.float64()),
+        number(groups.min(time[graph.src[path]])[order], pa.int64()),
+        number(groups.max(time[graph.dst[path]])[order], pa.int64()),
+        number(rows, pa.int64(), (rows >= 0) & (by == "piece")),
         number(100.0 * seen[order] / np.maximum(total[order], 1), pa.float64()),
     ]
     return pa.table(columns, schema=RETURNS)
-
-
-def _described(graph: Graph, path: Ints) -> tuple[NDArray[np.str_], NDArray[np.str_], Ints]:
-    """Kind, name and rank of each piece of the path: of the event at its head."""
-    acts, calls = graph.activities, graph.calls
-    of_act, of_call = np.full((2, len(graph.time)), -1, np.int64)
-    of_act[graph.start] = of_act[graph.end] = np.arange(len(acts.row))
-    of_call[graph.call_start] = of_call[graph.call_end] = np.arange(len(calls.row))
-    what, names, ranks = [], [], []
-    for edge in path.tolist():  # a path is a small part of the graph
-        head, tail = int(graph.dst[edge]), int(graph.src[edge])
-        node = head if of_act[head] >= 0 or of_call[head] >= 0 else tail
-        kind = KINDS[int(graph.kind[edge])]
-        act, call = int(of_act[node]), int(of_call[node])
-        what.append(_RUNS[int(acts.kind[act])] if kind == "run" else _WHAT[kind])
-        names.append(acts.names[acts.name[act]] if act >= 0 else calls.names[calls.name[call]])
-        ranks.append(int(acts.rank[act] if act >= 0 else calls.rank[call]))
-    return np.array(what, np.str_), np.array(names, np.str_), np.array(ranks, np.int64)

@@ -19,6 +19,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
     "diff": Command("htk.commands.diff", "What changed between two recordings, or two ranks?"),
+    "baseline": Command("htk.commands.baseline", "Keep what steps cost, to compare with later."),
     "whatif": Command("htk.commands.whatif", "What would a step take if this were changed?"),
     "plan": Command("htk.commands.plan", "What would training this model take, on what cluster?"),
     "doctor": Command(

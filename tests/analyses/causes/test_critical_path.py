@@ -1,5 +1,7 @@
 """The critical path of a small step, worked out on paper."""
 
+from itertools import pairwise
+
 import pyarrow as pa
 
 from htk.analyses.causes.critical_path import critical_path
@@ -19,6 +21,13 @@ def test_by_event_names_the_kernels() -> None:
         ("a", 100),
         ("b", 50),
     ]
+
+
+def test_pieces_run_from_the_first_to_the_last() -> None:
+    rows = ask(critical_path, options={"step": 1, "by": "piece", "n": 1}, **_read())
+    assert [r["name"] for r in rows if r["what"] == "compute"] == ["a", "b"]
+    assert all(b["first_ns"] == a["last_ns"] for a, b in pairwise(rows))
+    assert sum(r["path_pct"] for r in rows) == 100 and all(r["count"] == 1 for r in rows)
 
 
 def _read() -> dict[str, pa.Table]:
