@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from htk.errors import HtkError
     from htk.session import open
     from htk.trace import Trace
+    from htk.whatif_api import whatif
 
 # Where each guest's name lives; imported when first used, so that `import htk` costs nothing.
 _HOME = {
@@ -21,9 +22,10 @@ _HOME = {
     "catalog": "htk.api",
     "open": "htk.session",
     "run": "htk.api",
+    "whatif": "htk.whatif_api",
 }
 
-__all__ = ["HtkError", "Trace", "catalog", "open", "run"]
+__all__ = ["HtkError", "Trace", "catalog", "open", "run", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

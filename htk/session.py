@@ -2,7 +2,7 @@
 
 import inspect
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from htk import api
 from htk.analyses import ANALYSES, find
@@ -10,6 +10,9 @@ from htk.opening import Inputs
 from htk.result import Result
 from htk.trace import Trace
 from htk.units import time
+
+if TYPE_CHECKING:
+    from htk.whatif_api import WhatIf
 
 
 class Session(Trace):
@@ -28,6 +31,12 @@ class Session(Trace):
         from htk.sql import query as answer
 
         return answer(self, query, Limits(seconds, memory))
+
+    def whatif(self) -> "WhatIf":
+        """What would a step take if: `trace.whatif().batch(64).run()`."""
+        from htk.whatif_api import WhatIf
+
+        return WhatIf(self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in ANALYSES:

@@ -3,11 +3,15 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from htk.analyses.whatif.answer import Answer, Stage, bounds, stage, swept
+from htk import api
+from htk.analyses.whatif.answer import Answer, Stage, stage
 from htk.analyses.whatif.edits import edit
+from htk.analyses.whatif.rates import MFU
+from htk.analyses.whatif.sweep import bounds, recommended, swept
 from htk.analyses.whatif.table import rows
 from htk.coverage import coverage
 from htk.graph import READS
+from htk.opening import Inputs
 from htk.result import Result
 from htk.trace import Trace
 from htk.whatif_label import LABEL
@@ -15,12 +19,18 @@ from htk.whatif_label import LABEL
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Edits of a trace's step, collected by name; `run` answers. Each call gives a new one."""
+    """Edits of a trace's step, collected by name; `run` answers. Each call gives a new one.
+
+    `run()` is a table (its columns are described in `htk.whatif_label.RETURNS`), `answers()` the
+    same as objects. Without any edit: what could be won at most, each cause alone.
+    """
 
     trace: Trace
     edits: tuple[tuple[str, str], ...] = ()
     sweeps: tuple[tuple[str, tuple[str, ...]], ...] = ()
     measured_step_ns: int | None = None
+    gpu_hour_price: float | None = None
+    wants_advice: bool = False
 
     @cached_property
     def stage(self) -> Stage:
@@ -49,7 +59,7 @@ class WhatIf:
         return self._with(replace(self, edits=(*self.edits, (name, str(value)))))
 
     def sweep(self, name: str, *values: int | float | str) -> "WhatIf":
-        """Every value of an edit."""
+        """Every value of an edit; several sweeps give every combination."""
         edit(name)
         each = (name, tuple(str(v) for v in values))
         return self._with(replace(self, sweeps=(*self.sweeps, each)))
@@ -58,8 +68,18 @@ class WhatIf:
         """The step as it takes without the profiler."""
         return self._with(replace(self, measured_step_ns=step_ns))
 
+    def price(self, gpu_hour: float) -> "WhatIf":
+        """Of a GPU for an hour: gives the cost of a million tokens."""
+        return self._with(replace(self, gpu_hour_price=gpu_hour))
+
+    def recommend(self) -> "WhatIf":
+        """What can be done without other hardware, by gain over doubt."""
+        return self._with(replace(self, wants_advice=True))
+
     def answers(self) -> list[Answer]:
         """One for each combination; without any edit, what could be won at most."""
+        if self.wants_advice:
+            return recommended(self.stage, self.measured_step_ns)
         if not self.edits and not self.sweeps:
             return bounds(self.stage, self.measured_step_ns)
         return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns)
@@ -75,7 +95,10 @@ class WhatIf:
             "held_out_error_pct": judged.held_out_error_pct,
             "observed_path_pct": judged.observed_path_pct,
         }
-        return Result(LABEL, rows(self.answers()), facts)
+        table = rows(self.answers(), self.gpu_hour_price)
+        if table["mfu_pct"].null_count < table.num_rows:
+            facts["mfu"] = MFU
+        return Result(LABEL, table, facts)
 
     def _with(self, other: "WhatIf") -> "WhatIf":
         """The same stage: it depends on the trace alone."""
@@ -83,6 +106,6 @@ class WhatIf:
         return other
 
 
-def whatif(trace: Trace) -> WhatIf:
+def whatif(trace: Trace | Inputs) -> WhatIf:
     """What would a step of this trace take if something were changed?"""
-    return WhatIf(trace)
+    return WhatIf(trace if isinstance(trace, Trace) else api.open(trace))

@@ -17,15 +17,36 @@ RETURNS = table(
     change_pct=(pa.float64(), "Predicted over measured step, less one."),
     time_per_sample_change_pct=(pa.float64(), "The same, of the time for one sample of a rank."),
     tokens_per_s=(pa.float64(), "Of the whole job; null where shapes do not tell the tokens."),
-    mfu_pct=(pa.float64(), "Model FLOPs utilisation; null: model FLOPs are not counted here."),
+    tokens_per_s_per_gpu=(pa.float64(), "The same of one GPU."),
+    mfu_pct=(
+        pa.float64(),
+        "Model FLOPs (2 a multiply-add, attention by the pairs its mask leaves, no recompute) over "
+        "step and dense peak; null where shapes or GPU are not known.",
+    ),
     exposed_comm_ns=(pa.int64(), "Communication that no compute hides, mean over ranks."),
     idle_ns=(pa.int64(), "Time that a GPU runs nothing, mean over ranks."),
-    peak_memory_bytes=(pa.int64(), "Predicted peak; null: not predicted."),
-    p_oom=(pa.float64(), "Probability of running out of memory; null: not predicted."),
-    naive_linear_ns=(pa.int64(), "What a step in proportion to the batch would take."),
+    peak_memory_bytes=(
+        pa.int64(),
+        "Predicted peak of what is allocated, on the fullest GPU; null: neither allocations nor "
+        "enough shapes were recorded.",
+    ),
+    p_oom=(pa.float64(), "Probability of running out of memory; null: peak or GPU not known."),
+    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price, or no tokens."),
+    naive_no_change_ns=(pa.int64(), "What who expects no effect would say: the measured step …"),
+    naive_linear_ns=(pa.int64(), "… and a step in proportion to the samples of a rank."),
+    gain_over_doubt=(
+        pa.float64(),
+        "Expected gain in time per sample over one sigma of doubt; below 1 it may well be none.",
+    ),
+    regret_pct=(pa.float64(), "If wrong (one in twenty), time per sample grows by this."),
+    mark=(TEXT, "In sweeps: out of memory, the last that fits, launch-bound, under one wave."),
     verdict=(TEXT, "trusted, indicative or refused, and why."),
     waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
-    doubt=(TEXT, "The band by cause, one sigma in percent, JSON."),
+    doubt=(
+        TEXT,
+        "The band by source (replay, kernel, network, skew, site), one sigma in percent, JSON.",
+    ),
+    narrow=(TEXT, "The one further recording that would narrow the band most."),
     assumptions=(TEXT, "In words."),
 )
 

@@ -32,12 +32,16 @@ def _edit_options(function: Any) -> Any:
 @click.command("whatif")
 @_edit_options
 @click.option("--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Every value.")
+@click.option("--recommend", is_flag=True, help="What can be done, by gain over doubt.")
 @click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
+@click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
 @trace_options
 def command(
     paths: tuple[str, ...],
     sweeps: tuple[str, ...],
+    recommend: bool,
     measured_step_ms: float | None,
+    price: float | None,
     form: str,
     output: str | None,
     limit: int,
@@ -49,15 +53,15 @@ def command(
     could be won at most, each cause alone, most first.
     """
     from htk.commands.common import opened
-    from htk.render import write
     from htk.whatif_api import WhatIf
+    from htk.whatif_text import show
 
     edits = [(name, given.pop(f"edit_{name}")) for name in EDIT_HELP]
     fixed = tuple((name, str(value)) for name, value in edits if value is not None)
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
-    asked = WhatIf(opened(paths, given), fixed, over, anchor)
-    write(asked.run(), form, output, limit=limit)
+    asked = WhatIf(opened(paths, given), fixed, over, anchor, price, recommend)
+    show(asked.run(), form, output, limit=limit)
 
 
 def _sweep(text: str) -> tuple[str, tuple[str, ...]]:

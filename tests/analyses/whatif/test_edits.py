@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk.analyses.whatif.answer import Stage, answer, bounds, stage, swept
+from htk.analyses.whatif.answer import Stage, answer, stage
 from htk.analyses.whatif.edits import EDITS
+from htk.analyses.whatif.sweep import bounds, swept
 from htk.commands.whatif import EDIT_HELP
 from htk.errors import UsageError
 from tests.htk.small_step import PERIOD, step_tables

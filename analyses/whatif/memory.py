@@ -1,0 +1,197 @@
+"""Peak memory after an edit, and how likely it is not to fit.
+
+Where allocations were recorded, the recorded peak is split into what stays from step to step
+(parameters, gradients, optimizer state), what is gathered of sharded parameters, and the rest,
+which is activations and grows with the batch. Where not, the same parts are reckoned from the sizes
+of collectives and the shapes of attention (Rajbhandari 2020, Korthikanti 2022), with a wider band.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.whatif.ledger import sharded
+from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.shapes import inputs
+from htk.arrow import numbers, valid
+from htk.models.detected import detected
+
+_STATE = 16  # bytes of a parameter: mixed precision and Adam
+_GRADIENT = 1.0  # bytes of a gradient over those of the parameter as gathered
+_LAYER, _LAYER_INPUT, _LOGITS = 34, 2, 6  # bytes of a token and hidden element, or vocabulary entry
+_RESERVED = 1.5e9  # context, libraries, buffers of communication, roughly
+_FRAGMENTS = 0.03  # of the peak: what the allocator cannot use
+_MEASURED_SIGMA, _CHANGED_SIGMA, _RECKONED_SIGMA = 0.03, 0.08, 0.15
+_GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
+
+
+@dataclass(frozen=True)
+class Units:
+    """Sharded parameters, in bytes as gathered."""
+
+    strategy: str
+    shards: int
+    ranks: int
+    layer: float  # one unit
+    root: float  # what is no layer
+    layers: int
+
+    @property
+    def whole(self) -> float:
+        return self.layer * self.layers + self.root
+
+    @property
+    def parameters(self) -> float:
+        return self.whole / 2  # gathered in half precision
+
+    def gathered(self, strategy: str) -> float:
+        """Beside the shards: units in use and their gradients."""
+        gradients = 2 * _GRADIENT * self.layer
+        if strategy == "ddp":
+            return 0.0
+        if strategy == "shard_grad_op":
+            return self.whole + gradients
+        return 2 * self.layer + self.root + gradients
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a GPU held at its peak in the recording."""
+
+    static: float
+    activations: float
+    units: Units | None
+    capacity: float | None
+    measured: bool
+
+    @property
+    def peak(self) -> float:
+        gathered = self.units.gathered(self.units.strategy) if self.units else 0.0
+        return self.static + gathered + self.activations
+
+
+def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
+    """None: neither allocations nor enough shapes were recorded."""
+    units = _units(scene)
+    capacity = _capacity(tables["ranks"])
+    seen = _recorded(tables["memory"])
+    if seen is not None:
+        static, peak = seen
+        gathered = units.gathered(units.strategy) if units else 0.0
+        return Held(static, max(peak - static - gathered, 0.0), units, capacity, True)
+    activations = _reckoned(scene)
+    if units is None or activations is None:
+        return None
+    static = _STATE * units.parameters / units.shards + _RESERVED
+    return Held(static, activations, units, capacity, False)
+
+
+def after(before: Held, edits: Sequence[tuple[str, str]], batch: float) -> tuple[int, float | None]:
+    """Peak, and the probability that it does not fit; `batch`: of a rank, over the recorded one."""
+    asked = dict(edits)
+    units, static, gathered = before.units, before.static, 0.0
+    if units is not None:
+        strategy, shards = _sharding(units, asked)
+        change = 1 / shards - 1 / units.shards
+        static = max(static + _STATE * units.parameters * change, 0.0)
+        gathered = units.gathered(strategy)
+    activations = before.activations * batch * _checkpointed(units, asked)
+    peak = static + gathered + activations
+    if before.capacity is None:
+        return round(peak), None
+    moved = abs(math.log(max(peak, 1.0) / max(before.peak, 1.0)))
+    sigma = (
+        math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
+        if before.measured
+        else _RECKONED_SIGMA
+    )
+    room = before.capacity - (_RESERVED if before.measured else 0.0)
+    fits = math.log(room / (max(peak, 1.0) * (1 + _FRAGMENTS)))
+    return round(peak), 1 - NormalDist().cdf(fits / sigma)
+
+
+def _sharding(units: Units, asked: Mapping[str, str]) -> tuple[str, int]:
+    """Strategy, and ranks that share a shard."""
+    name, _, given = asked.get("sharding", units.strategy).partition(":")
+    world = asked.get("world", "")
+    ranks = int(world) if world.isdigit() else units.ranks
+    if name == "ddp":
+        return name, 1
+    if name == "hybrid_shard":
+        if "sharding" not in asked:
+            return name, units.shards
+        return name, int(given) if given.isdigit() else max(min(8, ranks // 2), 1)
+    return name, ranks
+
+
+def _checkpointed(units: Units | None, asked: Mapping[str, str]) -> float:
+    """Activations that remain when layers keep their inputs alone, or the reverse."""
+    if "checkpointing" not in asked or units is None:
+        return 1.0
+    share = _LAYER_INPUT / _LAYER + 1 / units.layers
+    return 1 / share if asked["checkpointing"] == "off" else share
+
+
+def _units(scene: Scene) -> Units | None:
+    now = sharded(scene)
+    if now is None or not now.unit_bytes:
+        return None
+    layer = float(np.median(now.unit_bytes))
+    layers = sum(abs(u - layer) <= 0.05 * layer for u in now.unit_bytes)
+    root = max(sum(now.unit_bytes) - layers * layer, 0.0)
+    ranks = max(int(scene.facts.group_size.max()), now.ranks)
+    return Units(now.strategy, now.ranks, ranks, layer, root, layers)
+
+
+def _recorded(memory: pa.Table) -> tuple[float, float] | None:
+    """Least and most that was allocated, on the GPU with the highest peak."""
+    kind = numbers(memory["device_type"], -1)
+    told = np.isin(kind, _GPU) & valid(memory["allocated_bytes"])
+    if not told.any():
+        return None
+    allocated = numbers(memory["allocated_bytes"])[told]
+    rank, device = (numbers(memory[c], -1)[told] for c in ("rank", "device"))
+    worst = int(np.argmax(allocated))
+    same = (rank == rank[worst]) & (device == device[worst]) & (allocated > 0)
+    return float(allocated[same].min()), float(allocated[worst])
+
+
+def _reckoned(scene: Scene) -> float | None:
+    """Activations of one micro-batch, without recomputation and with fused attention."""
+    tokens = inputs(scene).tokens
+    first = scene.graph.ranks[0]
+    mine = scene.graph.activities.rank == first
+    layers, hidden, widest = 0, 0, 0
+    for which in np.flatnonzero(mine).tolist():  # activities of one rank
+        op, dims = scene.facts.op[which] or "", scene.facts.dims[which]
+        if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm"))):
+            continue
+        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) > 1]
+        if "mm" in op:
+            widest = max([widest, *(n for s in shapes for n in s)])
+        elif "backward" not in op and shapes and len(shapes[0]) == 4:
+            layers, hidden = layers + 1, shapes[0][1] * shapes[0][3]
+    if tokens is None or not layers:
+        return None
+    logits = _LOGITS * tokens * widest if widest > 4 * hidden else 0
+    return float(layers * _LAYER * tokens * hidden + logits)
+
+
+def _capacity(ranks: pa.Table) -> float | None:
+    """Memory of a GPU, as recorded, else by its name."""
+    for name, text in zip(
+        ranks["device_name"].to_pylist(), ranks["device_properties"].to_pylist(), strict=True
+    ):
+        try:
+            known = json.loads(text or "[]")
+            return float(known[0]["totalGlobalMem"])
+        except (ValueError, LookupError, TypeError):
+            found = detected(name)
+            if found:
+                return found.memory_gb * 1e9
+    return None

@@ -1,0 +1,71 @@
+"""What an answer says beyond its time: tokens, model FLOPs utilisation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.ops.flops import flops
+from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.shapes import inputs
+from htk.arrow import numbers
+from htk.errors import AnalysisError, UsageError
+
+MFU = (
+    "MFU: model FLOPs (2 a multiply-add, attention by the pairs that its mask leaves, without "
+    "recomputation) over the step and the dense peak of the type of most matrix operations"
+)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of the recorded step."""
+
+    gpus: int
+    tokens: int | None  # of one micro-batch on one rank
+    flops: float | None  # model FLOPs of a step on one GPU
+    peak_flops: float | None  # of one GPU, a second
+
+    def tokens_per_s(self, samples: float, step_ns: int) -> float | None:
+        if self.tokens is None:
+            return None
+        return self.tokens * self.gpus * samples / (step_ns / 1e9)
+
+    def mfu_pct(self, each: float, step_ns: int) -> float | None:
+        """`each`: samples of a GPU, over the recorded ones."""
+        if self.flops is None or self.peak_flops is None:
+            return None
+        return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
+
+
+def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
+    known = int(scene.facts.group_size.max(initial=1))
+    told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
+    gpus = max(known, told, len(scene.graph.ranks))
+    work, peak = _work(tables, scene.graph.step)
+    return Rates(gpus, inputs(scene).tokens, work, peak)
+
+
+def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | None, float | None]:
+    """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
+    try:
+        found = flops(
+            tables["cpu_ops"],
+            tables["op_links"],
+            tables["kernels"],
+            tables["kernel_links"],
+            tables["rank_windows"],
+            tables["step_windows"],
+            tables["ranks"],
+            per="rank" if step is None else "step",
+        )
+    except (AnalysisError, UsageError):
+        return None, None
+    ours = np.ones(found.num_rows, bool) if step is None else numbers(found["step"], -1) == step
+    work = numbers(found["model_flops"], np.nan)[ours]
+    peak = numbers(found["peak_tflops"], np.nan)[ours]
+    if not len(work) or not np.nansum(work) > 0:
+        return None, None
+    whole = float(np.nanmean(work))
+    return whole, None if np.isnan(peak).all() else float(np.nanmean(peak)) * 1e12
