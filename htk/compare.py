@@ -42,7 +42,7 @@ RETURNS = table(
 )
 
 
-class _Items(NamedTuple):
+class Items(NamedTuple):
     """Times of named things; sample: the (rank, step) of each, or -1."""
 
     names: list[str]
@@ -57,7 +57,7 @@ class _Stats(NamedTuple):
     variance: Floats  # of the mean
 
 
-class _Side:
+class Side:
     """One recording and its steps."""
 
     def __init__(self, tables: Tables) -> None:
@@ -70,6 +70,11 @@ class _Side:
         """Samples: complete steps of all ranks."""
         return len(self._steps)
 
+    @property
+    def samples(self) -> tuple[Ints, Ints]:
+        """Rank and step of each sample."""
+        return (self._steps >> 32) - 1, self._steps & 0xFFFFFFFF
+
     def sample(self, rank: Ints, step: Ints) -> Ints:
         """Number of each (rank, step); -1 where it is no complete step."""
         if not len(self._steps):
@@ -78,7 +83,7 @@ class _Side:
         place = np.minimum(np.searchsorted(self._steps, wanted), len(self._steps) - 1)
         return np.where((self._steps[place] == wanted) & (step >= 0), place, -1)
 
-    def stats(self, items: _Items, by_step: bool) -> _Stats:
+    def stats(self, items: Items, by_step: bool) -> _Stats:
         """Mean and its variance of each named thing, over samples (or over ranks)."""
         many = len(items.names)
         if not by_step:
@@ -101,7 +106,7 @@ class _Side:
 
 def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -> pa.Table:
     """What changed from base to new: n rows of each kind (0: all), largest differences first."""
-    sides = _Side(base), _Side(new)
+    sides = Side(base), Side(new)
     by_step = all(side.steps for side in sides)
     parts = [_compared(kind, *sides, by_step, n) for kind in by]
     found = pa.concat_tables(parts) if parts else RETURNS.empty_table()
@@ -115,8 +120,8 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -
     )
 
 
-def _compared(kind: By, base: _Side, new: _Side, by_step: bool, n: int) -> pa.Table:
-    items = [_READERS[kind](side) for side in (base, new)]
+def _compared(kind: By, base: Side, new: Side, by_step: bool, n: int) -> pa.Table:
+    items = [READERS[kind](side) for side in (base, new)]
     names = list(dict.fromkeys(items[0].names + items[1].names))
     stats = [s.stats(_renamed(i, names), by_step) for s, i in zip((base, new), items, strict=True)]
     was, now = stats
@@ -150,15 +155,15 @@ def _change(was: _Stats, now: _Stats, diff: Floats, certain: bool, k: int) -> st
     return "slower" if diff[k] > 0 else "faster"
 
 
-def _renamed(items: _Items, names: list[str]) -> _Items:
+def _renamed(items: Items, names: list[str]) -> Items:
     """Codes into the names of both sides."""
     place = {name: k for k, name in enumerate(names)}
     new = np.array([*(place[name] for name in items.names), -1], np.int64)[items.code]
     keep = new >= 0
-    return _Items(names, new[keep], items.sample[keep], items.time[keep])
+    return Items(names, new[keep], items.sample[keep], items.time[keep])
 
 
-def _times(side: _Side) -> _Items:
+def _times(side: Side) -> Items:
     """Where the time of each GPU step goes; without steps, of each window."""
     by_step = side.steps > 0
     windows = side.tables["step_windows" if by_step else "rank_windows"]
@@ -172,7 +177,7 @@ def _times(side: _Side) -> _Items:
     }
     sample = side.sample(numbers(windows["rank"], -1), numbers(windows["step"], -1))
     count = windows.num_rows
-    return _Items(
+    return Items(
         list(parts),
         np.repeat(np.arange(len(parts)), count),
         np.tile(sample, len(parts)),
@@ -180,26 +185,26 @@ def _times(side: _Side) -> _Items:
     )
 
 
-def _kernels(side: _Side) -> _Items:
+def _kernels(side: Side) -> Items:
     return _of_kernels(side, *_text_codes(side.tables["kernels"]["name"]))
 
 
-def _of_kernels(side: _Side, code: Ints, names: list[str]) -> _Items:
+def _of_kernels(side: Side, code: Ints, names: list[str]) -> Items:
     """GPU activities under any names."""
     kernels, links = side.tables["kernels"], side.tables["kernel_links"]
     sample = side.sample(numbers(kernels["rank"], -1), numbers(links["step"], -1))
-    return _Items(names, code, sample, _length(kernels))
+    return Items(names, code, sample, _length(kernels))
 
 
-def _ops(side: _Side) -> _Items:
+def _ops(side: Side) -> Items:
     ops, links = side.tables["cpu_ops"], side.tables["op_links"]
     chosen = truths(links["selected"])
     code, names = _text_codes(ops["name"])
     sample = side.sample(numbers(ops["rank"], -1), numbers(links["step"], -1))
-    return _Items(names, code[chosen], sample[chosen], _length(ops)[chosen])
+    return Items(names, code[chosen], sample[chosen], _length(ops)[chosen])
 
 
-def _modules(side: _Side) -> _Items:
+def _modules(side: Side) -> Items:
     """GPU time by the module that launched it."""
     code, names = _text_codes(side.tables["op_callers"]["module"])
     named = np.array([bool(name) for name in names] + [False])
@@ -208,7 +213,7 @@ def _modules(side: _Side) -> _Items:
     return _of_kernels(side, np.append(code, -1)[op], names)
 
 
-def _phases(side: _Side) -> _Items:
+def _phases(side: Side) -> Items:
     """GPU time by the phase that launched it."""
     tables = side.tables
     phases = Phases(tables["annotations"], tables["cpu_ops"], tables["op_links"])
@@ -220,7 +225,7 @@ def _phases(side: _Side) -> _Items:
     return _of_kernels(side, np.where(linked, found, -1), list(PHASES))
 
 
-_READERS: dict[str, Callable[[_Side], _Items]] = {
+READERS: dict[str, Callable[[Side], Items]] = {
     "time": _times,
     "phase": _phases,
     "kernel": _kernels,

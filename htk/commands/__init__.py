@@ -27,6 +27,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "dashboard": Command("htk.commands.dashboard", "Open the dashboard in a browser."),
     "convert": Command("htk.commands.convert", "Write the tables as Parquet, Arrow or CSV."),
+    "trim": Command("htk.commands.trim", "Write smaller traces: chosen ranks, steps, times."),
+    "scrub": Command("htk.commands.scrub", "Write traces without names, paths, stacks, shapes."),
     "sql": Command("htk.commands.sql", "Ask in SQL: one query, or a prompt."),
     "overlay": Command("htk.commands.overlay", "Draw the critical path into copies of the trace."),
     "cache": Command("htk.commands.cache", "List or clear the parsed traces that are kept."),

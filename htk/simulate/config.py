@@ -45,7 +45,8 @@ class Config:
     precision: str = "bf16"
     steps: int = 3
     first_step: int = 10
-    seed: int = 0
+    seed: int = 0  # of the cluster: what everything takes there, and by chance
+    run: int = 0  # the same cluster again: chance alone falls otherwise
     intra_gbps: float | None = None  # of a GPU, one way; the catalogue's where not given
     inter_gbps: float | None = None  # of a node
     intra_latency_us: float = 3.0

@@ -49,7 +49,8 @@ class Schedule:
         self.config, self.program, self.groups = config, program, groups
         self.plants = Plants(config)
         ranks = config.ranks
-        self._random = np.random.default_rng([config.seed, 29])
+        again = [config.run] if config.run else []
+        self._random = np.random.default_rng([config.seed, 29, *again])
         self._now = np.zeros(ranks, np.int64)
         if config.stagger_us:
             apart = np.random.default_rng([config.seed, 23])  # leaves the other draws as they are

@@ -61,6 +61,8 @@ class Writer:
         self._tid = {0: self._pid, AUTOGRAD: self._pid + 3}
         self._external = self._correlation = self._launches = 0
         self._allocated = self._reserved = 0
+        self._next_address = 0x7F0000000000
+        self._blocks: defaultdict[int, list[int]] = defaultdict(list)  # alive, by size
         self._used: defaultdict[str, int] = defaultdict(int)  # collectives of steps before
         self._sequences = 0
         self._steps = 0
@@ -258,14 +260,26 @@ class Writer:
         if not moved:
             return
         self._allocated += moved
+        address = self._address(moved)
         self._reserved = max(self._reserved, -(-self._allocated // 2**21) * 2**21)
         args = (
             f'"Total Reserved": {self._reserved}, "Total Allocated": {self._allocated},'
-            f' "Bytes": {moved}, "Addr": {0x7F0000000000 + abs(moved)},'
+            f' "Bytes": {moved}, "Addr": {address},'
             f' "Device Id": {self._device}, "Device Type": 1, "Ev Idx": {self._external}'
         )
         tid = self._tid[thread]
         out.append(instant("[memory]", self._pid, state.begin[k], tid, "cpu_instant_event", args))
+
+    def _address(self, moved: int) -> int:
+        """Of a new block, or of the youngest of its size, which is the one that is freed."""
+        alive = self._blocks[abs(moved)]
+        if moved < 0 and alive:
+            return alive.pop()
+        address = self._next_address
+        self._next_address += -(-abs(moved) // 2**21) * 2**21
+        if moved > 0:
+            alive.append(address)
+        return address
 
     def _show_ranges(self, state: _Pass, out: list[str]) -> None:
         """The GPU's copies of ranges: a nanosecond early, two longer."""
