@@ -1,21 +1,24 @@
 """Memory at its highest, and what held it."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, texts, valid
+from htk.arrow import boolean, codes_of, number, texts, valid
 from htk.breakdown import percent
 from htk.calltree import labels_of
 from htk.chart import Bar
 from htk.groups import Groups, Ints
+from htk.memory_categories import Categories
 from htk.memory_use import NONE, MemoryUse, failures, operators_at
 from htk.schema import TEXT, table
 
 BEFORE = "(allocated before the recording)"
 NOWHERE = "(outside operators)"
+By = Literal["holder", "category"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
@@ -31,6 +34,7 @@ RETURNS = table(
     held_bytes=(pa.int64(), "Bytes of them."),
     held_pct=(pa.float64(), "Share of the peak."),
     blocks=(pa.int64(), "Blocks; null where blocks cannot be told apart."),
+    inferred=(pa.bool_(), "The category was not recorded: told from phase and life of the block."),
 )
 
 
@@ -38,19 +42,27 @@ RETURNS = table(
 def memory_peaks(
     memory: pa.Table,
     cpu_ops: pa.Table,
+    op_links: pa.Table,
+    annotations: pa.Table,
     *,
+    by: Annotated[By, "What allocated it, or its category: parameter, activation, …"] = "holder",
     n: Annotated[int, "Holders to name for each device; the rest is one row, others."] = 10,
 ) -> pa.Table:
     """When is memory at its highest, and what holds it then?
 
     A block is alive at the peak if its last event up to then is its allocation; it is held by the
     innermost operator of the thread that allocated it, or where a snapshot tells a stack by its
-    innermost frame, or where only categories are told by its category.
+    innermost frame, or where only categories are told by its category. Where none is recorded,
+    categories are inferred from the phase of the step that allocates a block and the phases that
+    it lives through.
     """
     use = MemoryUse.of(memory)
     if not len(use.devices):  # nothing but failures
         return RETURNS.empty_table()
-    label = _Labels(use, cpu_ops)
+    if by == "category":
+        label = _of_categories(Categories.of(use, cpu_ops, op_links, annotations))
+    else:
+        label = _of_holders(use, cpu_ops)
     parts = [_Peak(use, k, label, n) for k in range(len(use.devices))]  # a few devices
     device = np.concatenate([np.full(len(p.names), k) for k, p in enumerate(parts)])
     peak = np.array([p.row for p in parts], np.int64)[device]
@@ -71,31 +83,41 @@ def memory_peaks(
             number(held, pa.int64()),
             percent(held, np.maximum(allocated, 0)),
             number(blocks, pa.int64(), blocks != NONE),
+            boolean(np.full(len(held), label.inferred)),
         ],
         schema=RETURNS,
     )
     return with_coverage(answer, events=use.table.num_rows, holders=label.source)
 
 
+@dataclass(frozen=True)
 class _Labels:
     """What a block's holder is called."""
 
-    def __init__(self, use: MemoryUse, cpu_ops: pa.Table) -> None:
-        stacks, categories = use.table["call_stack"], use.table["category"]
-        if valid(stacks).any():
-            self.source = "innermost frame of the recorded stack"
-            self.code, names = labels_of(stacks)
-            self.names = [name.partition(";")[0] or NOWHERE for name in names]
-        elif valid(categories).any():
-            self.source = "category"
-            self.code, names = labels_of(categories)
-            self.names = [name or "unknown" for name in names]
-        else:
-            self.source = "innermost operator"
-            row = operators_at(use.table, cpu_ops)
-            code, names = labels_of(cpu_ops["name"])
-            self.code = np.append(code, len(names) - 1)[row]
-            self.names = [name or NOWHERE for name in names]
+    source: str
+    code: Ints
+    names: list[str]
+    inferred: bool = False
+
+
+def _of_categories(found: Categories) -> _Labels:
+    source = "category, inferred from phase and life" if found.inferred else "category"
+    return _Labels(source, found.code, found.names, found.inferred)
+
+
+def _of_holders(use: MemoryUse, cpu_ops: pa.Table) -> _Labels:
+    stacks, categories = use.table["call_stack"], use.table["category"]
+    if valid(stacks).any():
+        code, names = labels_of(stacks)
+        frames = [name.partition(";")[0] or NOWHERE for name in names]
+        return _Labels("innermost frame of the recorded stack", code, frames)
+    if valid(categories).any():
+        code, names = labels_of(categories)
+        return _Labels("category", code, [name or "unknown" for name in names])
+    row = operators_at(use.table, cpu_ops)
+    code, names = labels_of(cpu_ops["name"])
+    code = np.append(code, len(names) - 1)[row]
+    return _Labels("innermost operator", code, [name or NOWHERE for name in names])
 
 
 class _Peak:

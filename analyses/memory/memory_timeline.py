@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, text
+from htk.arrow import boolean, number, text
 from htk.chart import Line
 from htk.groups import Groups, Ints
+from htk.memory_categories import Categories
 from htk.memory_use import NONE, MemoryUse
 from htk.schema import TEXT, table
 
@@ -23,6 +24,7 @@ RETURNS = table(
     allocated_bytes=(pa.int64(), "Most allocated in the slice of time, reached at time_ns."),
     reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
     events=(pa.int64(), "Allocations and releases in the slice."),
+    inferred=(pa.bool_(), "The category was not recorded: told from phase and life of the block."),
 )
 
 
@@ -33,6 +35,9 @@ RETURNS = table(
 )
 def memory_timeline(
     memory: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    annotations: pa.Table,
     *,
     points: Annotated[int, "Slices of time for each device."] = 200,
     by: Annotated[By, "Whole devices, or each category of a device."] = "device",
@@ -41,14 +46,15 @@ def memory_timeline(
 
     From memory events of a profile, an exported memory timeline or a snapshot with history. Of each
     slice of time the highest point is given, so that no peak is lost; slices without events are
-    left out. By category only what the recording added is counted.
+    left out. By category only what the recording added is counted; a category that was not
+    recorded is inferred from the phase that allocates a block and those that it lives through.
     """
     use = MemoryUse.of(memory)
     kind, allocated = use.devices.which, use.allocated
-    category, names = codes_of(use.table["category"])
-    chosen = np.full(len(kind), NONE, np.int64)
+    chosen, names, inferred = np.full(len(kind), NONE, np.int64), [""], False
     if by == "category":
-        chosen = category.astype(np.int64)
+        found = Categories.of(use, cpu_ops, op_links, annotations)
+        chosen, names, inferred = found.code, found.names, found.inferred
         allocated = _running(use.size, Groups.of(np.column_stack([kind, chosen])))
     slices = Groups.of(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
     top = _highest(slices, allocated)
@@ -57,16 +63,16 @@ def memory_timeline(
     answer = pa.table(
         [
             *use.who(kind[top]),
-            text(chosen[top], names),
+            text(chosen[top], pa.array(names)),
             number(use.time[top], pa.int64()),
             number(allocated[top], pa.int64()),
             number(reserved, pa.int64(), with_reserved),
             number(slices.count, pa.int64()),
+            boolean(np.full(len(top), inferred)),
         ],
         schema=RETURNS,
     )
-    known = int((category >= 0).sum())
-    return with_coverage(answer, events_with_category=known, events=len(category))
+    return with_coverage(answer, events=len(kind), categories_inferred=inferred)
 
 
 def _slice(use: MemoryUse, points: int) -> Ints:

@@ -54,7 +54,15 @@ from htk.schema.profile import (
 SCHEMA_VERSION = 4
 
 # Columns that hold a moment on the absolute clock, in every table.
-ABSOLUTE_TIMES = ("start_ns", "end_ns", "time_ns", "enqueue_ns", "launch_start_ns", "launch_end_ns")
+ABSOLUTE_TIMES = (
+    "start_ns",
+    "end_ns",
+    "time_ns",
+    "peak_ns",
+    "enqueue_ns",
+    "launch_start_ns",
+    "launch_end_ns",
+)
 
 # What parsers fill.
 TABLES: dict[str, pa.Schema] = {

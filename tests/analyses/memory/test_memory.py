@@ -7,6 +7,10 @@ import pytest
 from htk import api
 from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
+from htk.memory_categories import blocks
+from htk.memory_use import MemoryUse
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
 from tests.tables import ask, make
 
 
@@ -76,6 +80,63 @@ def test_categories_run_on_their_own() -> None:
         ("activation", 2, 5),
         ("activation", 3, 0),
     ]
+
+
+PHASES = [(100, "aten::mm"), (200, "autograd::engine::evaluate_function: MmBackward0"),
+          (300, "_fused_adam_"), (400, "aten::mm")]  # fmt: skip
+
+
+def test_categories_are_inferred_from_phase_and_life() -> None:
+    """A step of 300 and the forward of the next; each block with the times of its life."""
+    lives = {
+        "parameter": (10, None), "activation": (110, 210), "temporary": (120, 130),
+        "gradient": (220, 410), "optimizer_state": (310, None), "unknown": (140, None),
+    }  # fmt: skip
+    rows = []
+    for k, (born, freed) in enumerate(lives.values()):
+        rows.append(event(born, f"x{k}", 1 << k, 0))
+        rows += [event(freed, f"x{k}", -(1 << k), 0)] if freed else []
+    total = 0
+    for row in sorted(rows, key=lambda r: r["time_ns"]):
+        total += row["size_bytes"]
+        row["allocated_bytes"] = total
+    thread = {"process": "1", "thread": "1", "forward_thread": 0}
+    ops = [{"name": n, "start_ns": t, "end_ns": t + 90, **thread} for t, n in PHASES]
+    tables = {
+        "memory": make("memory", rows),
+        "cpu_ops": make("cpu_ops", ops),
+        "op_links": make("op_links", [{"depth": 0} for _ in ops]),
+    }
+    found = ask(memory_timeline, **tables, options={"by": "category", "points": 1})
+    assert {r["category"]: r["allocated_bytes"] for r in found} == {
+        name: 1 << k for k, name in enumerate(lives)
+    }
+    assert all(r["inferred"] for r in found)
+    held = ask(memory_peaks, **tables, options={"by": "category"})
+    at_peak = {"parameter", "gradient", "optimizer_state", "unknown"}
+    assert {r["holder"] for r in held} == at_peak and held[0]["peak_ns"] == 310
+
+
+def test_an_address_given_anew_ends_a_block_s_life() -> None:
+    rows = [event(10, "a", 5, 5), event(20, "a", 7, 7), event(30, "a", -7, 0)]
+    born, gone = blocks(MemoryUse.of(make("memory", rows)))
+    assert (born.tolist(), gone.tolist()) == ([0, 1], [1, 2])
+
+
+def test_activations_of_a_simulated_job(tmp_path: Path) -> None:
+    """What each layer keeps for backward; the rest was there before, or is one gathered unit."""
+    job = checked(Config(model="own", layers=4, hidden=512, heads=8, kv_heads=8, ffn=2048,
+                         vocab=1000, seq=512, steps=2, nodes=1, gpus_per_node=2,
+                         strategy="full_shard"))  # fmt: skip
+    simulate(job, tmp_path)
+    trace = api.open(tmp_path).sel(ranks=[0])
+    rows = api.run(trace, "memory_peaks", by="category").to_pylist()
+    held = {r["holder"]: r["held_bytes"] for r in rows}
+    kept = job.memory
+    sharded = kept.parameters + kept.gradients + kept.optimizer
+    assert held["(allocated before the recording)"] == sharded
+    assert held["activation"] > 0.5 * (rows[0]["peak_bytes"] - sharded)
+    assert sum(held.values()) == rows[0]["peak_bytes"] and "unknown" not in held
 
 
 def test_no_event_but_a_failure() -> None:
