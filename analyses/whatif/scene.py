@@ -1,5 +1,6 @@
 """A step as what-ifs see it: its graph, its weights, and what is known of each activity."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,8 @@ from htk.arrow import codes_of, numbers
 from htk.graph import Graph
 from htk.graph_parts import collective_rows
 from htk.models.link_rates import scale_up_gbps
+from htk.passes import backward_kernels
+from htk.phases import recomputed
 from htk.replay import NEVER
 
 Ints = NDArray[np.int64]
@@ -25,6 +28,8 @@ CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 class Facts:
     """What the tables say of each activity of the graph."""
 
+    tables: Mapping[str, pa.Table]
+    rows: Ints  # in `kernels`
     family: list[str | None]
     dims: list[str | None]  # shapes of the operator that launched it
     op: list[str | None]
@@ -32,10 +37,43 @@ class Facts:
     in_bytes: Ints  # -1: unknown
     out_bytes: Ints
     group_size: Ints
+    crosses: Mask  # communication of a group with members in several nodes
     blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
     single: Mask  # communication whose peers are not at hand
     gpus_per_node: int  # 0: unknown
     scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
+
+    @cached_property
+    def op_row(self) -> Ints:
+        """The operator that launched each, in `cpu_ops`; -1: none."""
+        return numbers(self.tables["kernel_links"]["op_row"], -1)[self.rows].astype(np.int64)
+
+    @cached_property
+    def backward(self) -> Mask:
+        """What the threads of the autograd engine launched."""
+        ops, links = self.tables["cpu_ops"], self.tables["op_links"]
+        return backward_kernels(ops, links, self.tables["kernel_links"])[self.rows]
+
+    @cached_property
+    def recomputed(self) -> Mask:
+        """Forward work that is done again for the backward pass."""
+        again = recomputed(self.tables["cpu_ops"], self.tables["op_links"])
+        return np.append(again, False)[self.op_row]
+
+    @cached_property
+    def module(self) -> list[str | None]:
+        """The nn.Module round each operator, where recorded."""
+        return _texts(self.tables["op_callers"]["module"], self.op_row)
+
+    @cached_property
+    def types(self) -> list[str | None]:
+        """Types of the operator's inputs, where recorded."""
+        return _texts(self.tables["cpu_ops"]["input_types"], self.op_row)
+
+    @cached_property
+    def device_name(self) -> str | None:
+        """Of the first GPU that is named."""
+        return next((n for n in self.tables["ranks"]["device_name"].to_pylist() if n), None)
 
 
 @dataclass(frozen=True)
@@ -122,7 +160,10 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
     size = numbers(comm["group_size"], -1)
     blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
     alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
+    gpus = int(numbers(tables["ranks"]["device_count"], 0).max(initial=0))
     return Facts(
+        tables=tables,
+        rows=rows,
         family=_texts(kernels["family"], rows),
         dims=_texts(ops["input_dims"], op),
         op=_texts(ops["name"], op),
@@ -130,11 +171,24 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
         in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
         out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
         group_size=_taken(size, index),
+        crosses=_crosses(comm, gpus)[index],
         blocks=blocks.astype(np.float64),
         single=alone,
-        gpus_per_node=int(numbers(tables["ranks"]["device_count"], 0).max(initial=0)),
+        gpus_per_node=gpus,
         scale_up_gbps=_links(tables["ranks"]),
     )
+
+
+def _crosses(collectives: pa.Table, gpus: int) -> Mask:
+    """Does the group of each reach over several nodes? A last one stands for none."""
+    size = numbers(collectives["group_size"], -1)
+    codes, texts_ = codes_of(collectives["group_ranks"])
+    spread = []
+    for text in texts_.to_pylist():  # a few groups
+        members = json.loads(text or "[]")
+        spread.append(gpus > 0 and len({int(r) // gpus for r in members}) > 1)
+    known = np.array([*spread, False], bool)[codes]
+    return np.append(known | ((codes < 0) & (gpus > 0) & (size > gpus)), False)
 
 
 def _into(graph: Graph, kind: str) -> Ints:

@@ -1,0 +1,178 @@
+"""Activities that the recorded step does not hold: recomputation, gathers, reductions.
+
+They take no time in the graph that comes out and their full length in the scene's weights, so that
+the graph's own weights still are those of the untouched step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.analyses.whatif.scene import Facts, Scene
+from htk.errors import UsageError
+from htk.graph import Graph
+from htk.graph_edges import KINDS
+from htk.graph_parts import Activities
+from htk.replay import longest
+
+Ints = NDArray[np.int64]
+
+COMPUTE, COMM = 0, 1
+_ROOM = 1 << 20  # between the levels of neighbouring nodes
+_PASSES = 2000  # each settles all that is in order; more mean a circle
+
+
+@dataclass(frozen=True)
+class Work:
+    """A new activity. Others are named by number: those of the scene, then new ones in turn."""
+
+    like: int  # an activity of its rank, which it shares name and facts with
+    length: float
+    after: tuple[int, ...]  # it waits for the ends of these
+    before: tuple[int, ...]  # these wait for its end
+    kind: int = COMM
+    collective: str | None = None
+    in_bytes: int = -1
+    out_bytes: int = -1
+    group_size: int = -1
+    joined: int = -1  # number of the collective that it is a rank's part of; -1: alone
+
+
+def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
+    """The scene with more activities, numbered behind those that it has."""
+    if not works:
+        return scene
+    graph = scene.graph
+    many, first = len(works), len(graph.time)
+    start = np.append(graph.start, first + 2 * np.arange(many))
+    end = np.append(graph.end, first + 2 * np.arange(many) + 1)
+    joins = sorted({w.joined for w in works if w.joined >= 0})
+    join = {number: first + 2 * many + k for k, number in enumerate(joins)}
+    rows: list[tuple[int, int, int, str]] = []
+    for k, work in enumerate(works, len(graph.start)):  # some hundreds
+        length = round(max(work.length, 0))
+        if work.joined >= 0:
+            rows.append((int(start[k]), join[work.joined], 0, "arrive"))
+            rows.append((join[work.joined], int(end[k]), length, "transfer"))
+        else:
+            rows.append((int(start[k]), int(end[k]), length, "run"))
+        rows += [(int(end[w]), int(start[k]), 0, "event") for w in work.after]
+        rows += [(int(end[k]), int(start[w]), 0, "event") for w in work.before]
+    src, dst, weight = (np.array([r[c] for r in rows], np.int64) for c in range(3))
+    kind = np.array([KINDS.index(r[3]) for r in rows], np.int64)
+    runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
+    grown = replace(
+        graph,
+        time=np.concatenate([graph.time, _seen(graph, works, len(joins))]),
+        src=np.append(graph.src, src),
+        dst=np.append(graph.dst, dst),
+        weight=np.append(graph.weight, np.where(runs, 0, weight)),
+        kind=np.append(graph.kind, kind),
+        observed=np.append(graph.observed, np.zeros(len(src), bool)),
+        activities=_activities(graph.activities, works),
+        start=start,
+        end=end,
+    )
+    numbered, edges = renumbered(grown, first)
+    return replace(
+        scene,
+        graph=numbered,
+        facts=_facts(scene.facts, works),
+        weight=np.append(scene.weight, weight)[edges],
+    )
+
+
+def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:
+    """When the new nodes would have come, had they taken no time."""
+    ends = graph.activities.end.tolist()
+    for work in works:  # later ones may wait for earlier ones
+        ends.append(max((ends[w] for w in work.after), default=int(graph.time[0])))
+    new = np.array(ends[len(graph.activities.end) :], np.int64)
+    return np.append(np.repeat(new, 2), np.full(joins, new.max(initial=0)))
+
+
+def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
+    like = np.array([w.like for w in works], np.int64)
+    ends = acts.end.tolist()
+    for work in works:
+        ends.append(max((ends[w] for w in work.after), default=0))
+    new = np.array(ends[len(acts.end) :], np.int64)
+    lane = int(acts.lane.max()) + 1 + acts.rank[like]
+    return replace(
+        acts,
+        row=np.append(acts.row, acts.row[like]),
+        rank=np.append(acts.rank, acts.rank[like]),
+        lane=np.append(acts.lane, lane),
+        device=np.append(acts.device, acts.device[like]),
+        start=np.append(acts.start, new),
+        end=np.append(acts.end, new),
+        name=np.append(acts.name, acts.name[like]),
+        kind=np.append(acts.kind, np.array([w.kind for w in works], np.int64)),
+        call=np.append(acts.call, np.full(len(works), -1, np.int64)),
+        before=np.append(acts.before, np.full(len(works), -1, np.int64)),
+    )
+
+
+def _facts(facts: Facts, works: Sequence[Work]) -> Facts:
+    like = [w.like for w in works]
+    return replace(
+        facts,
+        rows=np.append(facts.rows, facts.rows[like]),
+        family=facts.family
+        + ["communication" if w.kind == COMM else facts.family[w.like] for w in works],
+        dims=facts.dims + [None if w.kind == COMM else facts.dims[w.like] for w in works],
+        op=facts.op + [None if w.kind == COMM else facts.op[w.like] for w in works],
+        collective=facts.collective + [w.collective for w in works],
+        in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
+        out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
+        group_size=np.append(facts.group_size, [w.group_size for w in works]),
+        crosses=np.append(facts.crosses, [_crosses(facts, w.group_size) for w in works]),
+        blocks=np.append(facts.blocks, facts.blocks[like]),
+        single=np.append(facts.single, [w.kind == COMM and w.joined < 0 for w in works]),
+    )
+
+
+def _crosses(facts: Facts, group_size: int) -> bool:
+    return 0 < facts.gpus_per_node < group_size
+
+
+def renumbered(graph: Graph, known: int) -> tuple[Graph, Ints]:
+    """Nodes numbered so that every edge leads upwards; and the new order of the edges.
+
+    The first `known` nodes are so already.
+    """
+    level = np.arange(len(graph.time), dtype=np.int64) * _ROOM
+    level[known:] = 0
+    ones = np.ones(len(graph.src), np.int64)
+    for _ in range(_PASSES):
+        before = level.copy()
+        longest(level, graph.src, graph.dst, ones)
+        if (level == before).all():
+            break
+    else:
+        raise UsageError("these edits wait for each other in a circle and cannot be combined")
+    place = np.empty(len(level), np.int64)
+    order = np.argsort(level, kind="stable")
+    place[order] = np.arange(len(level))
+    dst = place[graph.dst]
+    edges = np.argsort(dst, kind="stable")
+    return (
+        replace(
+            graph,
+            time=graph.time[order],
+            src=np.ascontiguousarray(place[graph.src][edges]),
+            dst=np.ascontiguousarray(dst[edges]),
+            weight=np.ascontiguousarray(graph.weight[edges]),
+            kind=graph.kind[edges],
+            observed=graph.observed[edges],
+            wrap_src=place[graph.wrap_src],
+            wrap_dst=place[graph.wrap_dst],
+            start=place[graph.start],
+            end=place[graph.end],
+            call_start=place[graph.call_start],
+            call_end=place[graph.call_end],
+        ),
+        edges,
+    )
