@@ -57,7 +57,7 @@ class _Read:
 def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     """Every file that the inputs name, as one trace."""
     options = options or OpenOptions()
-    sources = resolve(_with_sample(inputs))
+    sources = resolve(with_sample(inputs))
     read, unread, failed = _read_all(sources, options)
     if not read:
         raise _nothing(sources, unread, failed)
@@ -67,7 +67,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed))
 
 
-def _with_sample(inputs: Inputs) -> Inputs:
+def with_sample(inputs: Inputs) -> Inputs:
     """`sample` is the set that comes with the package, unless a file is called so."""
     if inputs == "sample" and not Path("sample").exists():
         return Path(__file__).parent / "sample"

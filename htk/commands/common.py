@@ -43,6 +43,10 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING)
 
 
+def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _NARROWING)
+
+
 def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _WRITING)
 

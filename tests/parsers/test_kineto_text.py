@@ -1,0 +1,66 @@
+"""Copies of Kineto files, event by event: the same events as the engines read, byte for byte."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from htk.parsers.kineto.read import read_events
+from htk.parsers.kineto.text import Copied, copy
+from htk.streams import open_stream
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+DAMAGED = sorted((SAMPLES / "damaged").glob("*.json*"))
+WHOLE = sorted((SAMPLES / "recorded").glob("**/*.json.gz"))
+
+
+def _copied(data: bytes) -> tuple[bytes, Copied, list[bytes]]:
+    out, events = io.BytesIO(), []
+
+    def event(row: int, text: bytes) -> bytes:
+        assert row == len(events)
+        events.append(text)
+        return text
+
+    with open_stream(io.BytesIO(data)) as stream:
+        made = copy(stream, out.write, lambda _, value: value, event)
+    return out.getvalue(), made, events
+
+
+@pytest.mark.parametrize("path", [*DAMAGED, *WHOLE], ids=lambda p: p.name)
+def test_rows_are_counted_as_the_engine_counts_them(path: Path) -> None:
+    with path.open("rb") as file, open_stream(file) as stream:
+        raw = read_events(stream)
+    _, made, events = _copied(path.read_bytes())
+    assert made.events == raw.rows
+    names = raw.dense("name").to_pylist() if raw.rows else []
+    for name, text in zip(names, events, strict=True):
+        if name is not None:
+            assert json.dumps(name)[1:-1] in text.decode("utf8", "replace") or "\\" in str(text)
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda p: p.name)
+def test_a_copy_reads_the_same(path: Path) -> None:
+    with path.open("rb") as file, open_stream(file) as stream:
+        before = json.loads(stream.read(1 << 30))
+    out, made, _ = _copied(path.read_bytes())
+    assert json.loads(out) == before
+    assert made.kept == made.events == len(before["traceEvents"]) and not made.broken
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (b'[{"ph":"X","ts":1.50},{"ph":"X","ts":2}]', 2),
+        (b'{"a":1,"traceEvents":[{"ph":"X"},{"ph": X x},{"ph":"X"}],"b":2}', 2),
+        (b'{"a":1,"traceEvents":[{"ph":"X"},{"ph":"X","na', 1),
+        (b'{"a":1,"traceEvents":[', 0),
+        (b'{"traceEvents":[],"b":{"c":[1,2]}}', 0),
+    ],
+)
+def test_what_is_written_is_json_whatever_was_read(text: bytes, rows: int) -> None:
+    out, made, _ = _copied(text)
+    document = json.loads(out)
+    events = document if isinstance(document, list) else document["traceEvents"]
+    assert len(events) == made.kept == rows
