@@ -133,7 +133,7 @@ class _When:
 
     def ever(self, phase: int, host: Ints) -> Mask:
         """Whether there is such an operator at all."""
-        return self.next(phase, host, np.zeros(len(host), np.int64)) != _NEVER
+        return np.asarray(self.next(phase, host, np.zeros(len(host), np.int64)) != _NEVER)
 
     def next(self, phase: int, host: Ints, time: Ints) -> Ints:
         """When an operator of that phase begins next."""

@@ -145,8 +145,9 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     parts = []
     ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
     if ranks:
-        of = f" of {coverage['world_size']}" if coverage.get("world_size") else ""
-        parts.append(f"{len(ranks)}{of} rank{'s' if len(ranks) > 1 else ''}")
+        world = coverage.get("world_size")
+        of = f" of {world}" if world else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if (world or len(ranks)) > 1 else ''}")
     if missing:
         parts.append(f"missing ranks {_few(missing)}")
     if coverage.get("gpu_activities"):

@@ -20,6 +20,18 @@ from htk.units import time
 
 CAUSES = 3
 
+# What files hold that are no profile: the table, what its rows are, and who answers for them.
+_RECORDS = (
+    ("collectives", "collectives", ("comm_summary", "what was communicated, and how fast")),
+    ("bench_points", "benchmark points", ("comm_model", "latency and bandwidth of the benchmark")),
+    ("comm_counts", "counts of communicators", ("comm_progress", "which ranks are behind")),
+    (
+        "memory",
+        "memory events",
+        ("memory_peaks", "when memory is at its highest, and what holds it"),
+    ),
+)
+
 RETURNS = table(
     part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
     name=(TEXT, "What."),
@@ -81,10 +93,13 @@ class Verdict:
     causes: tuple[Cause, ...]
     next: tuple[tuple[str, str], ...]  # analysis, and why
     coverage: Mapping[str, Any] = field(default_factory=dict)
+    records: str = ""  # what there is, of files that are no profile
 
     @property
     def headline(self) -> str:
         """The verdict in a sentence."""
+        if self.records:
+            return self.records
         many = f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"
         if self.step_ns is None:
             return f"{many}, {time(self.window_ns)} recorded, no steps"
@@ -100,7 +115,8 @@ def verdict(trace: Trace) -> Verdict:
     reads = ("activities", "kernel_links", "rank_windows")
     facts = coverage(trace, reads)
     if not trace.tables["rank_windows"].num_rows:
-        trace.need("cpu_ops")
+        if not trace.tables["cpu_ops"].num_rows:
+            return _of_records(trace, facts)
         window = int(steps.window) if steps.window is not None else _extent(trace)
         ops = (("op_breakdown", "there is no GPU work: operators on the host"),)
         host = (steps.period, steps.spread, steps.cpu, steps.count)
@@ -122,6 +138,25 @@ def verdict(trace: Trace) -> Verdict:
         _next(shares, causes, len(trace.ranks), steps.count),
         facts,
     )
+
+
+def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
+    """What NCCL's own records, benchmarks and memory files tell without a profile."""
+    held = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
+    held = [one for one in held if one[0]]
+    if not held:
+        trace.need("cpu_ops")
+    ranks = tuple(trace.ranks)
+    who = [f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"] if ranks else []
+    told = ", ".join([*who, *(f"{rows:,} {what}" for rows, what, _ in held)])
+    wanted = dict(next_ for _, _, next_ in held)
+    formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
+    told = f"{told} ({formats}); no profile, so no steps and no GPU work"
+    if "flight_recorder" in formats:
+        why = api.run(trace, "hang").coverage["verdict"]
+        told = f"{told}\nHang: {why}"
+        wanted = {"hang": "who is missing, and where each rank stands", **wanted}
+    return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, told)
 
 
 @dataclass(frozen=True)
@@ -210,6 +245,7 @@ def _next(
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:
         wanted.setdefault("kernel_top", f"compute is {compute:.0f} % of the time")
+        wanted.setdefault("roofline", "how near its operators come to what the GPU can do")
     if steps > 1:
         wanted.setdefault("step_variance", "why steps differ")
     if ranks > 1:

@@ -53,7 +53,7 @@ def _bars(found: "Verdict") -> list[str]:
 
     shown = [s for s in found.shares if s.pct >= _SMALL_PCT]
     if not shown:
-        return ["No GPU work was recorded.", ""]
+        return [] if found.records else ["No GPU work was recorded.", ""]
     wide = max(len(s.name) for s in shown)
     unit = "of a step" if found.step_ns else "recorded"
     whole = found.step_ns or found.window_ns

@@ -33,6 +33,22 @@ def test_without_gpu_work_the_host_s_steps_are_told(shared: Path) -> None:
     assert result(found).table.num_rows == 1
 
 
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+
+
+@pytest.mark.parametrize(("sample", "said", "asked"), [
+    ("flight_recorder/hang_missing_rank_v2.10", "rank 3 never came", "hang"),
+    ("nccl_debug", "8 collectives (nccl_debug)", "comm_summary"),
+    ("nccl_tests", "98 benchmark points", "comm_model"),
+    ("ras", "16 counts of communicators", "comm_progress"),
+    ("memory_snapshot", "7 memory events", "memory_peaks"),
+])  # fmt: skip
+def test_without_a_profile_it_says_what_there_is(sample: str, said: str, asked: str) -> None:
+    screen = CliRunner().invoke(command, [str(SAMPLES / sample)])
+    assert screen.exit_code == 0 and said in screen.output
+    assert f"htk {asked}" in screen.output and "GPU time" not in screen.output
+
+
 def test_on_one_screen_and_for_machines(shared: Path) -> None:
     path = str(shared / "traces/hta/trace_diff/control")
     screen = CliRunner().invoke(command, [path])
