@@ -29,6 +29,7 @@ WHAT = {
     "event": "stream waits for stream",
     "sync": "host waits for GPU",
     "queue": "full queue",
+    "room": "no room on the GPU",
 }
 RUNS = ("compute", "communication", "memory")  # what an activity's own length is, by its kind
 _WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))

@@ -38,7 +38,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
         mine = _of(path, whose["rank"], whose["cycle"])
         if mine.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
-            added = list(_drawn(mine, trace, whose["base_ns"] or 0))
+            added = list(drawn(mine, trace, whose["base_ns"] or 0))
             _copy(whose["file"], target, added)
             written[target] = mine.num_rows
     return written
@@ -50,9 +50,11 @@ def _of(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
     return path.filter(pc.and_(pc.equal(path["rank"], rank), pc.equal(path["cycle"], cycle)))
 
 
-def _drawn(path: pa.Table, trace: Trace, base_ns: int) -> Iterator[str]:
+def drawn(
+    path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS
+) -> Iterator[str]:
     """A slice for each piece that takes time, and an arrow to it from the one before."""
-    yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": PROCESS, "args": _FIRST})
+    yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST})
     names = {table: trace.tables[table]["name"] for table in _TRACKS}
     before = None
     for place, row in enumerate(path.to_pylist()):  # a path is a small part of the trace
@@ -61,7 +63,7 @@ def _drawn(path: pa.Table, trace: Trace, base_ns: int) -> Iterator[str]:
             continue
         start = row["start_ns"] - base_ns
         where: dict[str, Any] = {
-            "pid": PROCESS,
+            "pid": process,
             "tid": _TRACKS[row["table"]] if row["inside"] else _BETWEEN,
         }
         name = names[row["table"]][row["row"]].as_py() if row["inside"] else row["kind"]
@@ -75,13 +77,13 @@ def _drawn(path: pa.Table, trace: Trace, base_ns: int) -> Iterator[str]:
 
 def _event(start_ns: int, length_ns: int | None = None, **rest: Any) -> str:
     """An event as JSON. Its times, in microseconds, are written out: no float holds them."""
-    times = f'"ts": {_microseconds(start_ns)}, '
+    times = f'"ts": {microseconds(start_ns)}, '
     if length_ns is not None:
-        times += f'"dur": {_microseconds(length_ns)}, '
+        times += f'"dur": {microseconds(length_ns)}, '
     return "{" + times + json.dumps({"cat": "critical_path", **rest})[1:]
 
 
-def _microseconds(ns: int) -> str:
+def microseconds(ns: int) -> str:
     sign = "-" if ns < 0 else ""
     return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 

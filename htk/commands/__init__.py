@@ -18,6 +18,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
+    "report": Command("htk.commands.report", "One file that tells it all, to forward."),
     "diff": Command("htk.commands.diff", "What changed between two recordings, or two ranks?"),
     "baseline": Command("htk.commands.baseline", "Keep what steps cost, to compare with later."),
     "whatif": Command("htk.commands.whatif", "What would a step take if this were changed?"),
@@ -26,7 +27,9 @@ COMMANDS: dict[str, Command] = {
         "htk.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),
     "dashboard": Command("htk.commands.dashboard", "Open the dashboard in a browser."),
-    "convert": Command("htk.commands.convert", "Write the tables as Parquet, Arrow or CSV."),
+    "convert": Command(
+        "htk.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."
+    ),
     "trim": Command("htk.commands.trim", "Write smaller traces: chosen ranks, steps, times."),
     "scrub": Command("htk.commands.scrub", "Write traces without names, paths, stacks, shapes."),
     "sql": Command("htk.commands.sql", "Ask in SQL: one query, or a prompt."),

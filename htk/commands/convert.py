@@ -1,4 +1,4 @@
-"""`htk convert`: the tables as a dataset that any tool reads."""
+"""`htk convert`: the tables as a dataset that any tool reads, or traces for other tools."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,8 @@ import click
 from htk.commands.common import opening_options
 from htk.errors import UsageError
 
-FORMS = ("parquet", "arrow", "csv")
+TABLES_AS = ("parquet", "arrow", "csv")
+FORMS = (*TABLES_AS, "chrome", "hta")
 
 
 @click.command("convert")
@@ -25,7 +26,15 @@ def command(
     links: bool,
     **given: Any,
 ) -> None:
-    """Write the tables as Parquet, Arrow or CSV: OUTPUT/TABLE/rank=R/part-0.FORM."""
+    """Write the tables, or traces for other tools.
+
+    parquet, arrow, csv: OUTPUT/TABLE/rank=R/part-0.FORM. chrome: OUTPUT/merged.json.gz with all
+    ranks on one clock, counters and the critical path, for Perfetto. hta: OUTPUT/rank-R.json.gz,
+    as Holistic Trace Analysis finds the ranks.
+    """
+    if form not in TABLES_AS:
+        _write_traces(paths, form, Path(output), given)
+        return
     from htk.commands.common import opened
     from htk.dataset import write_dataset
     from htk.schema import DERIVED, TABLES
@@ -38,3 +47,21 @@ def command(
     names = tables or (tuple(known) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form).items():
         click.echo(f"{rows:>12,}  {name}", err=True)
+
+
+def _write_traces(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
+    from htk.commands.common import opened
+    from htk.merged import write_merged
+    from htk.rewrite import sources_of, write_for_hta
+
+    trace = opened(paths, given)
+    sources = sources_of(list(paths) if len(paths) > 1 else paths[0])
+    if form == "hta":
+        for written in write_for_hta(trace, sources, folder):
+            click.echo(f"{written.copied.kept:>12,} events  {written.file}", err=True)
+        return
+    made = write_merged(trace, sources, folder)
+    clock = "clocks aligned" if made.aligned else "clocks as recorded"
+    click.echo(f"{made.events:>12,} events  {made.file}, {clock}", err=True)
+    for why in made.without:
+        click.echo(f"{'':>12}  without {why}", err=True)
