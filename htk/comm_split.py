@@ -20,6 +20,7 @@ class Shares:
     exposed_transfer: Ints  # of matched ones
     exposed_unmatched: Ints
     transfer: Ints  # whole, on a GPU
+    on_gpu: Ints  # 1 where it ran on one
 
     @property
     def exposed(self) -> Ints:
@@ -46,4 +47,5 @@ def comm_split(calls: Calls, activities: pa.Table) -> Shares:
         np.where(known, moving[:, 1], 0),
         np.where(known, 0, moving[:, 1]),
         np.where(device[:count] >= 0, calls.waits.transfer[rows], 0),
+        (device[:count] >= 0).astype(np.int64),
     )

@@ -36,6 +36,12 @@ COPY_NS_PER_BYTE = 1.0  # the host fills staging buffers for pageable memory at 
 # Gaps that are only the tick of the clock. ROCm queues back-to-back kernels exactly 1 ns apart;
 # NVIDIA's clock ticks every 32 ns from Hopper on.
 FLOOR_ROCM_NS, FLOOR_CUDA_NS = 1, 32
+LIMITS = {  # as answers tell them
+    "latency_at_most_ns": LATENCY_NS,
+    "blocking_beyond_ns": BLOCKED_NS,
+    "tick_ns": FLOOR_CUDA_NS,
+    "tick_on_rocm_ns": FLOOR_ROCM_NS,
+}
 
 
 class _Gaps(NamedTuple):

@@ -135,6 +135,6 @@ def _measures(total: list[int]) -> dict[str, Any]:
     return {
         "transfers": count,
         "sent_bytes": size,
-        "transfer_ns": time,
+        "transfer_ns": time if time > 0 else None,
         "bandwidth_gbps": size / time if time > 0 else None,
     }

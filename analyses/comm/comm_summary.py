@@ -100,7 +100,14 @@ def comm_summary(
         "wait_ns": groups.sum(calls.waits.wait),
         "transfer_ns": groups.sum(calls.waits.transfer),
     }
-    made = {name: number(values, _I64) for name, values in sums.items()}
+    known_by = {
+        "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
+        "shared_ns": (on_gpu := _spread(groups, split.rows, split.on_gpu) > 0),
+        "exposed_ns": on_gpu,
+        "wait_ns": (waits := groups.max(calls.waits.known.astype(np.int64)) > 0),
+        "transfer_ns": waits,
+    }
+    made = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
     made |= {
         "type": calls.table["type"].take(first),
         "group": calls.table["group"].take(first) if by != "type" else _nothing(groups),

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
+from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers
 from htk.breakdown import percent
 from htk.chart import Bar
@@ -45,13 +45,14 @@ def queue_length(
     The queue holds what is launched and not started, a graph as one until its first start. A
     launch is held up when the queue is at least 0.9 times as long as it ever gets on the device,
     64 at least, and the call takes more than 10 times the median of its kind; what is over that
-    counts.
+    counts. (A shorter queue is never full, its slow calls have other causes: CUDA's holds 1022.)
     """
     tables = [_rows(_Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
     if streams:
         tables.append(_rows(_Waiting.of(kernels, kernel_links, per_stream=True), None, None))
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
-    return pa.concat_tables(tables).sort_by(order)
+    limits = {"full_share_of_longest": _FULL, "full_from": _LEAST, "call_over_median": _OUTLIER}
+    return with_coverage(pa.concat_tables(tables).sort_by(order), **limits)
 
 
 @dataclass(frozen=True)

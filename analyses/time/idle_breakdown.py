@@ -12,6 +12,7 @@ from htk.arrow import boolean, codes_of, number, numbers, text, truths, valid
 from htk.breakdown import Like, Per, chosen_windows, percent
 from htk.chart import Bar
 from htk.groups import Groups
+from htk.idle import LIMITS
 from htk.intervals import Ints
 from htk.schema import TEXT, table
 from htk.windows import cut_to_windows
@@ -56,8 +57,13 @@ def idle_breakdown(
     launch_latency: launched, and on its way. stream_event_wait: queued behind an event.
     unrecorded_gpu_work_suspected: a call blocks while nothing recorded runs. back_to_back: one
     tick of the GPU's clock, no idleness. Waiting for peers is never here: a GPU that spins in a
-    collective is busy. (Like HTA: host_wait if the launch came after the previous end,
-    kernel_wait if the gap is below 30 us, else other.)
+    collective is busy. A launch that takes more than 30 us to reach an idle GPU is not latency
+    alone; a call that blocks for more than 200 us (beyond what staging its bytes takes) while
+    nothing recorded runs waits for what was not recorded; a gap of a tick is 32 ns, 1 ns on ROCm.
+    The coverage repeats these limits.
+
+    Like HTA: host_wait if the launch came after the previous end, kernel_wait if the gap is below
+    30 us, else other.
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
@@ -123,7 +129,7 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
     unknown = int(idle[(names == "unknown")].sum())
     total = int(idle.sum())
     share = round(100 * unknown / total, 2) if total else None
-    return {"idle_ns": total, "idle_of_unknown_cause_pct": share}
+    return {"idle_ns": total, "idle_of_unknown_cause_pct": share, **LIMITS}
 
 
 def _like_hta(kernels: pa.Table) -> pa.Table:

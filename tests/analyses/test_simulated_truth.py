@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from htk import api
+from htk.simulate import truth
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 
@@ -29,6 +30,7 @@ FIGURES = ("total_ns", "busy_ns", "idle_ns", "compute_ns", "comm_ns", "memory_ns
 CLASSES = {
     "launch_latency": "queued", "back_to_back": "queued", "stream": "queued",
     "dependency": "event", "stream_event_wait": "event", "network": "network",
+    "host_data_loading": "data", "host_sync": "sync",
 }  # fmt: skip
 
 
@@ -42,8 +44,8 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def told(job: Path) -> dict[tuple[int, int], dict[str, Any]]:
-    truth = json.loads((job / "truth.json").read_text())
-    return {(r["rank"], s["step"]): s for r in truth["ranks"] for s in r["steps"]}
+    planned = json.loads((job / "truth.json").read_text())
+    return {(r["rank"], s["step"]): s for r in planned["ranks"] for s in r["steps"]}
 
 
 def cut_off(job: Path) -> set[int]:
@@ -60,19 +62,19 @@ def test_only_the_last_step_may_be_cut(job: Path) -> None:
 def test_times_of_every_step_are_exact(job: Path) -> None:
     rows = api.run(api.open(job), "time_breakdown", per="step").to_pylist()
     found = {(r["rank"], r["step"]): r for r in rows if r["step"] is not None}
-    truth = told(job)
-    assert found.keys() == truth.keys()
-    for key, step in truth.items():
+    known = told(job)
+    assert found.keys() == known.keys()
+    for key, step in known.items():
         assert {f: found[key][f] for f in FIGURES} == {f: step[f] for f in FIGURES}, key
 
 
 def test_overlap_and_step_times_are_exact(job: Path) -> None:
-    trace, truth = api.open(job), told(job)
+    trace, known = api.open(job), told(job)
     for row in api.run(trace, "comm_compute_overlap", per="step").to_pylist():
         if row["step"] is not None:
-            assert row["overlap_ns"] == truth[row["rank"], row["step"]]["overlap_ns"]
+            assert row["overlap_ns"] == known[row["rank"], row["step"]]["overlap_ns"]
     for row in api.run(trace, "step_times").to_pylist():
-        assert row["gpu_period_ns"] == truth[row["rank"], row["step"]]["total_ns"]
+        assert row["gpu_period_ns"] == known[row["rank"], row["step"]]["total_ns"]
 
 
 def test_idle_time_is_laid_at_the_right_door(job: Path) -> None:
@@ -89,6 +91,66 @@ def test_idle_time_is_laid_at_the_right_door(job: Path) -> None:
         right += sum((mine.get(key, Counter()) & known).values())
         total += sum(known.values())
     assert right / total > 0.95
+
+
+def test_each_gap_has_the_cause_that_the_schedule_gave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of confusion: what the next activity waited for, against the cause of each piece."""
+    confusion: Counter[tuple[str, str]] = Counter()
+    for number, (strategy, switches) in enumerate(CONFUSED):
+        given = {"model": "gpt3-126m", "gpu": "a100-80gb", "micro_batch": 1, "seq": 256,
+                 "steps": 3, "seed": 5, "strategy": strategy} | switches  # fmt: skip
+        known = scheduled(checked(Config(**given)), tmp_path / str(number), monkeypatch)
+        for row in api.open(tmp_path / str(number)).tables["idle_causes"].to_pylist():
+            if row["stream"] is None:
+                waited = known[row["rank"]][row["gap_end_ns"]]
+                confusion[waited, row["cause"]] += row["end_ns"] - row["start_ns"]
+    right = sum(n for (true, mine), n in confusion.items() if RIGHT[true](mine))
+    assert right / sum(confusion.values()) > 0.95, confusion.most_common()
+    for true in RIGHT:  # and of each cause by itself, where it matters
+        of = {mine: n for (t, mine), n in confusion.items() if t == true}
+        if sum(of.values()) > 0.02 * sum(confusion.values()):
+            assert sum(n for m, n in of.items() if RIGHT[true](m)) > 0.9 * sum(of.values()), of
+
+
+CONFUSED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("full_shard", {"gpus_per_node": 4, "accumulation": 2, "cut_last_step": True}),
+    ("ddp", {"gpus_per_node": 2, "plants": ("cpu_bound",), "clock_offset_us": 200.0}),
+    ("hybrid_shard", {"nodes": 2, "gpus_per_node": 2, "programmatic": True, "fsdp": 1}),
+    ("ddp", {"gpus_per_node": 2, "graphs": True, "sync_records": False}),
+)
+RIGHT = {
+    "host": lambda mine: mine.startswith("host_") or mine == "launch_latency",
+    "stream": lambda mine: mine in ("launch_latency", "back_to_back"),
+    "dependency": lambda mine: mine == "stream_event_wait",
+    "network": lambda mine: mine == "stream_event_wait",
+}
+
+
+def scheduled(
+    config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[int, dict[int, str]]:
+    """Simulate; of each rank what each start of an activity waited for, as it was scheduled."""
+    heard: dict[int, dict[int, str]] = {}
+    add, begin = truth._Rank.add, truth.Truth.__init__
+
+    def listening(self: Any, timed: Any, what: Any, start: Any, end: Any, cause: Any) -> None:
+        told = [truth._CAUSES[k] for k in cause.tolist()]
+        heard.setdefault(id(self), {}).update(zip(start.tolist(), told, strict=True))
+        add(self, timed, what, start, end, cause)
+
+    ranks: dict[int, Any] = {}
+
+    def beginning(self: Any, *given: Any) -> None:
+        begin(self, *given)
+        ranks.update(self._ranks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(truth._Rank, "add", listening)
+        patch.setattr(truth.Truth, "__init__", beginning)
+        simulate(config, folder)
+    return {rank: heard[id(its)] for rank, its in ranks.items()}
 
 
 def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
