@@ -18,7 +18,8 @@ Floats = NDArray[np.float64]
 _ALONE, _BESIDE = 0.05, 0.5
 _FEWEST = 8  # kernels seen with communication beside them
 _MOST = 1.0
-_ROUNDS = 3
+_ROUNDS = 8
+_SETTLED = 5e-4  # of the period
 
 
 def factor(scene: Scene) -> float:
@@ -30,7 +31,7 @@ def factor(scene: Scene) -> float:
     mine = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
     if not len(mine):
         return 0.0
-    alike = Groups.of(np.column_stack([scene.graph.activities.name[mine], shape[mine]]))
+    alike = Groups.of(np.column_stack([shape[mine], *_surroundings(scene, mine)]))
     length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
     free = np.full(len(alike), np.nan)
     for group in np.unique(alike.which[phi >= _BESIDE]).tolist():  # kinds of kernels
@@ -43,6 +44,16 @@ def factor(scene: Scene) -> float:
         return 0.0
     slope = np.average(slower[seen] / phi[seen], weights=length[seen] * phi[seen])
     return float(np.clip(slope, 0.0, _MOST))
+
+
+def _surroundings(scene: Scene, mine: Ints) -> list[Ints]:
+    """Names of an activity and its neighbours on the stream: what one name does may differ."""
+    acts = scene.graph.activities
+    beyond = np.full(1, -1)
+    same = np.append(acts.lane[1:] == acts.lane[:-1], False)
+    following = np.where(same, np.append(acts.name[1:], beyond), -1)
+    preceding = np.append(beyond, np.where(same[:-1], acts.name[:-1], -1))
+    return [acts.name[mine], following[mine], preceding[mine]]
 
 
 def share(scene: Scene, time: Ints) -> Floats:
@@ -60,15 +71,21 @@ def share(scene: Scene, time: Ints) -> Floats:
 
 
 def settled(scene: Scene, kappa: float, before: Floats) -> tuple[Scene, Replay]:
-    """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was."""
+    """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
+
+    What runs beside what depends on how slow it is: each round goes half of the way from the last
+    one, or it swings between two states.
+    """
     after = replay(scene.graph, scene.weight, scene.wrap_weight)
     if not kappa:
         return scene, after
-    before = np.append(before, np.zeros(len(scene.facts.op) - len(before)))  # of what was inserted
     length = scene.lengths().astype(np.float64) / (1 + kappa * before)
-    found = scene
-    for _ in range(_ROUNDS):
-        slower = 1 + kappa * share(scene, after.time)
-        found = scene.with_lengths(scene.is_compute, length * slower)
-        after = replay(found.graph, found.weight, found.wrap_weight)
+    found, beside = scene, before
+    for k in range(_ROUNDS):
+        now = share(scene, after.time)
+        beside = now if k == 0 else (beside + now) / 2
+        found = scene.with_lengths(scene.is_compute, length * (1 + kappa * beside))
+        last, after = after.period_ns, replay(found.graph, found.weight, found.wrap_weight)
+        if abs(after.period_ns - last) <= _SETTLED * last:
+            break
     return found, after

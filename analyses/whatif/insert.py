@@ -37,6 +37,7 @@ class Work:
     in_bytes: int = -1
     out_bytes: int = -1
     group_size: int = -1
+    per_node: int = 0
     joined: int = -1  # number of the collective that it is a rank's part of; -1: alone
 
 
@@ -128,14 +129,10 @@ def _facts(facts: Facts, works: Sequence[Work]) -> Facts:
         in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
         out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
         group_size=np.append(facts.group_size, [w.group_size for w in works]),
-        crosses=np.append(facts.crosses, [_crosses(facts, w.group_size) for w in works]),
+        per_node=np.append(facts.per_node, [w.per_node for w in works]),
         blocks=np.append(facts.blocks, facts.blocks[like]),
         single=np.append(facts.single, [w.kind == COMM and w.joined < 0 for w in works]),
     )
-
-
-def _crosses(facts: Facts, group_size: int) -> bool:
-    return 0 < facts.gpus_per_node < group_size
 
 
 def renumbered(graph: Graph, known: int) -> tuple[Graph, Ints]:

@@ -1,4 +1,4 @@
-"""What a sharded step gathers and reduces, as its own collectives show."""
+"""What a step gathers and reduces of its parameters, as its own collectives show."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,34 @@ from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
 
+_GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
+
+Mask = NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class Sharded:
     strategy: str
-    ranks: int
+    ranks: int  # that share a shard; of ddp, all
     unit_bytes: tuple[int, ...]  # gathered units of one rank, in forward
     reduced_bytes: int
-    backward: NDArray[np.bool_]  # gathers that repeat one of forward
+    backward: Mask  # gathers that repeat one of forward
+    replicas: int = 1  # of a shard group
+
+    @property
+    def world(self) -> int:
+        """Ranks of data parallelism."""
+        return self.ranks * self.replicas
 
 
 def sharded(scene: Scene) -> Sharded | None:
-    """From all_gathers (out bytes) and reduce_scatters (in bytes) of one rank."""
+    """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
     gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
     reduces = scene.is_collective("reduce_scatter") & (scene.facts.in_bytes > 0)
     if not gathers.any() or not reduces.any():
         return None
     acts = scene.graph.activities
-    backward = np.zeros(len(gathers), bool)
+    backward = gathers & scene.facts.backward
     units: tuple[int, ...] = ()
     for rank in scene.graph.ranks:
         mine = np.flatnonzero(gathers & (acts.rank == rank))
@@ -35,22 +45,60 @@ def sharded(scene: Scene) -> Sharded | None:
         for one in mine.tolist():  # some tens of units
             size = int(scene.facts.out_bytes[one])
             seen[size] = seen.get(size, 0) + 1
-            if seen[size] > wanted.get(size, seen[size]):
+            if backward[one] or seen[size] > wanted.get(size, seen[size]):
                 backward[one] = True
             else:
                 forward.append(size)
         units = tuple(forward)
     first = scene.graph.ranks[0]
     reduced = int(scene.facts.in_bytes[reduces & (acts.rank == first)].sum())
-    replicas = scene.is_collective("all_reduce") & (scene.facts.in_bytes > 1 << 20)
+    copies = replicating(scene)
     kind = "full_shard" if backward.any() else "shard_grad_op"
     return Sharded(
-        "hybrid_shard" if replicas.any() else kind,
+        "hybrid_shard" if copies.any() else kind,
         int(scene.facts.group_size[gathers].max()),
         units,
         reduced,
         backward,
+        int(scene.facts.group_size[copies].max()) if copies.any() else 1,
     )
+
+
+def replicated(scene: Scene) -> Sharded | None:
+    """Data parallelism without shards: all-reduces of gradients alone; None: none."""
+    reduces = replicating(scene)
+    if not reduces.any():
+        return None
+    first = scene.graph.activities.rank == scene.graph.ranks[0]
+    reduced = int(scene.facts.in_bytes[reduces & first].sum())
+    ranks = int(scene.facts.group_size[reduces].max())
+    return Sharded("ddp", ranks, (), reduced, np.zeros(len(reduces), bool))
+
+
+def replicating(scene: Scene) -> Mask:
+    """All-reduces of gradients: of some size, and none of them in the forward pass."""
+    mine = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
+    if not mine.any():
+        return mine
+    forward = mine & ~scene.facts.backward & _before_backward(scene)
+    groups = scene.facts.group_size
+    tensor = np.unique(groups[forward])  # tensor parallelism reduces in the forward pass too
+    alike = np.isin(groups, tensor) & (scene.facts.in_bytes <= _largest(scene, forward))
+    return mine & ~alike
+
+
+def _largest(scene: Scene, which: Mask) -> int:
+    return int(scene.facts.in_bytes[which].max(initial=-1))
+
+
+def _before_backward(scene: Scene) -> Mask:
+    acts, back = scene.graph.activities, scene.facts.backward
+    found = np.zeros(len(back), bool)
+    for rank in scene.graph.ranks:
+        mine = acts.rank == rank
+        first = int(acts.start[mine & back].min(initial=1 << 62))
+        found |= mine & (acts.start < first) & bool((mine & back).any())
+    return found
 
 
 def _counts(sizes: NDArray[np.int64]) -> dict[int, int]:

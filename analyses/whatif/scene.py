@@ -1,6 +1,7 @@
 """A step as what-ifs see it: its graph, its weights, and what is known of each activity."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,11 +38,16 @@ class Facts:
     in_bytes: Ints  # -1: unknown
     out_bytes: Ints
     group_size: Ints
-    crosses: Mask  # communication of a group with members in several nodes
+    per_node: Ints  # members of its group in one node; 0: unknown
     blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
     single: Mask  # communication whose peers are not at hand
     gpus_per_node: int  # 0: unknown
     scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
+
+    @property
+    def crosses(self) -> Mask:
+        """Communication of a group with members in several nodes."""
+        return (self.per_node > 0) & (self.per_node < self.group_size)
 
     @cached_property
     def op_row(self) -> Ints:
@@ -171,7 +177,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
         in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
         out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
         group_size=_taken(size, index),
-        crosses=_crosses(comm, gpus)[index],
+        per_node=_per_node(comm, gpus)[index],
         blocks=blocks.astype(np.float64),
         single=alone,
         gpus_per_node=gpus,
@@ -179,16 +185,17 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
     )
 
 
-def _crosses(collectives: pa.Table, gpus: int) -> Mask:
-    """Does the group of each reach over several nodes? A last one stands for none."""
-    size = numbers(collectives["group_size"], -1)
-    codes, texts_ = codes_of(collectives["group_ranks"])
-    spread = []
-    for text in texts_.to_pylist():  # a few groups
-        members = json.loads(text or "[]")
-        spread.append(gpus > 0 and len({int(r) // gpus for r in members}) > 1)
-    known = np.array([*spread, False], bool)[codes]
-    return np.append(known | ((codes < 0) & (gpus > 0) & (size > gpus)), False)
+def _per_node(collectives: pa.Table, gpus: int) -> Ints:
+    """Members of each group in its fullest node; a last one stands for no collective."""
+    size = numbers(collectives["group_size"], -1).astype(np.int64)
+    codes, listed = codes_of(collectives["group_ranks"])
+    most = [0]
+    for text in listed.to_pylist():  # a few groups
+        nodes = Counter(int(r) // gpus for r in json.loads(text or "[]")) if gpus else Counter()
+        most.append(max(nodes.values(), default=0))
+    known = np.array([*most[1:], 0], np.int64)[codes]
+    guessed = np.minimum(size, gpus) if gpus else np.zeros(len(size), np.int64)
+    return np.append(np.where(known > 0, known, np.maximum(guessed, 0)), 0)
 
 
 def _into(graph: Graph, kind: str) -> Ints:

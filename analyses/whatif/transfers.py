@@ -1,15 +1,21 @@
-"""What part of a transfer is latency, and how it changes with the group."""
+"""What a transfer costs: a latency, and its bytes at the pace of the network that it crosses."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
+from htk.models.bandwidth import algorithm_bytes, factor
+from htk.models.detected import detected
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 # Latency of a collective over NVLink or InfiniBand, ring of few ranks; NCCL's tuning tables put it
 # between 5 and 30 us.
 LATENCY_NS = 20_000.0
+ACHIEVED = 0.75  # of a link's rate, by large collectives: nccl-tests on A100, H100
+_LARGE = 1 << 20  # transfers that show a pace rather than a latency
+_GPUS_OF_A_NODE = 8
 
 
 def latency(scene: Scene) -> Floats:
@@ -24,8 +30,71 @@ def latency(scene: Scene) -> Floats:
     return found
 
 
-def rescaled(scene: Scene, chosen: NDArray[np.bool_], ratio: Floats | float) -> Floats:
+def rescaled(scene: Scene, chosen: Mask, ratio: Floats | float) -> Floats:
     """Lengths when the bytes per bandwidth of the chosen change by a ratio."""
     length = scene.lengths().astype(np.float64)
     fixed = np.minimum(latency(scene), length)
     return np.where(chosen, fixed + (length - fixed) * ratio, length)
+
+
+def gpus_of_a_node(scene: Scene) -> int:
+    return scene.facts.gpus_per_node or _GPUS_OF_A_NODE
+
+
+def wire(scene: Scene) -> Floats:
+    """Bytes that a rank sends in each collective; NaN: not known."""
+    facts = scene.facts
+    found = np.full(len(facts.collective), np.nan)
+    for k in np.flatnonzero(scene.is_comm).tolist():  # some hundreds
+        kind, ranks = facts.collective[k] or "", int(facts.group_size[k])
+        size = algorithm_bytes(kind, int(facts.in_bytes[k]), int(facts.out_bytes[k]), ranks)
+        share = factor(kind, ranks) if ranks > 0 else None
+        if size is not None and share is not None:
+            found[k] = size * share
+    return found
+
+
+def pace(scene: Scene, ranks: int, per_node: int) -> float:
+    """ns for a byte on the wire of a group of so many ranks, so many of them in each node.
+
+    As the recording's own large transfers of that level show; else what links of the GPU achieve; a
+    group with a part of a node's ranks has that part of its adapters.
+    """
+    node = gpus_of_a_node(scene)
+    across = ranks > per_node
+    seen = _seen(scene, across)
+    if not across:
+        return _within(scene) if seen is None else seen
+    whole = _across(scene) if seen is None else seen
+    alone = whole * node / max(min(per_node, node), 1)
+    inside = _seen(scene, False)
+    return alone if inside is None else max(alone, inside)
+
+
+def _seen(scene: Scene, across: bool) -> float | None:
+    """Median pace of the large transfers of a level; across nodes, as if all ranks took part."""
+    sent = wire(scene)
+    moving = scene.graph.activities.length - latency(scene)
+    known = scene.is_comm & (sent >= _LARGE) & (moving > 0) & (scene.facts.crosses == across)
+    if not known.any():
+        return None
+    part = np.ones(len(sent))
+    if across:
+        per_node = np.minimum(scene.facts.per_node, gpus_of_a_node(scene))
+        part = np.maximum(per_node, 1) / gpus_of_a_node(scene)
+    return float(np.median((moving / sent * part)[known]))
+
+
+def _within(scene: Scene) -> float:
+    links = scene.facts.scale_up_gbps
+    if links is not None:
+        return 1 / (ACHIEVED * links)
+    other = _seen(scene, True)
+    return 0.0 if other is None else other
+
+
+def _across(scene: Scene) -> float:
+    gpu = detected(scene.facts.device_name)
+    if gpu is None:
+        return _within(scene)
+    return 1 / (ACHIEVED * gpu.scale_out_gbps * gpus_of_a_node(scene))

@@ -1,28 +1,41 @@
-"""Another sharding of parameters, gradients and optimizer state, from an FSDP recording.
+"""Another sharding of parameters, gradients and optimizer state.
 
-The units are those that the recording gathers. A gather that the new strategy does without takes
-no time and its copies neither; a reduce-scatter becomes an all-reduce, or one within the shard
-group and an all-reduce between the replicas; the optimizer works on as much as a rank then owns.
+From FSDP the units are those that the recording gathers. A gather that the new strategy does
+without takes no time and its copies neither; one that it needs besides is put before the backward
+pass of its unit, and may start when the unit before the one before it does. Reductions change their
+type. From data parallelism without shards the units are the layers, told by their attention.
 """
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.analyses.whatif.ledger import Sharded, sharded
+from htk.analyses.whatif.insert import COMPUTE, Work, inserted
+from htk.analyses.whatif.ledger import Sharded, replicated, replicating, sharded
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.transfers import latency, rescaled
+from htk.analyses.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
+from htk.analyses.whatif.units import (
+    Region,
+    backward_layers,
+    backward_regions,
+    compute_lane,
+    layers,
+    waited_for,
+    weights_between,
+)
 from htk.errors import UsageError
+from htk.models.detected import detected
 from htk.models.wire import STRATEGIES
 
 NAME = "sharding"
 HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
 
 _COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
-_GPUS_OF_A_NODE = 8
-_ACHIEVED = 0.75  # of a link's rate, by large collectives within a node: nccl-tests on A100, H100
+_OF_MEMORY = 0.8  # of its rate, by a large copy
 
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
@@ -30,28 +43,27 @@ def apply(scene: Scene, value: str) -> Scene:
     name, _, given = value.partition(":")
     if name not in STRATEGIES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}")
-    now = sharded(scene)
+    now = sharded(scene) or replicated(scene)
     if now is None:
         raise UsageError(
-            f"{NAME}: the step holds no all_gather and reduce_scatter of parameters with known "
-            "sizes; predictions start from a recording of FSDP"
-        )
-    if name == now.strategy:
-        return scene.said(f"the recording is {name} already")
-    if now.strategy != "full_shard":
-        raise UsageError(
-            f"{NAME}: from {now.strategy} to {name} cannot be predicted; record "
-            "full_shard, from which the others can"
+            f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
+            "all_reduces of gradients, with known sizes and several ranks"
         )
     shards = _shards(scene, now, name, given)
-    changed = _communicated(scene, now, name, shards)
+    if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
+        return scene.said(f"the recording is {name} already")
+    if now.strategy == "ddp":
+        changed = _from_replicas(scene, now, name, shards)
+    else:
+        changed = _communicated(scene, now, name, shards)
     return (
         changed.doubted("communication", 0.15)
         .doubted("structure", 0.03)
         .said(
-            f"{name} in place of {now.strategy}, units as recorded, {shards} ranks share a shard",
-            "collectives keep the latency and rate that they were recorded with, but those that "
-            "no longer leave the node run at what its links achieve",
+            f"{name} in place of {now.strategy}, {shards} ranks share a shard",
+            "collectives keep the latency and rate that they were recorded with at the level of "
+            "the network that they cross; a level that the recording shows nothing of runs at "
+            "what its links achieve",
         )
     )
 
@@ -60,68 +72,241 @@ def _shards(scene: Scene, now: Sharded, name: str, given: str) -> int:
     if name == "ddp":
         return 1
     if name != "hybrid_shard":
-        return now.ranks
-    shards = (
-        int(given)
-        if given.isdigit()
-        else min(scene.facts.gpus_per_node or _GPUS_OF_A_NODE, now.ranks // 2)
-    )
-    if shards < 1 or now.ranks % shards:
-        raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.ranks}")
+        return now.world
+    usual = now.ranks if now.strategy == name else min(gpus_of_a_node(scene), now.world // 2)
+    shards = int(given) if given.isdigit() else max(usual, 1)
+    if shards < 1 or now.world % shards:
+        raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
     return shards
 
 
 def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+    """From one kind of FSDP to another, or to none."""
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
-    whole = (now.ranks - 1) / now.ranks
-    faster, slower = _levels(scene, now, shards)
-    part = (shards - 1) / shards * faster
-    dropped = now.backward if name == "shard_grad_op" else gathers & (shards == 1)
-    scene = scene.with_lengths(gathers, rescaled(scene, gathers, part / whole))
-    scene = scene.with_lengths(dropped, np.zeros(len(dropped)))
-    if name in ("ddp", "hybrid_shard"):
-        replicas = now.ranks // shards
-        between = 2 * (replicas - 1) / replicas / shards * slower
-        scene = scene.with_lengths(reduces, rescaled(scene, reduces, (part + between) / whole))
-        scene = _owned(scene, now.ranks / shards)
-    return _uncopied(scene, dropped if name == "shard_grad_op" else gathers & (shards == 1))
+    node = gpus_of_a_node(scene)
+    before = (now.ranks - 1) / now.ranks * pace(scene, now.ranks, min(now.ranks, node))
+    inside = (shards - 1) / shards * pace(scene, shards, min(shards, node))
+    again = name in ("full_shard", "hybrid_shard")
+    dropped = gathers & (shards == 1) | (now.backward & (name == "shard_grad_op"))
+    copies = _uncopied(scene, gathers, dropped)
+    between = _between(scene, now, shards, node)
+    scene = scene.with_lengths(replicating(scene), 0)
+    scene = scene.with_lengths(gathers, rescaled(scene, gathers, inside / before))
+    scene = scene.with_lengths(dropped, 0)
+    length = rescaled(scene, reduces, (inside + between) / before)
+    scene = scene.with_lengths(reduces, length)
+    scene = _owned(scene, now.ranks / shards).with_lengths(copies, 0)
+    if again and not now.backward.any():
+        return _regathered(scene, now)
+    return scene
 
 
-def _levels(scene: Scene, now: Sharded, shards: int) -> tuple[float, float]:
-    """Time of a byte within a shard group, and between replicas, over that of today.
-
-    Only where today's group leaves the node and the shard group does not. A group with one member
-    a node has that share of the node's adapters.
-    """
-    node, links = scene.facts.gpus_per_node, scene.facts.scale_up_gbps
-    if shards == 1 or not node or links is None or not shards <= node < now.ranks:
-        return 1.0, 1.0
-    gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
-    moving = (scene.lengths() - latency(scene))[gathers]
-    wire = scene.facts.out_bytes[gathers] * (now.ranks - 1) / now.ranks
-    today = float(np.median(wire / np.maximum(moving, 1.0)))  # bytes a ns: GB/s
-    return min(today / (_ACHIEVED * links), 1.0), node / max(node // shards, 1)
+def _between(scene: Scene, now: Sharded, shards: int, node: int) -> float:
+    """ns for a byte of a whole unit, to reduce its shards between replicas."""
+    replicas = now.world // shards
+    if replicas == 1:
+        return 0.0
+    wire = 2 * (replicas - 1) / replicas / shards
+    return wire * pace(scene, replicas, max(node // shards, 1) if now.world > node else replicas)
 
 
 def _owned(scene: Scene, ratio: float) -> Scene:
-    """The optimizer works on more parameters."""
+    """The optimizer works on more parameters, or fewer."""
     optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
     return scene.with_lengths(optimizer, scene.lengths() * ratio)
 
 
-def _uncopied(scene: Scene, dropped: Mask) -> Scene:
+def _uncopied(scene: Scene, gathers: Mask, dropped: Mask) -> Mask:
     """Without a gather there is nothing to copy out of its buffer."""
-    gathers = scene.is_collective("all_gather")
-    if not dropped.any() or not gathers.any():
-        return scene
     copies = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
-    acts = scene.graph.activities
+    copies &= ~scene.is_comm
+    if not dropped.any():
+        return dropped
     if (dropped == gathers).all():
-        return scene.with_lengths(copies & ~scene.is_comm, np.zeros(len(copies)))
-    after = {
-        int(r): int(acts.start[dropped & (acts.rank == r)].min(initial=1 << 62))
-        for r in scene.graph.ranks
-    }
-    late = acts.start >= np.array([after[int(r)] for r in acts.rank])
+        return np.asarray(copies)
+    acts = scene.graph.activities
+    late = np.zeros(len(copies), bool)
+    for rank in scene.graph.ranks:
+        mine = acts.rank == rank
+        late |= mine & (acts.start >= int(acts.start[dropped & mine].min(initial=1 << 62)))
     of_gather = np.array([bool(op and "chunk_cat" not in op) for op in scene.facts.op], bool)
-    return scene.with_lengths(copies & late & of_gather & ~scene.is_comm, np.zeros(len(copies)))
+    return np.asarray(copies & late & of_gather)
+
+
+def _regathered(scene: Scene, now: Sharded) -> Scene:
+    """Units but the first (the root stays whole) are gathered once more before their backward."""
+    works: list[Work] = []
+    acts, lengths = scene.graph.activities, scene.lengths()
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        mine = acts.rank == rank
+        gathers = _ordered(scene, scene.is_collective("all_gather") & mine)
+        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & mine)
+        ready = [waited_for(scene, r, lane) for r in reduces]
+        regions = backward_regions(scene, lane, ready)
+        units = list(reversed(gathers))[: len(regions)]
+        many, previous = len(acts.start), -1
+        for k, (unit, region) in enumerate(zip(units[:-1], regions, strict=False)):
+            after = (regions[max(k - 2, 0)].first if k > 1 else _before(lane, regions[0]),)
+            after += (previous,) if previous >= 0 else ()
+            previous = many + len(works)
+            works.append(
+                Work(
+                    unit,
+                    float(lengths[unit]),
+                    after,
+                    (region.first,),
+                    collective="all_gather",
+                    in_bytes=int(scene.facts.in_bytes[unit]),
+                    out_bytes=int(scene.facts.out_bytes[unit]),
+                    group_size=int(scene.facts.group_size[unit]),
+                    per_node=int(scene.facts.per_node[unit]),
+                    joined=k,
+                )
+            )
+    return inserted(scene, works).said(
+        "units are gathered again in the backward pass, each as soon as the second before it begins"
+    )
+
+
+def _ordered(scene: Scene, which: Mask) -> list[int]:
+    found = np.flatnonzero(which)
+    order = np.argsort(scene.graph.activities.start[found], kind="stable")
+    return [int(f) for f in found[order]]
+
+
+def _before(lane: Ints, region: Region) -> int:
+    place = int(np.flatnonzero(lane == region.first)[0])
+    return int(lane[max(place - 1, 0)])
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How units are to be shared out, for those who have no shards yet."""
+
+    name: str
+    shards: int
+    world: int
+    node: int
+    unit: float  # bytes of a layer
+    root: float  # bytes of what is in no layer
+
+
+def _from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+    works: list[Work] = []
+    plan = None
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        forward = layers(scene, lane)
+        backward = backward_layers(scene, lane, len(forward))
+        if not forward or not backward:
+            raise UsageError(
+                f"{NAME}: from ddp the layers must be seen: attention kernels, forward and "
+                "backward; record a step of FSDP"
+            )
+        plan = plan or _planned(scene, now, name, shards, lane, forward)
+        works += _rank_works(scene, plan, lane, forward, backward, len(works))
+    bare = _owned(scene.with_lengths(replicating(scene), 0), 1 / shards)
+    found = inserted(bare, works)
+    return found.doubted("structure", 0.06).said(
+        f"units are the {len(forward)} layers that attention kernels tell, and what is in none"
+    )
+
+
+def _planned(
+    scene: Scene, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
+) -> _Plan:
+    """A layer is what lies between two attention kernels, the same in all."""
+    many = len(forward)
+    unit = 2.0 * weights_between(scene, lane, forward[many // 2])
+    if not 0 < unit * many <= now.reduced_bytes:
+        unit = now.reduced_bytes / (many + 1)
+    root = max(now.reduced_bytes - unit * many, 0.0)
+    return _Plan(name, shards, now.world, gpus_of_a_node(scene), unit, root)
+
+
+def _rank_works(
+    scene: Scene,
+    plan: _Plan,
+    lane: Ints,
+    forward: list[Region],
+    backward: list[Region],
+    so_far: int,
+) -> list[Work]:
+    """Gathers before each unit's forward (and backward), reductions after its backward."""
+    many = len(scene.graph.activities.start) + so_far
+    like = _ordered(
+        scene,
+        replicating(scene) & (scene.graph.activities.rank == scene.graph.activities.rank[lane[0]]),
+    )[0]
+    after_all = _after(lane, backward[-1])
+    works: list[Work] = []
+
+    def add(kind: str, size: float, after: int, before: int, joined: int, copied: bool) -> None:
+        gather = kind == "all_gather"
+        last = [k for k, w in enumerate(works) if w.collective == kind][-1:]
+        waits = (after, *(many + k for k in last))
+        works.append(
+            Work(
+                like,
+                _length(scene, plan, size, gather),
+                waits,
+                (before,) if before != after else (),
+                collective=kind,
+                in_bytes=round(size / plan.shards if gather else size),
+                out_bytes=round(size if gather else size / plan.shards),
+                group_size=plan.shards,
+                per_node=min(plan.shards, plan.node),
+                joined=joined,
+            )
+        )
+        if copied and _copy_ns(scene, size):
+            works.append(
+                Work(
+                    int(lane[0]),
+                    _copy_ns(scene, size),
+                    (many + len(works) - 1, *_held(lane, before)),
+                    (before,),
+                    COMPUTE,
+                )
+            )
+
+    count = len(forward)
+    add("all_gather", plan.root, int(lane[0]), forward[0].first, 0, True)
+    for k, region in enumerate(forward):
+        after = forward[k - 2].first if k > 1 else int(lane[0])
+        add("all_gather", plan.unit, after, region.first, 1 + k, True)
+    if plan.name != "shard_grad_op":
+        for k, region in enumerate(backward):
+            after = backward[k - 2].first if k > 1 else _before(lane, backward[0])
+            add("all_gather", plan.unit, after, region.first, 1 + count + k, True)
+    for k, region in enumerate(backward):
+        add("reduce_scatter", plan.unit, region.last, after_all, 1 + 2 * count + k, False)
+    add("reduce_scatter", plan.root, backward[-1].last, after_all, 1 + 3 * count, False)
+    return works
+
+
+def _held(lane: Ints, before: int) -> tuple[int, ...]:
+    """The activity in front of one on its stream."""
+    place = int(np.flatnonzero(lane == before)[0])
+    return (int(lane[place - 1]),) if place else ()
+
+
+def _after(lane: Ints, region: Region) -> int:
+    place = int(np.flatnonzero(lane == region.last)[0])
+    return int(lane[min(place + 1, len(lane) - 1)])
+
+
+def _length(scene: Scene, plan: _Plan, size: float, gather: bool) -> float:
+    """Of a gather; of a reduction within the shard group and between its replicas."""
+    inside = (plan.shards - 1) / plan.shards * pace(scene, plan.shards, min(plan.shards, plan.node))
+    if gather:
+        return LATENCY_NS + size * inside
+    whole = Sharded(plan.name, plan.shards, (), 0, np.zeros(0, bool), plan.world // plan.shards)
+    return LATENCY_NS + size * (inside + _between(scene, whole, plan.shards, plan.node))
+
+
+def _copy_ns(scene: Scene, size: float) -> float:
+    """Out of the gathered buffer: read and written once."""
+    gpu = detected(scene.facts.device_name)
+    return 0.0 if gpu is None else 2 * size / (_OF_MEMORY * gpu.memory_gbps)

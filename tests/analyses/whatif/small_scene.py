@@ -42,7 +42,7 @@ class Act:
     in_bytes: int = -1
     out_bytes: int = -1
     group: int = -1
-    crosses: bool = False
+    per_node: int = 0
     joined: str | None = None  # the collective that it is a rank's part of
 
 
@@ -100,7 +100,7 @@ def small_scene(
         in_bytes=_ints(a.in_bytes for a in acts),
         out_bytes=_ints(a.out_bytes for a in acts),
         group_size=_ints(a.group for a in acts),
-        crosses=np.array([a.crosses for a in acts]),
+        per_node=_ints(a.per_node for a in acts),
         blocks=np.array([a.blocks for a in acts]),
         single=np.array([a.kind == "comm" and a.joined is None for a in acts]),
         gpus_per_node=gpus_per_node,
