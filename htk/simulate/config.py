@@ -22,6 +22,9 @@ PLANTS = (
     "unlinked_launch",
 )
 
+# Tiles of matrix products, and their rates relative to the best.
+TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
+
 
 @dataclass(frozen=True)
 class Config:
@@ -107,6 +110,10 @@ class Config:
     @property
     def device(self) -> Gpu:
         return gpu(self.gpu)
+
+    @property
+    def tiles(self) -> tuple[tuple[int, int, float], ...]:
+        return TILES
 
     @property
     def memory(self) -> Memory:

@@ -11,8 +11,6 @@ import numpy as np
 
 from htk.simulate.config import Config
 
-# Tile, and its rate relative to the best; the largest that still fills the device half is taken.
-_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
 _FLOOR_NS = 1900
 
 
@@ -82,7 +80,9 @@ class Times:
         return round(latency + (wire + self._half / (1 + wire / self._half)) / rate)
 
     def _tile(self, m: int, n: int) -> tuple[int, int, float, int]:
-        found = [(t, w, share, ceil(m / t) * ceil(n / w)) for t, w, share in _TILES]
+        """The largest that still fills half of the device."""
+        tiles = self._config.tiles
+        found = [(t, w, share, ceil(m / t) * ceil(n / w)) for t, w, share in tiles]
         return next((f for f in found if f[3] >= self._units // 2), found[-1])
 
     def _gemm_name(self, tall: int, wide: int, layout: str) -> str:

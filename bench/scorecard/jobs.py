@@ -1,0 +1,97 @@
+"""Simulated jobs: their trace files, with nothing beside them, and how long their steps take."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+
+from htk import api
+from htk.analyses.whatif.answer import Stage, stage
+from htk.models.hardware import Gpu
+from htk.simulate.config import TILES, Config
+from htk.simulate.groups import process_groups
+from htk.simulate.instructions import Program
+from htk.simulate.job import simulate
+from htk.simulate.program import program
+from htk.simulate.schedule import Schedule
+
+_STEPS = 4
+_EFFICIENCY, _NETWORK = 0.15, 0.30
+
+Change = Callable[[Program], Program]
+
+
+@dataclass(frozen=True)
+class Job(Config):
+    """A configuration on a cluster whose true rates no trace tells."""
+
+    compute: float = 1.0  # matrix products, times the catalogue's
+    bandwidth: float = 1.0  # of memory
+    tile_rates: tuple[float, ...] = tuple(rate for _, _, rate in TILES)
+
+    @property
+    def device(self) -> Gpu:
+        plain = super().device
+        best = plain.achievable_bf16_tflops or 0.8 * plain.bf16_tflops
+        return replace(
+            plain,
+            achievable_bf16_tflops=best * self.compute,
+            memory_gbps=plain.memory_gbps * self.bandwidth,
+        )
+
+    @property
+    def tiles(self) -> tuple[tuple[int, int, float], ...]:
+        rates = zip(TILES, self.tile_rates, strict=True)
+        return tuple((tall, wide, rate) for (tall, wide, _), rate in rates)
+
+    def drawn(self, seed: int) -> Self:
+        """The same job on the cluster of a seed: efficiencies, links, tiles; contention and the
+        finer constants are drawn by the simulator."""
+        draw = np.random.default_rng([seed, 101])
+
+        def about(spread: float) -> float:
+            return float(draw.uniform(1 - spread, 1 + spread))
+
+        plain = super().device
+        return replace(
+            self,
+            seed=seed,
+            compute=about(_EFFICIENCY),
+            bandwidth=about(_EFFICIENCY),
+            intra_gbps=plain.scale_up_gbps * about(_NETWORK),
+            inter_gbps=plain.scale_out_gbps * self.gpus_per_node * about(_NETWORK),
+            intra_latency_us=self.intra_latency_us * about(_NETWORK),
+            inter_latency_us=self.inter_latency_us * about(_NETWORK),
+            tile_rates=(1.0, *(rate * about(0.08) for _, _, rate in TILES[1:])),
+        )
+
+    def with_(self, **given: Any) -> Self:
+        return replace(self, **given)
+
+
+def staged(job: Job) -> Stage:
+    """What the predictor starts from: trace files, alone in a folder."""
+    with TemporaryDirectory() as folder:
+        write(job, Path(folder))
+        return stage(api.open(folder, cache=False).tables)
+
+
+def write(job: Job, folder: Path) -> None:
+    for path in simulate(job, folder):
+        if path.name == "truth.json":
+            path.unlink()
+
+
+def step_ns(job: Job, change: Change | None = None) -> float:
+    """The median step, the first left out; nothing is written."""
+    made = program(job)
+    schedule = Schedule(job, change(made) if change else made, process_groups(job))
+    now, periods = schedule.now, []
+    for number in range(job.first_step, job.first_step + _STEPS):
+        schedule.step(number)
+        periods.append(float((schedule.now - now).mean()))
+        now = schedule.now
+    return float(np.median(periods[1:]))

@@ -1,0 +1,143 @@
+"""Simulated jobs: predict from one of them, then simulate the other and compare.
+
+The predictor has trace files alone: no sidecar, no configuration. Efficiencies, links, tiles and
+contention are drawn from a seed, the same for a base and what is held against it; chance falls
+anew.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bench.scorecard.jobs import Change, Job, staged, step_ns
+from bench.scorecard.score import Prediction, predicted
+from htk.analyses.whatif.answer import Stage, answer
+from htk.analyses.whatif.edits import EDITS
+from htk.errors import HtkError
+from htk.simulate.instructions import Do, Program
+from htk.simulate.plants import Plants
+
+MODELS = (
+    {"model": "gpt3-126m", "seq": 1024},
+    {"model": "llama2-7b", "seq": 512, "layers": 8},
+    {"model": "llama3-8b", "seq": 512, "layers": 4},
+)
+_BASE = Job(nodes=2, gpus_per_node=4, strategy="full_shard", micro_batch=8, steps=4)
+_COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An edit, and the job that it describes."""
+
+    kind: str
+    value: str
+    change: dict[str, Any] = field(default_factory=dict)
+    edits: tuple[tuple[str, str], ...] = ()  # the kind's own where none are given
+    program: Change | None = None  # what becomes of the program of the job
+
+    @property
+    def asked(self) -> tuple[tuple[str, str], ...]:
+        return self.edits or ((self.kind, self.value),)
+
+
+def halved(whole: Program) -> Program:
+    """All compute takes half as long."""
+    what = [
+        (replace(item[0], ns=item[0].ns // 2), *item[1:])
+        if do in (Do.LAUNCH, Do.NODE) and item[0].kind == "compute"
+        else item
+        for do, item in zip(whole.do, whole.what, strict=True)
+    ]
+    return replace(whole, what=what)
+
+
+def hurried(whole: Program) -> Program:
+    """The host takes half as long."""
+    cost = [c if what == "data" else c // 2 for c, what in zip(whole.cost, whole.what, strict=True)]
+    return replace(whole, cost=cost)
+
+
+_CASES = (
+    Case("batch", "16", {"micro_batch": 16}),
+    Case("batch", "32", {"micro_batch": 32}),
+    Case("batch", "64", {"micro_batch": 64}),
+    Case("batch", "4", {"micro_batch": 4}),
+    Case("sharding", "shard_grad_op", {"strategy": "shard_grad_op"}),
+    Case("sharding", "hybrid_shard:4", {"strategy": "hybrid_shard"}),
+    Case("sharding", "ddp", {"strategy": "ddp"}),
+    Case("world", "16", {"nodes": 4}),
+    Case("world", "32", {"nodes": 8}),
+    Case("replace", f"{_COMPUTE}=2x", program=halved),
+    Case("host", "2x", program=hurried),
+    Case("checkpointing", "on", {"checkpointing": True}),
+    Case(
+        "batch and sharding",
+        "64, hybrid_shard:4",
+        {"micro_batch": 64, "strategy": "hybrid_shard"},
+        (("batch", "64"), ("sharding", "hybrid_shard:4")),
+    ),
+)
+
+
+def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]:
+    for seed in seeds:
+        for given in MODELS[:models]:
+            job = replace(_BASE, **given).drawn(seed)
+            yield from from_full_shard(job)
+            yield from from_straggler(job)
+            yield from from_others(job)
+
+
+def from_full_shard(job: Job) -> Iterator[Prediction]:
+    start = staged(job)
+    faster = {name: 2 * getattr(job, name) for name in ("intra_gbps", "inter_gbps")}
+    network = Case("network", "bandwidth=2x", faster)
+    for case in (*_CASES, network):
+        yield from _held(job, start, case)
+
+
+def from_straggler(job: Job) -> Iterator[Prediction]:
+    """One GPU is slow; what if it were not?"""
+    slow = replace(job, plants=("straggler",))
+    rank = Plants(slow).rank
+    yield from _held(slow, staged(slow), Case("fix_rank", str(rank), {"plants": ()}))
+
+
+def from_others(job: Job) -> Iterator[Prediction]:
+    """Sharding from recordings of other strategies, and of FSDP1."""
+    for strategy, to in (("hybrid_shard", "full_shard"), ("ddp", "full_shard")):
+        base = replace(job, strategy=strategy)
+        yield from _held(base, staged(base), Case("sharding", to, {"strategy": to}))
+    first = replace(job, fsdp=1)
+    hybrid = Case("sharding", "hybrid_shard:4", {"strategy": "hybrid_shard"})
+    batch = Case("batch", "64", {"micro_batch": 64})
+    start = staged(first)
+    for case in (hybrid, batch):
+        yield from _held(first, start, case)
+
+
+def _held(job: Job, start: Stage, case: Case) -> Iterator[Prediction]:
+    known = {e.NAME for e in EDITS}
+    if not {name for name, _ in case.asked} <= known:
+        return
+    truth = step_ns(replace(job, **case.change, run=1), case.program)
+    label = f"{job.model}, seed {job.seed}: {job.strategy} → {case.value}"
+    try:
+        found = answer(start, case.asked)
+    except HtkError as error:
+        base = float(start.graph.period_ns)
+        yield Prediction(
+            "simulated",
+            case.kind,
+            label,
+            str(job.seed),
+            f"refused: {error}",
+            base,
+            truth,
+            base,
+            None,
+            0.0,
+        )
+        return
+    yield predicted("simulated", case.kind, label, str(job.seed), found, truth)

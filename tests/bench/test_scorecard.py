@@ -1,0 +1,99 @@
+"""The scorecard: its sums by hand, what a predictor may see, and a fast part of it as a limit."""
+
+import gzip
+import subprocess
+import sys
+from math import log
+from pathlib import Path
+
+import pytest
+
+from bench.scorecard.jobs import Job, step_ns, write
+from bench.scorecard.score import Prediction, by_kind, covered_pct, quantile, summary
+from bench.scorecard.simulated import MODELS, from_full_shard, halved
+from htk.simulate.program import program
+
+# A kind may get so much worse than it is: percent of the step, the largest error of the subset.
+LIMITS = {
+    "batch": 5.0,
+    "sharding": 5.0,
+    "batch and sharding": 5.0,
+    "world": 3.0,
+    "network": 5.0,
+    "replace": 8.0,
+    "host": 2.0,
+    "checkpointing": 5.0,
+}
+SMALL = Job(model="gpt3-126m", layers=2, seq=256, gpus_per_node=2, micro_batch=2, steps=3)
+
+
+def row(group: str, said: float, came: float = 100.0, sigma: float = 0.1) -> Prediction:
+    return Prediction("simulated", "batch", "", group, "trusted", 80, came, 160, said, sigma)
+
+
+def test_sums_by_hand() -> None:
+    found = summary([row("a", 110), row("b", 95), row("c", 101)])
+    assert found["median_pct"] == pytest.approx(5)
+    assert found["mean_pct"] == pytest.approx((10 + 5 + 1) / 3)
+    assert found["no_change_median_pct"] == pytest.approx(20)
+    assert found["linear_median_pct"] == pytest.approx(60)
+    assert found["wrong_way"] == 0
+    assert summary([row("a", 70)])["wrong_way"] == 1  # 80 became 100
+
+
+def test_conformal_quantile_and_coverage() -> None:
+    assert quantile([3, 1, 2, 4, 5, 6, 7, 8, 9], 0.9) == 9  # the ⌈0.9 · 10⌉-th
+    assert quantile([1, 2, 3], 0.5) == 2
+    three = [row("a", 110), row("b", 105), row("c", 101)]
+    # a's band comes from b and c and is too narrow; b's and c's hold
+    assert covered_pct(three) == pytest.approx(200 / 3)
+    assert three[0].error == pytest.approx(log(1.1))
+
+
+def test_halved_compute_is_half(tmp_path: Path) -> None:
+    plain = program(SMALL)
+    half = halved(plain)
+    before = [w[0].ns for w in plain.what if isinstance(w, tuple) and hasattr(w[0], "kind")]
+    after = [w[0].ns for w in half.what if isinstance(w, tuple) and hasattr(w[0], "kind")]
+    assert sum(after) < sum(before)
+    assert step_ns(SMALL, halved) < step_ns(SMALL)
+
+
+def test_a_cluster_is_drawn_from_its_seed() -> None:
+    one, two = SMALL.drawn(1), SMALL.drawn(2)
+    assert one == SMALL.drawn(1)
+    assert one.compute != two.compute
+    assert 0.85 <= one.compute <= 1.15
+    assert 0.7 <= one.device.memory_gbps / SMALL.device.memory_gbps / one.bandwidth <= 1.3
+
+
+def test_the_predictor_sees_trace_files_alone(tmp_path: Path) -> None:
+    """Neither sidecar nor simulator: only what a profiler writes."""
+    job = SMALL.drawn(1)
+    write(job, tmp_path)
+    files = sorted(p.name for p in tmp_path.iterdir())
+    assert files == ["rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"]
+    text = gzip.decompress((tmp_path / files[0]).read_bytes()).decode()
+    hidden = (job.compute, job.bandwidth, job.intra_gbps, job.device.achievable_bf16_tflops)
+    assert not [number for number in hidden if str(number)[:8] in text]
+    code = (
+        "import sys; sys.modules['htk.simulate'] = None; from htk.__main__ import main; "
+        f"sys.argv = ['htk', 'whatif', {str(tmp_path)!r}, '--batch', '4', '--format', 'json']; "
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"verdict": "' in done.stdout
+
+
+def test_simulated_jobs_are_predicted_within_their_limits() -> None:
+    found = list(
+        from_full_shard(
+            Job(nodes=2, gpus_per_node=4, micro_batch=8, steps=4).with_(**MODELS[0]).drawn(1)
+        )
+    )
+    for kind, rows in by_kind(found).items():
+        sums = summary(rows)
+        assert sums["refused"] == 0, kind
+        assert sums["wrong_way"] == 0, kind
+        assert max(100 * abs(r.error or 0.0) for r in rows) <= LIMITS[kind], kind
