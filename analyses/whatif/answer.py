@@ -16,7 +16,7 @@ from htk.analyses.whatif.rates import Rates, rates
 from htk.analyses.whatif.scene import CATEGORIES, Scene, scene
 from htk.gate import Gate, exposed, gated, idle
 from htk.graph import Graph
-from htk.replay import NEVER, Replay, critical, replay
+from htk.replay import NEVER, Replay, replay
 
 _Z50, _Z90 = 0.674, 1.645
 _SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
@@ -164,7 +164,7 @@ def answer(
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
     spread = _spread(start, edited, step, found.period_ns)
     each = edited.samples / edited.devices
-    peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, each)
+    peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, edited.kept)
     return Answer(
         edits=asked,
         measured_ns=measured,
@@ -206,12 +206,12 @@ def _spread(start: Stage, edited: Scene, step: int, here: int) -> dict[str, floa
     found = {"replay": wide * start.gate.residual_pct / 100, "site": _SITE}
     scale = step / here
     for cause, sigma in edited.spread.items():  # at most one for each category
-        if cause not in CATEGORIES or edited.graph is not start.graph:
+        if cause not in CATEGORIES:
             found[cause] = wide * sigma
             continue
         mine = edited.categories == CATEGORIES.index(cause)
         kept = mine & (edited.weight > NEVER)
-        delta = np.where(kept, edited.weight - start.scene.weight, 0)
+        delta = np.where(kept, edited.weight - edited.graph.weight, 0)
         weight = edited.weight + np.rint(delta * sigma).astype(np.int64)
         other = replay(edited.graph, weight, edited.wrap_weight).period_ns
         moved = round((other - here) * scale)
@@ -245,11 +245,9 @@ def _under_a_wave(edited: Scene, each: float) -> bool:
 
 def _waterfall(start: Stage, edited: Scene, change: int, scale: float) -> dict[str, int]:
     """The change by cause, which sums to the whole."""
-    found = (
-        _by_substitution(start, edited)
-        if edited.graph is start.graph
-        else _by_critical_path(start, edited)
-    )
+    found = _by_substitution(start, edited)
+    for cause, ns in edited.added.items():
+        found[cause] = found.get(cause, 0) + ns
     rest = change - sum(found.values())
     if rest:
         found["host"] = found.get("host", 0) + rest  # from step to step
@@ -262,33 +260,18 @@ def _waterfall(start: Stage, edited: Scene, change: int, scale: float) -> dict[s
 
 
 def _by_substitution(start: Stage, edited: Scene) -> dict[str, int]:
-    """One cause after the other takes its new lengths."""
-    weight = start.scene.weight
+    """One cause after the other takes its new lengths; the graph's own are the untouched ones."""
+    weight = edited.graph.weight
     before, found = start.replayed.period_ns, {}
     for code, cause in enumerate(CATEGORIES):
         mine = edited.categories == code
-        if not (edited.weight[mine] != start.scene.weight[mine]).any():
+        if not (edited.weight[mine] != edited.graph.weight[mine]).any():
             continue
         weight = np.where(mine, edited.weight, weight)
-        now = replay(edited.graph, weight, start.scene.wrap_weight).period_ns
+        now = replay(edited.graph, weight).period_ns
         found[cause] = now - before
         before = now
     return found
-
-
-def _by_critical_path(start: Stage, edited: Scene) -> dict[str, int]:
-    """Where the graph itself is another one: what lies on either critical path."""
-    old, new = _on_path(start.scene), _on_path(edited)
-    return {c: new[c] - old[c] for c in CATEGORIES if new[c] != old[c]}
-
-
-def _on_path(of: Scene) -> dict[str, int]:
-    again = replay(of.graph, of.weight, of.wrap_weight)
-    path = critical(of.graph, again.time, of.weight)
-    return {
-        cause: int(of.weight[path][of.categories[path] == code].sum())
-        for code, cause in enumerate(CATEGORIES)
-    }
 
 
 def _narrow(start: Stage, asked: Sequence[tuple[str, str]], spread: Mapping[str, float]) -> str:

@@ -90,6 +90,8 @@ class Scene:
     wrap_weight: Ints
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
+    kept: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
     spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma
     low_confidence: bool = False
@@ -127,6 +129,12 @@ class Scene:
     def without(self, edges: Mask) -> "Scene":
         """The scene without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
+
+    def longer(self, cause: str, ns: float) -> "Scene":
+        """The scene with a time in which it does not go on, between its steps."""
+        much = round(ns)
+        added = {**self.added, cause: self.added.get(cause, 0) + much}
+        return replace(self, wrap_weight=self.wrap_weight + much, added=added)
 
     def said(self, *words: str) -> "Scene":
         return replace(self, assumptions=self.assumptions + words)

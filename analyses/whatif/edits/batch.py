@@ -38,7 +38,9 @@ def apply(scene: Scene, value: str) -> Scene:
     new = _lengths(scene, old, ratio)
     unfilled = _unfilled(scene, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
-    changed = replace(scene.with_lengths(growing, new), samples=scene.samples * ratio)
+    changed = replace(
+        scene.with_lengths(growing, new), samples=scene.samples * ratio, kept=scene.kept * ratio
+    )
     return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
         f"micro-batch {ratio:g} times the recorded one",
         f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
