@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.arrow import numbers
 from htk.graph import Graph, build, steps_at_hand
 from htk.groups import Groups
 from htk.intervals import subtract, union
@@ -23,6 +24,8 @@ EXPOSED_POINTS = 2.0
 START_PCT = 1.0
 OBSERVED_PCT = 80.0
 INDICATIVE_STEP_PCT = 5.0
+_CLOCKS_NS = 1_000_000  # least delay of a launch that no queue explains
+_LINKED = 0.9  # of GPU time
 INDICATIVE_HELD_OUT_PCT = 10.0
 
 
@@ -36,6 +39,7 @@ class Gate:
     held_out_error_pct: float | None
     held_out_limit_pct: float
     observed_path_pct: float
+    remarks: tuple[str, ...] = ()  # on the recording: what explains a failure
 
     @property
     def failures(self) -> list[str]:
@@ -60,7 +64,7 @@ class Gate:
 
     def _held_out(self) -> list[str]:
         if self.held_out_error_pct is None:
-            return ["only one whole step was recorded, so none could be held out; record three"]
+            return ["only one whole step is at hand, so none could be held out; record three"]
         if self.held_out_error_pct <= self.held_out_limit_pct:
             return []
         return [f"another step is predicted {self.held_out_error_pct:.1f} % off"]
@@ -74,7 +78,7 @@ class Gate:
         close = self.step_error_pct <= INDICATIVE_STEP_PCT
         if close and held is not None and held <= INDICATIVE_HELD_OUT_PCT:
             return "indicative: " + "; ".join(failures)
-        return "refused: " + "; ".join(failures)
+        return "refused: " + "; ".join([*failures, *self.remarks])
 
     @property
     def residual_pct(self) -> float:
@@ -100,7 +104,31 @@ def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate
         held_out_error_pct=_held_out(tables, graph, steps.numbers),
         held_out_limit_pct=max(3.0, 2 * cv),
         observed_path_pct=_observed_path(graph, replayed),
+        remarks=_remarks(tables, graph),
     )
+
+
+def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
+    """What is wrong with a recording that is refused."""
+    found = []
+    if graph.step is None:
+        found.append("no steps are marked: call profiler.step() after each")
+    launched = np.flatnonzero(graph.activities.call >= 0)
+    calls = graph.calls.start[graph.activities.call[launched]]
+    delay = graph.activities.start[launched] - calls
+    least = int(delay.min()) if len(delay) else 0
+    if abs(least) > _CLOCKS_NS:
+        found.append(
+            f"no activity starts within {abs(least) / 1e6:.0f} ms of its launch: the clocks of CPU "
+            "and GPU differ"
+        )
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    linked = int(length[numbers(links["launch_row"], -1) >= 0].sum())
+    if linked < _LINKED * length.sum():
+        part = 100 * linked / max(int(length.sum()), 1)
+        found.append(f"launches of only {part:.0f} % of GPU time were recorded")
+    return tuple(found)
 
 
 def exposed(graph: Graph, time: Ints) -> float:
@@ -124,10 +152,15 @@ def idle(graph: Graph, time: Ints, period: int) -> float:
 
 
 def _observed_path(graph: Graph, replayed: Replay) -> float:
+    """What runs on the path counts as observed where the edge that leads there was recorded."""
     path = critical(graph, replayed.time)
     length = np.maximum(graph.weight[path], 0)
     total = int(length.sum())
-    return 100 * float(length[graph.observed[path]].sum()) / total if total else 0.0
+    observed = graph.observed[path]
+    runs = graph.edges("run", "transfer", "call")[path]
+    led = np.append(True, observed[:-1])
+    seen = observed & (led | ~runs)
+    return 100 * float(length[seen].sum()) / total if total else 0.0
 
 
 def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) -> float | None:
@@ -161,7 +194,19 @@ def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
     _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
     if len(wraps) == len(other.wrap_weight):
         wraps = other.wrap_weight.copy()
-    return weight, wraps
+    return _with_room(weight, graph), wraps
+
+
+def _with_room(weight: Ints, graph: Graph) -> Ints:
+    """A kernel that waited while another ran waits for as large a part of that one's new length."""
+    runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("room"))
+    run_of = np.full(len(graph.time), -1, np.int64)
+    run_of[graph.src[runs]] = runs
+    beside = room[run_of[graph.src[room]] >= 0]  # those that hang on a start
+    run = run_of[graph.src[beside]]
+    part = graph.weight[beside] / np.maximum(graph.weight[run], 1)
+    weight[beside] = np.rint(part * weight[run])
+    return weight
 
 
 def _copy(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import numbers
 from htk.graph_parts import Activities, Calls
+from htk.graph_room import waits_for_room
 from htk.graph_waits import Wait, communicators, handovers, synchronised, waits_for_events
 from htk.groups import Groups
 
@@ -31,6 +32,7 @@ KINDS = (
     "event",  # a stream waits for another
     "sync",  # a call waits for the GPU
     "queue",  # a launch waits for room in the queue
+    "room",  # a kernel waits for room on the GPU, which one of another stream fills
 )
 QUEUED_GAP_NS = 20_000  # longer gaps on a busy stream have another cause than the stream
 LAUNCH_NS = 100_000  # a longer delay of a launch on an idle stream has another cause
@@ -129,6 +131,7 @@ def edges_of(
     _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
     blocked = _syncs(edges, tables, activities, calls)
     cut = _threads(edges, tables, calls, blocked, held)
+    _room(edges, activities, calls)
     if cut:
         edges.notes += (f"{cut} waits of a thread for another one inferred from when each ran",)
     return edges
@@ -266,6 +269,20 @@ def _queue_edges(
     alike = last[np.argsort(activities.start[last], kind="stable")]
     ordered = across[np.argsort(seen[across], kind="stable")]
     edges.wrap(edges.start(alike), node[ordered], zero[ordered], seen[ordered])
+
+
+def _room(edges: Edges, activities: Activities, calls: Calls) -> None:
+    """Starts that nothing else explains, where another stream's kernel filled the GPU."""
+    time = np.concatenate(
+        [activities.start, activities.end, calls.start, calls.end, edges.join_time]
+    )
+    src, dst, weight = edges.src, edges.dst, edges.weight
+    ready = np.full(len(time), np.iinfo(np.int64).min)
+    upward = time[src] + weight <= time[dst]
+    np.maximum.at(ready, dst[upward], (time[src] + weight)[upward])
+    ended, running = waits_for_room(activities, calls, ready[: edges.activities])
+    _wait(edges, "room", edges.end(ended.src), edges.start(ended.dst), ended)
+    _wait(edges, "room", edges.start(running.src), edges.start(running.dst), running)
 
 
 def _syncs(

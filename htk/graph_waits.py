@@ -5,7 +5,8 @@ began, and then marked as inferred.
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import codes_of, numbers, valid
-from htk.graph_parts import SYNCHRONISES, Activities, Calls, collective_rows
+from htk.graph_parts import (
+    SYNCHRONISES,
+    Activities,
+    Calls,
+    activities_of,
+    calls_of,
+    collective_rows,
+)
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -22,6 +30,8 @@ _WAIT_EVENT = re.compile(r"StreamWaitEvent")
 _COPY = re.compile(r"Memcpy")
 _ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
 _EVENT_NS = 5_000  # a longer lag after an event has another cause
+_LOOK_BACK = 20_000  # launches: what lay last on a stream is found among so many
+_INSTANCES = 3  # so often must one stream be seen to wait for another, before it is believed
 _RETURNS_NS = 200_000  # a call returns this soon after what it waited for
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
 _HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
@@ -55,24 +65,48 @@ class Handovers:
 def waits_for_events(
     tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
 ) -> Wait:
-    """What the first activity launched after each cudaStreamWaitEvent waited for."""
+    """What the first activity launched after each cudaStreamWaitEvent waited for.
+
+    Where that was not recorded it is inferred, and never counts as observed.
+    """
     launched = _Launched.of(activities, calls)
-    waits = np.flatnonzero(calls.named(_WAIT_EVENT))
     recorded = _recorded_waits(tables, activities, calls)
     rows: dict[tuple[int, int], tuple[int, int, int, bool]] = {}
-    for wait in waits.tolist():  # some tens in a step
-        known = recorded.get(wait)
-        if known is None:
-            target = launched.next_after(wait)
-            source, seen = launched.inferred(target, wait) if target >= 0 else (-1, False)
-        else:
-            target, seen = launched.next_on(known.lane, wait), True
-            source = launched.last_on(known.waited_lane, known.record)
-        if source < 0 or target < 0 or source == target:
-            continue
-        lag = int(activities.start[target] - activities.end[source])
-        rows[source, target] = (source, target, lag if 0 <= lag < _EVENT_NS else 0, seen)
+    for wait, known in recorded.items():  # one for each wait of the recording
+        target = launched.next_on(known.lane, wait)
+        source = launched.last_on(known.waited_lane, known.record)
+        if source >= 0 and target >= 0 and source != target:
+            rows[source, target] = _event(activities, source, target, True)
+    for source, target in _believed(tables, launched, recorded.keys(), origin):
+        rows.setdefault((source, target), _event(activities, source, target, False))
     return Wait.of(list(rows.values()))
+
+
+def _event(
+    activities: Activities, source: int, target: int, seen: bool
+) -> tuple[int, int, int, bool]:
+    lag = int(activities.start[target] - activities.end[source])
+    return source, target, lag if 0 <= lag < _EVENT_NS else 0, seen
+
+
+def _believed(
+    tables: Mapping[str, pa.Table], launched: "_Launched", known: Collection[int], origin: int
+) -> list[tuple[int, int]]:
+    """Waits without a choice, and those of streams that were seen to wait in three instances.
+
+    Instances are those of the step, and if they do not suffice of the whole recording.
+    """
+    guesses = launched.guesses(known)
+    aligned = launched.aligned(guesses)
+    doubted = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
+    if any(aligned[lanes] < _INSTANCES for lanes in doubted):
+        whole = _Launched.of(activities_of(tables, None, origin), calls_of(tables, None, origin))
+        aligned = whole.aligned(whole.guesses(()))
+    return [
+        (source, target)
+        for source, target, sure in guesses
+        if sure or aligned[launched.lanes_of(source, target)] >= _INSTANCES
+    ]
 
 
 @dataclass(frozen=True)
@@ -91,6 +125,27 @@ class _Launched:
         at = calls.start[activities.call[which]]
         order = np.argsort(at, kind="stable")
         return cls(activities, calls, which[order], at[order], {})
+
+    def guesses(self, known: Collection[int]) -> list[tuple[int, int, bool]]:
+        """Source and target of each wait but the known ones, and whether there was no choice."""
+        found = []
+        for wait in np.flatnonzero(self.calls.named(_WAIT_EVENT)).tolist():  # some tens in a step
+            target = -1 if wait in known else self.next_after(wait)
+            source, sure = self.inferred(target, wait) if target >= 0 else (-1, False)
+            if source >= 0 and source != target:
+                found.append((source, target, sure))
+        return found
+
+    def aligned(self, guesses: list[tuple[int, int, bool]]) -> Counter[tuple[int, int]]:
+        """How often a stream began when another had just ended, by the two."""
+        act, found = self.activities, Counter[tuple[int, int]]()
+        for source, target, _ in guesses:
+            if act.start[target] - act.end[source] <= _ALIGNED_NS:
+                found[self.lanes_of(source, target)] += 1
+        return found
+
+    def lanes_of(self, source: int, target: int) -> tuple[int, int]:
+        return int(self.activities.lane[source]), int(self.activities.lane[target])
 
     def next_after(self, call: int) -> int:
         """The first activity that the same thread launches after a call."""
@@ -122,11 +177,11 @@ class _Launched:
     def inferred(self, target: int, wait: int) -> tuple[int, bool]:
         """Of what lay last on each other stream, that which ended last before the target began.
 
-        With one other stream there is no choice, and it counts as observed.
+        Says whether there was no choice: one other stream.
         """
         act = self.activities
         place = int(np.searchsorted(self.at, self.calls.start[wait]))
-        mine = self.order[:place]
+        mine = self.order[max(place - _LOOK_BACK, 0) : place]
         mine = mine[(act.device[mine] == act.device[target]) & (act.lane[mine] != act.lane[target])]
         if not len(mine):
             return -1, False
@@ -136,9 +191,7 @@ class _Launched:
         fits = candidates[act.end[candidates] <= act.start[target]]
         if not len(fits):
             return -1, False
-        best = int(fits[np.argmax(act.end[fits])])
-        near = act.start[target] - act.end[best] <= _ALIGNED_NS
-        return best, bool(len(candidates) == 1 or near)
+        return int(fits[np.argmax(act.end[fits])]), len(candidates) == 1
 
 
 @dataclass(frozen=True)
@@ -197,6 +250,8 @@ def communicators(tables: Mapping[str, pa.Table], activities: Activities, calls:
     overlapping = np.unique(group[first[lag < 0]])
     keep = ~np.isin(group[first], overlapping)
     keep &= activities.lane[first] != activities.lane[second]
+    seen = np.bincount(group[first[keep]], minlength=int(group.max(initial=0)) + 1)
+    keep &= seen[group[first]] >= _INSTANCES
     first, second, lag = first[keep], second[keep], lag[keep]
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
 

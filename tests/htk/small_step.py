@@ -63,11 +63,26 @@ def step_tables(steps: int = 3, lengths: tuple[int, int] = (100, 50)) -> dict[st
                     "event": 200 + number,
                 }
             )
+    return rebuilt(kernels, launches, annotations)
+
+
+def rebuilt(
+    kernels: list[dict[str, Any]],
+    launches: list[dict[str, Any]],
+    annotations: list[dict[str, Any]] | None = None,
+) -> dict[str, pa.Table]:
+    """All tables of a recording of these; what is not given is usual."""
+    kernel = {"name": "k", "activity": "kernel", "kind": "compute", "family": "gemm"}
+    call = {"api": "cuda_runtime", "process": "1", "thread": "1"}
+    kernels = [
+        {"correlation": k, "event": 2000 + k} | kernel | row for k, row in enumerate(kernels)
+    ]
+    launches = [{"event": 1000 + k} | call | row for k, row in enumerate(launches)]
     tables = {name: make(name, []) for name in (*TABLES, *DERIVED)}
     tables |= {
         "kernels": make("kernels", kernels),
         "launches": make("launches", launches),
-        "annotations": make("annotations", annotations),
+        "annotations": make("annotations", annotations or []),
     }
     for name, maker in (
         ("op_links", op_links),
