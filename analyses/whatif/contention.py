@@ -79,6 +79,7 @@ def settled(scene: Scene, kappa: float, before: Floats) -> tuple[Scene, Replay]:
     after = replay(scene.graph, scene.weight, scene.wrap_weight)
     if not kappa:
         return scene, after
+    before = np.append(before, np.zeros(len(scene.facts.op) - len(before)))  # of what was inserted
     length = scene.lengths().astype(np.float64) / (1 + kappa * before)
     found, beside = scene, before
     for k in range(_ROUNDS):
