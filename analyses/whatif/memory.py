@@ -23,7 +23,7 @@ from htk.models.detected import detected
 
 _STATE = 16  # bytes of a parameter: mixed precision and Adam
 _GRADIENT = 1.0  # bytes of a gradient over those of the parameter as gathered
-_LAYER, _LAYER_INPUT, _LOGITS = 34, 2, 6  # bytes of a token and hidden element, or vocabulary entry
+_LAYER, _LOGITS = 34, 6  # bytes of a token and hidden element, or vocabulary entry
 _RESERVED = 1.5e9  # context, libraries, buffers of communication, roughly
 _FRAGMENTS = 0.03  # of the peak: what the allocator cannot use
 _MEASURED_SIGMA, _CHANGED_SIGMA, _RECKONED_SIGMA = 0.03, 0.08, 0.15
@@ -100,7 +100,7 @@ def after(before: Held, edits: Sequence[tuple[str, str]], batch: float) -> tuple
         change = 1 / shards - 1 / units.shards
         static = max(static + _STATE * units.parameters * change, 0.0)
         gathered = units.gathered(strategy)
-    activations = before.activations * batch * _checkpointed(units, asked)
+    activations = before.activations * kept
     peak = static + gathered + activations
     if before.capacity is None:
         return round(peak), None
@@ -127,14 +127,6 @@ def _sharding(units: Units, asked: Mapping[str, str]) -> tuple[str, int]:
             return name, units.shards
         return name, int(given) if given.isdigit() else max(min(8, ranks // 2), 1)
     return name, ranks
-
-
-def _checkpointed(units: Units | None, asked: Mapping[str, str]) -> float:
-    """Activations that remain when layers keep their inputs alone, or the reverse."""
-    if "checkpointing" not in asked or units is None:
-        return 1.0
-    share = _LAYER_INPUT / _LAYER + 1 / units.layers
-    return 1 / share if asked["checkpointing"] == "off" else share
 
 
 def _units(scene: Scene) -> Units | None:
