@@ -91,8 +91,8 @@ def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
     return Held(static, activations, units, capacity, False)
 
 
-def after(before: Held, edits: Sequence[tuple[str, str]], batch: float) -> tuple[int, float | None]:
-    """Peak, and the probability that it does not fit; `batch`: of a rank, over the recorded one."""
+def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[int, float | None]:
+    """Peak, and the probability that it does not fit; `kept`: activations, over the recorded."""
     asked = dict(edits)
     units, static, gathered = before.units, before.static, 0.0
     if units is not None:
