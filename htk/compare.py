@@ -252,7 +252,13 @@ def _complete_steps(tables: Tables) -> Ints:
         windows = tables["annotations"]
         mine = valid(windows["step"]) & ~truths(windows["on_gpu"])
     rank, step = numbers(windows["rank"], -1)[mine], numbers(windows["step"], -1)[mine]
-    return np.unique(_pair(rank, step))
+    steps = np.unique(_pair(rank, step))
+    if windows is tables["step_windows"] or not tables["cpu_ops"].num_rows:
+        return steps
+    ops, links = tables["cpu_ops"], tables["op_links"]  # ranges are not narrowed, operators are
+    chosen = truths(links["selected"])
+    ours = _pair(numbers(ops["rank"], -1), numbers(links["step"], -1))[chosen]
+    return np.intersect1d(steps, ours)
 
 
 def _pair(rank: Ints, step: Ints) -> Ints:

@@ -26,7 +26,13 @@ TRACES = (
     "mi300/Falconsai_nsfw_image_detection__1016002",
     "mi300/facebook_timesformer-base-finetuned-k400__1016002",
     "mi300/gaunernst_bert-small-uncased__1016001",
+    "mi300/Qwen_Qwen1.5-0.5B-Chat__1016005",
+    "mi210/gpu_only_trace/gpu_only_trace",
+    "torch_compile_triton/trace",
+    "inference/vllm_prefilldecode_piecewise/graph_execution",
+    "inference/sglang_decode/sglang_Qwen3-8B_decode",
 )
+RESNET = "mi300/resnet_act_checkpoint"
 OURS = {
     "total_time": "total_ns",
     "busy_time": "busy_ns",
@@ -39,9 +45,15 @@ OURS = {
 
 
 def printed(shared: Path, name: str) -> dict[str, float]:
-    path = shared / f"traces/tracelens/{name}_perf_report_csvs/gpu_timeline.csv"
-    with path.open() as file:
-        return {row["type"]: float(row["time ms"]) for row in csv.DictReader(file)}
+    return {row["type"]: float(row["time ms"]) for row in report(shared, name, "gpu_timeline")}
+
+
+def report(shared: Path, name: str, sheet: str) -> list[dict[str, str]]:
+    folder = shared / "traces/tracelens"
+    beside = (folder / name).parent / "perf_csvs"
+    own = folder / f"{name}{'_recompute' if name == RESNET else ''}_perf_report_csvs"
+    with ((beside if beside.exists() else own) / f"{sheet}.csv").open() as file:
+        return list(csv.DictReader(file))
 
 
 def as_tracelens(trace: Any) -> dict[str, Any]:
@@ -78,3 +90,31 @@ def test_work_that_it_leaves_out_counts_here(shared: Path) -> None:
     assert round(row["total_ns"] / 1e6, 1) == 49.7
     carried = numbers(trace.tables["kernel_links"]["carry_in"].cast("int8")).sum()
     assert carried == 509
+
+
+def test_a_timeline_of_half_the_work_is_no_timeline(shared: Path) -> None:
+    """With recomputation told apart it gives each half as if the other did not run: of the
+    recomputed kernels' 42 ms it calls 90 % idle, and neither half is the busy time of the GPU."""
+    trace = api.open(shared / f"traces/tracelens/{RESNET}.json.gz")
+    mine = as_tracelens(trace)
+    busy = [float(r["time ms"]) for r in report(shared, RESNET, "gpu_timeline")
+            if r["type"] == "busy_time"]  # fmt: skip
+    idle = [float(r["percent"]) for r in report(shared, RESNET, "gpu_timeline")
+            if r["type"] == "idle_time"]  # fmt: skip
+    assert round(idle[1]) == 90
+    assert max(busy) < mine["busy_ns"] / 1e6 < sum(busy)
+    assert round(100 * mine["idle_ns"] / mine["total_ns"], 1) == 0.5
+
+
+def test_its_collectives_of_one_rank(shared: Path) -> None:
+    """Those with all metadata, to the microsecond; it drops 5 of 17 kernels that lack some."""
+    rows = report(shared, RESNET, "coll_analysis")
+    trace = api.open(shared / f"traces/tracelens/{RESNET}.json.gz")
+    ours = api.run(trace, "collective_times").to_pylist()
+    assert len(ours) == 17 and sum(int(r["operation_count"]) for r in rows) == 12
+    for row in rows:
+        size = {"BFloat16": 2, "Long": 8}[row["dtype"]] * float(row["In msg nelems"])
+        alike = [r for r in ours if r["in_bytes"] == size]
+        took = sum(r["end_ns"] - r["start_ns"] for r in alike) / 1000
+        assert len(alike) == int(row["operation_count"])
+        assert took == pytest.approx(float(row["dur_sum"]), abs=0.01)

@@ -109,16 +109,22 @@ def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str, share: flo
     assert found.coverage["modelled_pct_of_device_time"] >= share
 
 
+_MODELS = {
+    "Falconsai_nsfw_image_detection__1016002": ("GEMM", "SDPA_fwd", "CONV_fwd"),
+    "Qwen_Qwen1.5-0.5B-Chat__1016005": ("GEMM", "SDPA_fwd"),
+    "facebook_timesformer-base-finetuned-k400__1016002": ("GEMM", "CONV_fwd"),
+    "gaunernst_bert-small-uncased__1016001": ("GEMM", "SDPA_fwd"),
+}
 REPORTS = [
-    ("h100/Qwen_Qwen1.5-0.5B-Chat__1016005", "GEMM"),
-    ("h100/Qwen_Qwen1.5-0.5B-Chat__1016005", "SDPA_fwd"),
-    ("h100/facebook_timesformer-base-finetuned-k400__1016002", "GEMM"),
-    ("h100/facebook_timesformer-base-finetuned-k400__1016002", "CONV_fwd"),
-    ("mi300/gaunernst_bert-small-uncased__1016001", "GEMM"),
+    *((f"{gpu}/{model}", sheet)
+      for gpu in ("h100", "mi300") for model, sheets in _MODELS.items() for sheet in sheets),
+    ("mi300/resnet_act_checkpoint_recompute", "GEMM"),
     ("mi300/resnet_act_checkpoint_recompute", "CONV_fwd"),
     ("torch_compile_triton/trace", "GEMM"),
     ("torch_compile_triton/trace", "SDPA_fwd"),
-]
+    ("inference/vllm_prefilldecode_piecewise", "GEMM"),
+    ("inference/sglang_decode", "GEMM"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("report", "sheet"), REPORTS)
@@ -128,7 +134,8 @@ def test_work_of_calls_as_another_tool_reports_it(shared: Path, report: str, she
     Different by intent: it halves causal attention, where (n + 1) / 2n of the pairs of equal
     lengths count; and it overlooks the bias of a convolution: an addition for each result.
     """
-    path = shared / f"traces/tracelens/{report}_perf_report_csvs/{sheet}.csv"
+    folder = f"{report}/perf_csvs" if "inference" in report else f"{report}_perf_report_csvs"
+    path = shared / f"traces/tracelens/{folder}/{sheet}.csv"
     for row in csv.DictReader(path.open()):
         dims, types, values = (
             json.dumps(_literal(row[f"{c}_first"]))

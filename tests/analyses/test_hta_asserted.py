@@ -1,0 +1,123 @@
+"""What the tests of Holistic Trace Analysis assert of its traces, asked here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from htk import api
+from htk.arrow import numbers
+from htk.compare import compare
+from htk.like_hta import kept_kernels
+from tests.kineto_file import kernel, launch, op, write
+
+
+def asserted(shared: Path, name: str) -> Any:
+    known = json.loads((shared / "truth/hta_expected.json").read_text())["asserted"]
+    return next(k["expect"] for k in known if k["id"] == name)
+
+
+def opened(shared: Path, name: str) -> Any:
+    return api.open(shared / "traces/hta" / name)
+
+
+def test_user_ranges(shared: Path) -> None:
+    """It lists each step as a range of its own name, and leaves out the last of five."""
+    trace = opened(shared, "ns_resolution_trace")
+    rows = api.run(trace, "annotation_breakdown").to_pylist()
+    on_gpu = [r for r in rows if r["gpu_ranges"]]
+    assert len(on_gpu) == asserted(shared, "ns.gpu_user_annotation")["rows"]
+    steps = {r["name"]: r["count"] for r in rows}["ProfilerStep"]
+    assert len(rows) - 1 + steps - 1 == asserted(shared, "ns.cpu_user_annotation")["rows"]
+
+
+def test_kernels_that_it_keeps(shared: Path) -> None:
+    tables = opened(shared, "ns_resolution_trace").tables
+    kept = kept_kernels(tables["kernels"], tables["kernel_links"], tables["annotations"])
+    assert kept.num_rows == asserted(shared, "ns.kernels_with_annotations")["rows"]
+
+
+def test_metadata_of_collectives(shared: Path) -> None:
+    said = asserted(shared, "nccl.fields")
+    rows = opened(shared, "nccl_parser_config").tables["collectives"].to_pylist()
+    longest = max(rows, key=lambda r: r["end_ns"] - r["start_ns"])
+    assert len(rows) == said["count"]
+    assert longest["in_elements"] == said["first"]["in_msg_nelems"]
+    assert longest["out_elements"] == said["first"]["out_msg_nelems"]
+    assert (longest["group"], longest["group_desc"]) == ("0", "default_pg")
+    assert json.loads(longest["group_ranks"]) == [0, 1]
+
+
+def test_absolute_time(shared: Path) -> None:
+    """To the nanosecond; it rounds to the nearest hundred."""
+    starts = numbers(opened(shared, "triton_example").tables["events"]["start_ns"])
+    assert np.abs(starts - asserted(shared, "triton.unixtime")["value"]).min() <= 100
+
+
+def test_rank_and_world_of_a_host_s_trace(shared: Path) -> None:
+    said = asserted(shared, "cpuonly.metadata")["distributedInfo"]
+    (row,) = opened(shared, "cpu_only").tables["ranks"].to_pylist()
+    assert [row[k] for k in ("backend", "rank", "world_size")] == [
+        said[k] for k in ("backend", "rank", "world_size")
+    ]
+
+
+def test_memory_timeline_by_category(shared: Path) -> None:
+    """Its 745th point: bytes of each category after the events up to that time."""
+    said = asserted(shared, "memory_timeline")
+    memory = opened(shared, "memory_analysis").tables["memory"]
+    names = [n.lower().replace(" ", "_") for n in said["category order"]]
+    names = ["autograd_detail" if n == "autograd" else n for n in names]
+    time, size = numbers(memory["time_ns"]), numbers(memory["size_bytes"])
+    category = np.array(memory["category"].to_pylist())
+    held = {n: np.cumsum(np.where(category == n, size, 0)) for n in names}
+    points = [[int(held[n][k]) for n in names] for k in range(len(time))]
+    assert [int(s) for s in said["sizes[744]"]] in points
+
+
+def test_a_range_of_time(shared: Path) -> None:
+    """It takes events that begin and end in it."""
+    events = opened(shared, "trace_filter").sel(ranks=[0]).tables["events"]
+    low, high = 1_682_725_898_237_042_000, 1_682_725_898_240_570_000
+    inside = (numbers(events["start_ns"]) >= low) & (numbers(events["end_ns"]) <= high)
+    assert int(inside.sum()) == asserted(shared, "filter.time_range")["rows"]
+
+
+def test_what_changed_between_two_recordings(shared: Path) -> None:
+    """Of step 1010: operators and ranges there, operators here; and the kernel that is gone."""
+    both = [opened(shared, f"trace_compare/{n}").sel(steps=[1010]).tables for n in ("base", "test")]
+    said = asserted(shared, "diff.ops_diff")
+    rows = compare(both[0], both[1], ("op",), 0).to_pylist()
+    assert {r["name"] for r in rows if r["change"] == "added"} == set(said["added"])
+    same = {r["name"] for r in rows if r["change"] == "same"}
+    assert same == {n for n in said["unchanged"] if n.startswith("aten::")}
+    assert {r["new_count"] for r in rows} == {1.0}
+    (gone,) = compare(both[0], both[1], ("kernel",), 0).to_pylist()
+    assert gone["change"] == "removed"
+
+
+def test_kernels_under_an_operator(tmp_path: Path) -> None:
+    """Two kernels, of 4 and 3, under an operator of 20."""
+    events = [op("aten::x", 0, 20), launch(1, 1), launch(2, 3)]
+    events += [kernel("a", 5, 4, 1), kernel("b", 12, 3, 2)]
+    (row,) = api.run(api.open(write(tmp_path / "t.json", *events)), "op_breakdown").to_pylist()
+    assert (row["kernels"], row["device_total_ns"]) == (2, 7000)
+
+
+@pytest.mark.parametrize("name", ["distributed_info_unavailable", "rank_unavailable"])
+def test_a_file_that_says_no_rank(shared: Path, name: str) -> None:
+    trace = opened(shared, name)
+    assert trace.ranks == [0]
+    assert trace.tables["ranks"]["rank_from"][0].as_py() == "only file"
+
+
+def test_the_call_tree_of_a_backward_thread(shared: Path) -> None:
+    said = asserted(shared, "callgraph")
+    rows = api.run(opened(shared, "call_stack"), "op_tree", min_pct=0.0).to_pylist()
+    names = {r["op"]: r for r in rows}
+    operators = [n for n in said["stack names"] if n.startswith(("autograd", "Addmm", "aten"))]
+    assert set(operators) <= set(names)
+    assert [names[n]["depth"] for n in operators] == [0, 1, 2]
+    assert all(names[n]["kernels"] == 1 for n in operators)
