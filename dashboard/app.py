@@ -1,37 +1,38 @@
 """The Dash app: a frame, the filters that hold on all pages, and the page of the address."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
-from flask import Response
+from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk import api
 from htk.analyses import ANALYSES, find
-from htk.dashboard import pages
+from htk.dashboard import derived, start
+from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.guard import protect
+from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.pages import composed
+from htk.dashboard.parts import attributes, grouped, problem, rows_and_columns, safely
+from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.view import FILTERS, View
 from htk.errors import HtkError
-from htk.render import to_bytes
-from htk.trace import Trace
 
 _HINTS = {
     "ranks": "0,2..5",
     "steps": "3..4",
     "from": "1.5ms",
     "to": "20ms",
+    "name": "part of a name",
     "annotation": "regular expression",
 }
 
 
-def create_app(trace: Trace, *, token: str | None = None) -> Dash:
-    """The dashboard of one run. It keeps nothing between requests: all state is in the address."""
+def create_app(runs: Runs, *, token: str | None = None) -> Dash:
+    """The dashboard. What a visitor looks at is all in the address; runs and answers are kept."""
     app = Dash(
-        __name__,
+        "htk",
         title="htk",
         assets_folder=str(Path(__file__).parent / "assets"),
         serve_locally=True,
@@ -39,89 +40,204 @@ def create_app(trace: Trace, *, token: str | None = None) -> Dash:
         update_title="",
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = _frame(trace)
-    _callbacks(app, trace)
-    add_routes(app.server, trace)
-    _exports(app, trace)
+    app.layout = _frame()
+    _show(app, runs)
+    _change(app)
+    _tables(app, runs)
+    _colours(app)
+    start.add_callbacks(app, runs)
+    for page in composed().values():
+        if page.register:
+            page.register(app, runs)
+    add_routes(app.server, runs)
+    add_file_routes(app.server, runs)
     protect(app, token)
     return app
 
 
-def _frame(trace: Trace) -> Any:
-    names = sorted({p.file for p in trace.parts})
-    run = names[0] if len(names) == 1 else f"{len(names)} files, {len(trace.ranks)} ranks"
+def _frame() -> Any:
     return dmc.MantineProvider(
         id="theme",
         children=[
             dcc.Location(id="address", refresh="callback-nav"),
-            dcc.Store(id="dark", storage_type="local", data=False),
+            dcc.Store(id="dark", storage_type="local"),
+            dcc.Store(id="again"),
             html.Header(
                 [
-                    html.Strong("htk"),
-                    html.Span(run, className="run", title=run),
+                    dcc.Link("htk", href="/runs", className="logo", title="choose a run"),
+                    html.Span(id="run", className="run"),
                     html.Div(id="filters", className="filters"),
                     html.Div(id="chips", className="chips"),
+                    html.Button("Copy link", id="copy", className="chip"),
                     dmc.Switch(id="dark-switch", label="dark", size="sm"),
                 ]
             ),
             html.Div(
-                [html.Nav(id="menu"), dcc.Loading(html.Main(id="page"), delay_show=300)],
+                [
+                    html.Nav(id="menu", **attributes(aria_label="pages")),
+                    html.Main(dcc.Loading(html.Div(id="page"), delay_show=300)),
+                ],
                 className="body",
             ),
         ],
     )
 
 
-def _callbacks(app: Dash, trace: Trace) -> None:
+def _show(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("page", "children"),
         Output("menu", "children"),
         Output("chips", "children"),
         Output("filters", "children"),
+        Output("run", "children"),
         Input("address", "pathname"),
         Input("address", "search"),
         Input("dark", "data"),
+        Input("again", "data"),
     )
-    def show(pathname: str, search: str, dark: bool) -> Sequence[Any]:
+    def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
         view = View.of(pathname, search)
-        page = pages.page(trace, view, dark=bool(dark))
-        return [page, _menu(view), _chips(view), _filters(view)]
+        if view.page == "runs" or (not view.run and not runs.given):
+            return [start.page(runs), [], [], [], ""]
+        waiting = _opened(runs, view)
+        if waiting is not None:
+            return [waiting, [], [], [], view.run]
+        visit = Visit(runs, view, bool(dark))
+        shown = safely(_page, visit)
+        return [shown, _menu(view), _chips(view), _filters(view), _about(visit)]
 
+    @app.callback(
+        Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
+        Input({"type": "part", "page": MATCH, "part": MATCH}, "id"),
+        State("address", "pathname"),
+        State("address", "search"),
+        State("dark", "data"),
+    )
+    def fill(place: dict[str, str], pathname: str, search: str, dark: bool) -> Any:
+        path = "" if place["page"] == "overview" else place["page"]
+        page = composed().get(path)
+        if page is None or place["part"] not in page.parts:
+            return problem("there is no such part")
+        visit = Visit(runs, View.of(pathname, search), bool(dark))
+        return safely(page.parts[place["part"]], visit)
+
+
+def _opened(runs: Runs, view: View) -> Any:
+    """Nothing where the run is at hand; else what to show until it is."""
+    if runs.trace(view.run) is not None:
+        return None
+    job = runs.job(view.run)
+    if job is not None and job.ended.is_set() and (job.error or job.cancelled):
+        failed = start.failed(view.run, job)
+        runs.forget(view.run)
+        return failed
+    try:
+        return start.reading(view.run, runs.begin(view.run))
+    except HtkError as error:
+        return problem(str(error), "Not opened")
+
+
+def _page(visit: Visit) -> Any:
+    """What the address asks for."""
+    page = composed().get(visit.view.page)
+    if page is not None:
+        visit.view.selection  # noqa: B018  filters that cannot be read are said before any part
+        return html.Div(page.layout(visit), className="composed")
+    if visit.view.page in ANALYSES:
+        return derived.page(visit, visit.view.page)
+    return problem(f"there is no page {visit.view.page!r}")
+
+
+def _change(app: Dash) -> None:
     @app.callback(
         Output("address", "search"),
         *[Input(f"filter-{name}", "value") for name in FILTERS],
         Input({"type": "option", "name": ALL}, "value"),
         Input({"type": "chip", "name": ALL}, "n_clicks"),
+        Input({"type": "brush", "name": ALL}, "selectedData"),
+        Input({"type": "by-rank", "name": ALL}, "clickData"),
+        Input({"type": "grid", "name": ALL}, "cellDoubleClicked"),
         State({"type": "option", "name": ALL}, "id"),
         State("address", "pathname"),
         State("address", "search"),
         prevent_initial_call=True,
     )
     def change(*given: Any) -> Any:
-        *filters, options, _, ids, pathname, search = given
+        filters, (options, _, _, _, _, ids, pathname, search) = (
+            given[: len(FILTERS)],
+            given[len(FILTERS) :],
+        )
         view = View.of(pathname, search)
-        trigger = ctx.triggered_id
-        if isinstance(trigger, dict) and trigger.get("type") == "chip":
-            if not ctx.triggered[0]["value"]:
-                return no_update
-            view = view.without(trigger["name"])
-        elif isinstance(trigger, dict):
-            values = {i["name"]: v for i, v in zip(ids, options, strict=True)}
-            view = view.with_option(trigger["name"], values[trigger["name"]])
+        trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
+        if isinstance(trigger, dict):
+            if trigger["type"] == "option":
+                value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
+            changed = _changed(view, trigger, value)
         else:
-            named = {n: v for n, v in zip(FILTERS, filters, strict=True) if v}
-            view = replace(view, filters=named)
-        found = view.search()
+            changed = view.with_filters(
+                **dict(zip(FILTERS, (f or "" for f in filters), strict=True))
+            )
+        found = changed.search()
         return no_update if found == (search or "") else found
 
+
+def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
+    """The view after a control was used."""
+    if trigger["type"] == "option":
+        return view.with_option(trigger["name"], value, _default(view.page, trigger["name"]))
+    if not value:
+        return view
+    if trigger["type"] == "chip":
+        return view.without(trigger["name"])
+    if trigger["type"] == "brush":
+        low, high = sorted(value.get("range", {}).get("x", [0, 0]))
+        return view.with_filters(from_=time_text(low), to=time_text(high)) if high > low else view
+    if trigger["type"] == "by-rank":
+        return view.with_filters(ranks=str(value["points"][0]["customdata"]))
+    column, cell = value.get("colId"), value.get("value")
+    which = {"rank": "ranks", "step": "steps", **dict.fromkeys(NAMED, "name")}.get(column)
+    return view.with_filters(**{which: str(cell)}) if which and cell is not None else view
+
+
+def time_text(ms: float) -> str:
+    """Milliseconds of a plot's axis as a filter writes them."""
+    return f"{max(ms, 0):.6f}".rstrip("0").rstrip(".") + "ms"
+
+
+def _default(page: str, name: str) -> Any:
+    if page in composed():
+        return composed()[page].options.get(name)
+    return find(page).options[name].default if page in ANALYSES else None
+
+
+def _tables(app: Dash, runs: Runs) -> None:
+    @app.callback(
+        Output({"type": "grid", "name": MATCH}, "rowData"),
+        Output({"type": "grid", "name": MATCH}, "columnDefs"),
+        Input({"type": "group", "name": MATCH}, "value"),
+        State({"type": "asked", "name": MATCH}, "data"),
+        State({"type": "group", "name": MATCH}, "id"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def group(by: str | None, asked: dict[str, Any], place: dict[str, str], search: str) -> Any:
+        result = Visit(runs, View.of("", search)).ask(place["name"], **asked)
+        table = grouped(result.table, by) if by else result.table
+        made = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
+        return made["rowData"], made["columnDefs"]
+
+
+def _colours(app: Dash) -> None:
     app.clientside_callback(
-        "function(on){return [on, on ? 'dark' : 'light'];}",
+        "function(on, kept){return window.htkColours(on, kept);}",
         Output("dark", "data"),
         Output("theme", "forceColorScheme"),
+        Output("dark-switch", "checked"),
         Input("dark-switch", "checked"),
+        State("dark", "data"),
     )
     app.clientside_callback(
-        "function(page){return window.htkMountTimeline();}",
+        "function(page){return window.htkDrawn();}",
         Output("page", "title"),
         Input("page", "children"),
     )
@@ -136,7 +252,7 @@ def _filters(view: View) -> list[Any]:
             label=name,
             size="xs",
             debounce=500,
-            w=120,
+            w=112,
         )
         for name in FILTERS
     ]
@@ -147,11 +263,15 @@ def _menu(view: View) -> list[Any]:
         here = "here" if view.page == page else ""
         return dcc.Link(title, href=view.link(page), className=here)
 
-    parts: list[Any] = [link("", "Overview"), link("timeline", "Timeline")]
-    for subject, entries in pages.titles().items():
-        parts.append(html.Div(subject, className="subject"))
-        parts += [link(name, title) for name, title in entries]
-    return parts
+    pages = [link(page.path, page.title) for page in composed().values()]
+    subjects = [
+        html.Details(
+            [html.Summary(subject, className="subject"), *(link(n, title) for n, title in entries)],
+            open=view.page in dict(entries),
+        )
+        for subject, entries in derived.titles().items()
+    ]
+    return [*pages, html.Div("Every question", className="heading"), *subjects]
 
 
 def _chips(view: View) -> list[Any]:
@@ -160,26 +280,25 @@ def _chips(view: View) -> list[Any]:
             f"{name}: {value} ×",
             id={"type": "chip", "name": name},
             className="chip",
-            title="remove",
+            title=f"remove the filter {name}",
         )
         for name, value in view.filters.items()
     ]
 
 
-def _exports(app: Dash, trace: Trace) -> None:
-    from flask import request
-
-    kinds = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
-
-    @app.server.route("/export/<name>.<form>")
-    def export(name: str, form: str) -> Response:
-        if name not in ANALYSES or form not in kinds:
-            return Response("no such export", 404)
-        view = View.of(name, request.query_string.decode())
-        try:
-            chosen = view.values(find(name).options)
-            result = api.run(view.narrowed(trace), name, **chosen)
-        except HtkError as error:
-            return Response(str(error), 400)
-        disposition = {"Content-Disposition": f"attachment; filename={name}.{form}"}
-        return Response(to_bytes(result, form), mimetype=kinds[form], headers=disposition)
+def _about(visit: Visit) -> str:
+    """Which run the page speaks of."""
+    whole = visit.runs.trace(visit.view.run)
+    if whole is None:
+        return visit.view.run
+    names = sorted({p.file for p in whole.parts})
+    if visit.view.run.startswith("upload/"):
+        return names[0].rsplit("/", 1)[-1]
+    if visit.view.run:
+        return visit.view.run
+    folder = names[0].rsplit("/", 2)
+    return (
+        names[0]
+        if len(names) == 1
+        else f"{folder[-2] if len(folder) > 1 else ''} ({len(names)} files)"
+    )

@@ -4,64 +4,77 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from htk.analyses import ANALYSES, find
 from htk.analysis import Option
 from htk.errors import UsageError
-from htk.trace import Trace
+from htk.trace import Selection, Trace
 from htk.units import duration, numbers_of
 
-FILTERS = ("ranks", "steps", "from", "to", "annotation")
-_OPTION = "o."  # options of an analysis, apart from the filters
+FILTERS = ("ranks", "steps", "from", "to", "name", "annotation")
+_OPTION = "o."  # options of a page, apart from the filters
 
 
 @dataclass(frozen=True)
 class View:
-    """A page, the filters that hold on all pages, and the options of this one."""
+    """A run, a page of it, the filters that hold on all pages, and the options of this one."""
 
     page: str = ""
     filters: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
+    run: str = ""
 
     @classmethod
     def of(cls, pathname: str | None, search: str | None) -> "View":
         found = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
-        filters = {k: v for k, v in found.items() if k in FILTERS and v}
+        filters = {k: found[k] for k in FILTERS if found.get(k)}
         options = {
             k.removeprefix(_OPTION): v for k, v in found.items() if k.startswith(_OPTION) and v
         }
-        return cls((pathname or "/").strip("/"), filters, options)
+        return cls((pathname or "/").strip("/"), filters, options, found.get("run", ""))
 
     def search(self) -> str:
         """The query of the address."""
-        pairs = {**self.filters, **{_OPTION + k: v for k, v in self.options.items()}}
-        return "?" + urlencode(pairs) if pairs else ""
+        run = {"run": self.run} if self.run else {}
+        options = {_OPTION + k: v for k, v in self.options.items()}
+        pairs = {**run, **self.filters, **options}
+        return "?" + urlencode(pairs, safe="/:,") if pairs else ""
 
-    def link(self, page: str) -> str:
-        """The address of another page under the same filters."""
-        return "/" + page + replace(self, options={}).search()
+    def link(self, page: str, **filters: str) -> str:
+        """The address of another page under the same filters, and these."""
+        kept = {k: v for k, v in {**self.filters, **filters}.items() if v}
+        return "/" + page + replace(self, options={}, filters=kept).search()
 
     def without(self, name: str) -> "View":
         return replace(self, filters={k: v for k, v in self.filters.items() if k != name})
 
-    def with_option(self, name: str, value: Any) -> "View":
-        """One option of the page's analysis set, or left out where it is the default."""
-        text = "" if value is None else str(value)
+    def with_filters(self, **filters: str) -> "View":
+        """The same page under other filters; an empty one is taken off."""
+        kept = {**self.filters, **{k.rstrip("_"): v for k, v in filters.items()}}
+        return replace(self, filters={k: kept[k] for k in FILTERS if kept.get(k)})
+
+    def with_option(self, name: str, value: Any, default: Any = None) -> "View":
+        """One option of the page set, or left out where it is the default."""
+        text = shown(value)
         options = {k: v for k, v in self.options.items() if k != name}
-        if self.page in ANALYSES and text != shown(find(self.page).options[name].default):
+        if text and text != shown(default):
             options[name] = text
-        return replace(self, options={k: v for k, v in options.items() if v})
+        return replace(self, options=options)
+
+    @property
+    def selection(self) -> Selection:
+        """What of the trace the filters leave."""
+        get = self.filters.get
+        ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
+        return Selection(
+            frozenset(numbers_of(ranks)) if ranks else None,
+            frozenset(numbers_of(steps)) if steps else None,
+            duration(start) if start else None,
+            duration(end) if end else None,
+            get("annotation"),
+        )
 
     def narrowed(self, trace: Trace) -> Trace:
         """The trace, as the filters narrow it."""
-        get = self.filters.get
-        ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
-        return trace.sel(
-            ranks=numbers_of(ranks) if ranks else None,
-            steps=numbers_of(steps) if steps else None,
-            from_ns=duration(start) if start else None,
-            to_ns=duration(end) if end else None,
-            annotation=get("annotation"),
-        )
+        return replace(trace, selection=self.selection)
 
     def values(self, options: dict[str, Option]) -> dict[str, Any]:
         """The options that the address gives, in their types."""

@@ -7,24 +7,31 @@ from typing import Any
 
 from flask import Response, request
 
+from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.detail import Detail
 from htk.dashboard.timeline.lanes import KINDS, event, lanes_of
 from htk.dashboard.view import View
-from htk.errors import HtkError
+from htk.errors import HtkError, UsageError
 from htk.trace import Trace
 
 
-def add_routes(server: Any, trace: Trace) -> None:
+def add_routes(server: Any, runs: Runs) -> None:
     """/timeline/{lanes,view,event}: what there is, what a viewport shows, what one span is."""
 
     @lru_cache(maxsize=4)
-    def detail(ranks: tuple[int, ...] | None) -> Detail:
+    def detail(trace: Trace, ranks: tuple[int, ...] | None) -> Detail:
         return Detail(lanes_of(trace.sel(ranks=ranks) if ranks is not None else trace))
+
+    def whole(view: View) -> Trace:
+        found = runs.trace(view.run)
+        if found is None:
+            raise UsageError(f"the run {view.run!r} is not open")
+        return found
 
     def wanted() -> Detail:
         view = View.of("timeline", request.query_string.decode())
-        chosen = view.narrowed(trace).selection.ranks
-        return detail(None if chosen is None else tuple(sorted(chosen)))
+        chosen = view.selection.ranks
+        return detail(whole(view), None if chosen is None else tuple(sorted(chosen)))
 
     @server.route("/timeline/lanes")
     def lanes() -> Response:
@@ -54,8 +61,9 @@ def add_routes(server: Any, trace: Trace) -> None:
     @server.route("/timeline/event")
     def one() -> Response:
         try:
-            chosen = View.of("timeline", request.query_string.decode()).narrowed(trace)
-            ranks = trace.sel(ranks=sorted(chosen.selection.ranks or trace.ranks))
+            view = View.of("timeline", request.query_string.decode())
+            trace = whole(view)
+            ranks = trace.sel(ranks=sorted(view.selection.ranks or trace.ranks))
             found = event(ranks, int(request.args["table"]), int(request.args["row"]))
         except (KeyError, ValueError, IndexError, HtkError):
             return Response("no such event", 404)

@@ -25,10 +25,11 @@ def command(paths: tuple[str, ...], host: str, port: int, no_browser: bool, **gi
 
     from htk.commands.common import opened
     from htk.dashboard.app import create_app
+    from htk.dashboard.runs import Runs
 
     trace = opened(paths, given)
     token = None if _is_loopback(host) else secrets.token_urlsafe(24)
-    app = create_app(trace, token=token)
+    app = create_app(Runs(given=trace), token=token)
     server = create_server(app.server, host=host, port=port, threads=8)
     url = f"http://{host}:{server.effective_port}/" + (f"?token={token}" if token else "")
     if token:

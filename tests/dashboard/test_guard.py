@@ -7,12 +7,13 @@ import pytest
 
 from htk import api
 from htk.dashboard.app import create_app
+from htk.dashboard.runs import Runs
 from tests.kineto_file import kernel, of_rank, write
 
 
 def client(tmp_path: Path, token: str | None = None) -> Any:
     path = write(tmp_path / "t.json", kernel("gemm", 1, 2), **of_rank(0))
-    return create_app(api.open(path, cache=False), token=token).server.test_client()
+    return create_app(Runs(given=api.open(path, cache=False)), token=token).server.test_client()
 
 
 def test_pages_keep_to_themselves(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+/* What the pages need of the browser: colours, saving plots, copying the address, uploads. */
+(function () {
+  "use strict";
+
+  function systemDark() {
+    return window.matchMedia && window.matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  let asked = false;
+  /* Follows the system until the switch is used; then what was chosen is kept. */
+  window.htkColours = function (on, kept) {
+    const first = !asked;
+    asked = true;
+    const dark = first ? (kept === null || kept === undefined ? systemDark() : kept) : !!on;
+    const store = first && (kept === null || kept === undefined) && !dark
+      ? window.dash_clientside.no_update : dark;
+    return [store, dark ? "dark" : "light", dark];
+  };
+
+  window.htkDrawn = function () {
+    window.htkMountTimeline();
+    requestAnimationFrame(mountUpload);
+    return "";
+  };
+
+  document.addEventListener("click", (event) => {
+    const save = event.target.closest("[data-save]");
+    if (save) {
+      const plot = save.closest("figure").querySelector(".js-plotly-plot");
+      const label = save.closest("figure").getAttribute("aria-label") || "plot";
+      const filename = label.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 50);
+      window.Plotly.downloadImage(plot, { format: save.dataset.save, filename, scale: 2,
+        width: plot.clientWidth, height: plot.clientHeight });
+    }
+    if (event.target.id === "copy") {
+      navigator.clipboard.writeText(window.location.href).then(() => {
+        event.target.textContent = "Copied";
+        setTimeout(() => { event.target.textContent = "Copy link"; }, 1500);
+      });
+    }
+  });
+
+  function mountUpload() {
+    const place = document.getElementById("upload-place");
+    if (!place || place.dataset.on) return;
+    place.dataset.on = "1";
+    const input = document.createElement("input");
+    input.type = "file";
+    input.id = "upload-file";
+    const state = document.createElement("div");
+    state.setAttribute("role", "status");
+    input.addEventListener("change", () => input.files.length && send(input.files[0], place, state));
+    place.append(input, state);
+  }
+
+  function send(file, place, state) {
+    if (file.size > Number(place.dataset.most)) {
+      state.textContent = `${file.name} is larger than may be uploaded`;
+      return;
+    }
+    const request = new XMLHttpRequest();
+    const cancel = document.createElement("button");
+    cancel.textContent = "Cancel";
+    cancel.className = "chip";
+    cancel.onclick = () => request.abort();
+    const text = document.createElement("span");
+    state.replaceChildren(text, " ", cancel);
+    request.upload.onprogress = (e) => {
+      text.textContent = `sending ${file.name}: ${Math.round((100 * e.loaded) / Math.max(e.total, 1))} %`;
+    };
+    request.onabort = () => { state.textContent = "not sent"; };
+    request.onerror = () => { state.textContent = "the server did not answer; is it still running?"; };
+    request.onload = () => {
+      if (request.status !== 200) { state.textContent = request.responseText; return; }
+      window.location.assign(`/?run=${request.responseText}`);
+    };
+    request.open("POST", `/upload?name=${encodeURIComponent(file.name)}`);
+    request.setRequestHeader("X-Htk-Upload", "1");
+    request.send(file);
+  }
+})();

@@ -1,0 +1,37 @@
+"""A page for each analysis of the menu: nothing about any of them is written here."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.analyses import ANALYSES, find
+from htk.dashboard.page import Visit
+from htk.dashboard.parts import control, coverage, grid, picture, problem
+from htk.errors import HtkError
+
+
+def titles() -> dict[str, list[tuple[str, str]]]:
+    """Subjects, and the (page, title) of each question."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, entry in sorted(ANALYSES.items()):
+        found.setdefault(entry.module.split(".")[0], []).append((name, name.replace("_", " ")))
+    return found
+
+
+def page(visit: Visit, name: str) -> Any:
+    """The page of an analysis: its question, controls, picture, table and coverage."""
+    analysis = find(name)
+    head: list[Any] = [
+        dmc.Title(analysis.question, order=2),
+        html.P(analysis.doc.partition("\n")[2].strip(), className="doc"),
+    ]
+    try:
+        options = visit.view.values(analysis.options)
+        controls = [control(o, options.get(o.name, o.default)) for o in analysis.options.values()]
+        head.append(dmc.Group(controls, align="end", mb="sm"))
+        result = visit.ask(name, **options)
+    except HtkError as error:
+        return html.Div([*head, problem(str(error))])
+    table = grid(result, visit, options)
+    return html.Div([*head, picture(result, dark=visit.dark), *coverage(result), table])

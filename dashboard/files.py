@@ -1,0 +1,44 @@
+"""Files that come and go: answers exported, traces uploaded."""
+
+from typing import Any
+
+from flask import Response, request
+
+from htk.analyses import ANALYSES, find
+from htk.dashboard.page import Visit
+from htk.dashboard.runs import Runs
+from htk.dashboard.view import View
+from htk.errors import HtkError, UsageError
+from htk.render import to_bytes
+
+_KINDS = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
+
+
+def add_routes(server: Any, runs: Runs) -> None:
+    """/export/NAME.FORM gives an answer as a file, /upload takes a trace."""
+
+    @server.route("/export/<name>.<form>")
+    def export(name: str, form: str) -> Response:
+        if name not in ANALYSES or form not in _KINDS:
+            return Response("no such export", 404)
+        view = View.of(name, request.query_string.decode())
+        try:
+            result = Visit(runs, view).ask(name, **view.values(find(name).options))
+        except HtkError as error:
+            return Response(str(error), 400)
+        disposition = {"Content-Disposition": f"attachment; filename={name}.{form}"}
+        return Response(to_bytes(result, form), mimetype=_KINDS[form], headers=disposition)
+
+    @server.route("/upload", methods=["POST"])
+    def upload() -> Response:
+        # A header that a form of another site cannot send without being asked first.
+        if "X-Htk-Upload" not in request.headers:
+            return Response("uploads come from the start page", 403)
+        if (request.content_length or 0) > runs.upload_bytes:
+            text = f"larger than {runs.upload_bytes >> 20} MiB, the most that may be uploaded"
+            return Response(text, 413)
+        try:
+            key = runs.upload(request.args.get("name", ""), request.stream)
+        except UsageError as error:
+            return Response(str(error), 413)
+        return Response(key, mimetype="text/plain")

@@ -1,0 +1,45 @@
+"""Answers kept for who asks again: a bounded number, each computed once however many ask."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Kept(Generic[V]):
+    """The last `most` values; who asks while a value is being made waits for it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, Future[V]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                mine: Future[V] = Future()
+                self._values[key] = mine
+                while len(self._values) > self._most:
+                    self._values.popitem(last=False)
+            else:
+                self._values.move_to_end(key)
+        if found is not None:
+            return found.result()
+        try:
+            mine.set_result(make())
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            mine.set_exception(error)
+            raise
+        return mine.result()
+
+    def forget(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Drops the values whose keys are not wanted any more."""
+        with self._lock:
+            for key in [k for k in self._values if wanted(k)]:
+                del self._values[key]

@@ -1,0 +1,83 @@
+"""What a page is, and what a visitor of it looks at."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from dash import Dash, dcc, html
+
+from htk.analyses import find
+from htk.dashboard.runs import Runs
+from htk.dashboard.view import View
+from htk.result import Result
+from htk.trace import Trace
+
+# Columns that a name filter looks at: what people call the rows by.
+NAMED = ("name", "op", "function", "module", "path", "launched_by", "sequence")
+_ALL_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One look at one page: the run, the filters, the colours. Nothing of it outlives a request."""
+
+    runs: Runs
+    view: View
+    dark: bool = False
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The run as the filters narrow it."""
+        return self.runs.narrowed(self.view.run, self.view.selection)
+
+    def ask(self, name: str, **options: Any) -> Result:
+        """An analysis of it; rows that do not match the name filter are left out."""
+        wanted = self.view.filters.get("name")
+        has = find(name).options
+        if not wanted or not set(NAMED) & set(find(name).returns.names):
+            return self.runs.ask(self.view.run, self.view.selection, name, **options)
+        most = options.get("n", has["n"].default) if "n" in has else None
+        if "n" in has:
+            options["n"] = _ALL_ROWS
+        whole = self.runs.ask(self.view.run, self.view.selection, name, **options)
+        kept = whole.table.filter(_matching(whole.table, wanted)).slice(0, most or _ALL_ROWS)
+        facts = {**whole.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
+        return Result(whole.analysis, kept, facts)
+
+    def option(self, name: str, default: str) -> str:
+        """An option of the page, as the address gives it."""
+        return self.view.options.get(name, default)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page composed by hand. `parts` are filled one by one after the first paint."""
+
+    path: str
+    title: str
+    order: int
+    layout: Callable[[Visit], Any]
+    parts: Mapping[str, Callable[[Visit], Any]] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)  # and their defaults
+    register: Callable[[Dash, Runs], None] | None = None  # callbacks of its own
+
+
+def part(path: str, name: str, height: int = 120) -> Any:
+    """The place of a part; a callback of the app fills it."""
+    place = {"type": "part", "page": path or "overview", "part": name}
+    return dcc.Loading(
+        html.Div(id=place, className="part", style={"minHeight": f"{height}px"}), delay_show=300
+    )
+
+
+def _matching(table: pa.Table, wanted: str) -> pa.Array:
+    keep = None
+    for column in NAMED:
+        if column in table.column_names:
+            text = table[column].cast(pa.string())
+            found = pc.fill_null(pc.match_substring(text, wanted, ignore_case=True), False)
+            keep = found if keep is None else pc.or_(keep, found)
+    return keep

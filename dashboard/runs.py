@@ -1,0 +1,278 @@
+"""The runs that a dashboard may show, and nothing else of the machine's files.
+
+A run is named by a key that stands in the address: nothing for the run of the command line,
+`sample`, `upload/TOKEN`, or a path that begins with the name of an allowed folder.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from htk import api
+from htk.dashboard.kept import Kept
+from htk.errors import HtkError, UsageError
+from htk.opening import Inputs, OpenOptions, Progress, open_trace
+from htk.result import Result
+from htk.trace import Selection, Trace
+
+MOST_OPEN = 4  # traces at hand at once; the one used longest ago is let go
+MOST_UPLOADS = 8
+MOST_LISTED = 500
+UPLOAD_BYTES = 512 << 20
+_DEPTH = 5
+_LIKE_TRACES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".pickle", ".tar.gz", ".zip")
+_UPLOAD = "upload"
+
+
+class Cancelled(HtkError):
+    """The reading was given up by who asked for it."""
+
+
+class Job(Progress):
+    """A run being read in the background: how far it is, and whether it failed."""
+
+    def __init__(self) -> None:
+        self.files = self.ready = self.total = self.read = 0
+        self.error = ""
+        self.cancelled = False
+        self.ended = threading.Event()
+
+    def start(self, files: int, stored_bytes: int) -> None:
+        self.files, self.total = files, stored_bytes
+
+    def advance(self, stored_bytes: int) -> None:
+        if self.cancelled:
+            raise Cancelled("the reading was cancelled")
+        self.read += stored_bytes
+
+    def done(self, file: str) -> None:
+        self.ready += 1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run that could be opened."""
+
+    key: str
+    files: int
+    stored_bytes: int
+    changed: float  # seconds since 1970
+
+
+class Runs:
+    """Opens what is asked for within the allowed folders, and keeps the answers."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path] = (),
+        *,
+        given: Trace | None = None,
+        options: OpenOptions | None = None,
+        upload_bytes: int = UPLOAD_BYTES,
+    ) -> None:
+        self.roots = _named(folders)
+        self.upload_bytes = upload_bytes
+        self._options = options or OpenOptions()
+        self._open: OrderedDict[str, Trace] = OrderedDict()
+        self._given = given
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._narrowed: Kept[Trace] = Kept(6)
+        self._answers: Kept[Result] = Kept(160)
+        self._uploads: Path | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a run without a key: that of the command line."""
+        return self._given is not None
+
+    def trace(self, key: str) -> Trace | None:
+        """A run that is at hand."""
+        if not key:
+            return self._given
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+            return self._open.get(key)
+
+    def narrowed(self, key: str, selection: Selection) -> Trace:
+        """The same object for the same selection: its tables are made once."""
+        whole = self.trace(key)
+        if whole is None:
+            raise UsageError(f"the run {key!r} is not open")
+        if selection == whole.selection:
+            return whole
+        made = replace(whole, selection=selection)
+        return self._narrowed.get((key, selection), lambda: made)
+
+    def ask(self, key: str, selection: Selection, name: str, **options: object) -> Result:
+        """An analysis of a run, computed once for all who ask."""
+        trace = self.narrowed(key, selection)
+        asked = (key, selection, name, tuple(sorted(options.items())))
+        return self._answers.get(asked, lambda: api.run(trace, name, **options))
+
+    def begin(self, key: str) -> Job:
+        """Starts to read a run, or finds the reading that is under way."""
+        path = self.path_of(key)
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None or job.ended.is_set():
+                job = self._jobs[key] = Job()
+                threading.Thread(target=self._read, args=(key, path, job), daemon=True).start()
+        return job
+
+    def job(self, key: str) -> Job | None:
+        return self._jobs.get(key)
+
+    def cancel(self, key: str) -> None:
+        job = self._jobs.get(key)
+        if job is not None:
+            job.cancelled = True
+
+    def forget(self, key: str) -> None:
+        """A reading that failed may be tried again."""
+        self._jobs.pop(key, None)
+
+    def _read(self, key: str, path: Inputs, job: Job) -> None:
+        try:
+            options = replace(self._options, progress=job)
+            if key.startswith(_UPLOAD):
+                options = replace(options, cache=False)
+            trace = open_trace(path, options)
+            with self._lock:
+                self._open[key] = trace
+                gone = [self._open.popitem(last=False)[0]] if len(self._open) > MOST_OPEN else []
+            for old in gone:
+                self._let_go(old)
+        except HtkError as error:
+            job.error = str(error)
+        except MemoryError:
+            job.error = "not enough memory to read it; open fewer ranks"
+        except Exception as error:  # a thread has no one else to tell
+            job.error = f"reading failed: {type(error).__name__}: {error}"
+        finally:
+            job.ended.set()
+
+    def _let_go(self, key: str) -> None:
+        self._narrowed.forget(lambda k: isinstance(k, tuple) and k[0] == key)
+        self._answers.forget(lambda k: isinstance(k, tuple) and k[0] == key)
+
+    def path_of(self, key: str) -> Inputs:
+        """Where a run lies; refused outside the allowed folders, links followed first."""
+        if key == "sample":
+            return Path(api.__file__).parent / "sample"
+        name, _, rest = key.partition("/")
+        root = self._uploads if name == _UPLOAD and self._uploads else self.roots.get(name)
+        if root is None or "\0" in key:
+            raise UsageError(f"{key!r} lies in no folder that this dashboard may read")
+        root = root.resolve()
+        path = (root / rest).resolve()
+        if not path.is_relative_to(root) or (name == _UPLOAD and path == root):
+            raise UsageError(f"{key!r} leads out of the folders that this dashboard may read")
+        if not path.exists():
+            raise UsageError(f"{key!r} does not exist (any more)")
+        for file in _files(path):
+            if not file.resolve().is_relative_to(root):
+                raise UsageError(f"{key!r} holds a link out of its folder: {file.name}")
+        return path
+
+    def key_of(self, text: str) -> str:
+        """The key of a path that a person typed: absolute, or from an allowed folder."""
+        typed = Path(text.strip()).expanduser()
+        for name, root in self.roots.items():
+            base = root.resolve()
+            path = (typed if typed.is_absolute() else base / typed).resolve()
+            if path.is_relative_to(base) and path.exists():
+                return "/".join([name, *path.relative_to(base).parts])
+        allowed = ", ".join(map(str, self.roots.values())) or "none"
+        raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
+
+    def listed(self) -> list[Listed]:
+        """Folders that hold files like traces, newest first."""
+        found: list[Listed] = []
+        for name, root in self.roots.items():
+            for folder, files in _folders(root.resolve()):
+                facts = [f.stat() for f in files]
+                key = "/".join([name, *folder.relative_to(root.resolve()).parts])
+                size = sum(f.st_size for f in facts)
+                found.append(Listed(key, len(files), size, max(f.st_mtime for f in facts)))
+                if len(found) >= MOST_LISTED:
+                    break
+        return sorted(found, key=lambda r: -r.changed)
+
+    def upload(self, name: str, body: IO[bytes]) -> str:
+        """Keeps a file under a key that nobody else can guess; too large a one is refused."""
+        with self._lock:
+            if self._uploads is None:
+                self._uploads = Path(tempfile.mkdtemp(prefix="htk-uploads-"))
+            old = sorted(self._uploads.iterdir(), key=lambda f: f.stat().st_mtime)
+        for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
+            shutil.rmtree(folder, ignore_errors=True)
+        token = secrets.token_urlsafe(12)
+        folder = self._uploads / token
+        folder.mkdir()
+        try:
+            _save(body, folder / _safe(name), self.upload_bytes)
+        except UsageError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return f"{_UPLOAD}/{token}"
+
+    def close(self) -> None:
+        """Uploaded files go with the server."""
+        if self._uploads is not None:
+            shutil.rmtree(self._uploads, ignore_errors=True)
+
+
+def _named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Each folder under its own name; a second one of a name gets a number."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name or "root"
+        while name in named or name in (_UPLOAD, "sample"):
+            name += "+"
+        named[name] = folder
+    return named
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Folders of a few levels that hold files named like traces; links are not followed."""
+    for at, folders, files in os.walk(root):
+        folder = Path(at)
+        depth = len(folder.relative_to(root).parts)
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "_")) and depth < _DEPTH)
+        like = [folder / f for f in files if f.endswith(_LIKE_TRACES) or "trace_rank_" in f]
+        like = [f for f in like if not f.is_symlink() and not f.name.startswith(".")]
+        if like:
+            yield folder, like
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        for at, _, files in os.walk(path):
+            yield from (Path(at) / f for f in files)
+
+
+def _safe(name: str) -> str:
+    """The last part of a file's name, with nothing in it that a path could mean."""
+    plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(name).name)
+    return plain.lstrip(".")[-120:] or "trace.json"
+
+
+def _save(body: IO[bytes], path: Path, most: int) -> None:
+    size = 0
+    with path.open("wb") as file:
+        while block := body.read(1 << 20):
+            size += len(block)
+            if size > most:
+                raise UsageError(f"larger than {most >> 20} MiB, the most that may be uploaded")
+            file.write(block)
+    if not size:
+        raise UsageError("the file is empty")

@@ -1,0 +1,165 @@
+"""The start page: runs under the allowed folders, a path to open, a file to upload."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from htk.dashboard.parts import attributes, empty, problem
+from htk.dashboard.runs import Job, Runs
+from htk.dashboard.view import View
+from htk.errors import HtkError
+from htk.units import size
+
+
+def page(runs: Runs) -> Any:
+    """What can be looked at."""
+    return html.Div(
+        [
+            dmc.Title("Which run?", order=2),
+            *_typed(runs),
+            _upload(runs),
+            dmc.Title("Runs", order=3),
+            _listed(runs),
+        ],
+        className="start",
+    )
+
+
+def reading(key: str, job: Job) -> Any:
+    """A run that is being read: how far, and a way out."""
+    return html.Div(
+        [
+            dmc.Title("Reading the trace", order=2),
+            html.P(key, className="doc"),
+            dmc.Progress(
+                id="reading-bar", value=0, size="lg", **attributes(aria_label="read so far")
+            ),
+            html.P("", id="reading-text", role="status"),
+            dmc.Button("Cancel", id="reading-cancel", variant="default"),
+            html.Div(id="reading-cancelled"),
+            dcc.Interval(id="reading-tick", interval=300),
+        ],
+        className="start",
+    )
+
+
+def failed(key: str, job: Job) -> Any:
+    """A run that could not be read, and what next."""
+    if job.cancelled:
+        text, title = "You cancelled it; nothing was kept.", "Not read"
+    else:
+        text, title = job.error, "This run cannot be read"
+    again = html.A("Try again", href=f"/?run={key}", className="export")
+    other = dcc.Link("Choose another run", href="/runs", className="export")
+    return html.Div([problem(text, title), dmc.Group([other, again], mt="sm")], className="start")
+
+
+def add_callbacks(app: Dash, runs: Runs) -> None:
+    @app.callback(
+        Output("reading-bar", "value"),
+        Output("reading-text", "children"),
+        Output("again", "data"),
+        Input("reading-tick", "n_intervals"),
+        State("address", "search"),
+    )
+    def tick(ticks: int | None, search: str) -> Any:
+        job = runs.job(View.of("", search).run)
+        if job is None or job.ended.is_set():
+            return 100, "read", ticks or 0
+        share = 100 * job.read / job.total if job.total else 0
+        text = f"{size(job.read)} of {size(job.total)}, {job.ready} of {job.files} files"
+        if job.files and job.ready == job.files:
+            text = "putting the ranks together"
+        return share, text, no_update
+
+    @app.callback(
+        Output("reading-cancelled", "children"),
+        Input("reading-cancel", "n_clicks"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def cancel(clicks: int | None, search: str) -> Any:
+        if not clicks:
+            return no_update
+        runs.cancel(View.of("", search).run)
+        return "cancelling …"
+
+    @app.callback(
+        Output("open-problem", "children"),
+        Output("address", "href", allow_duplicate=True),
+        Input("open-path", "n_submit"),
+        Input("open-button", "n_clicks"),
+        State("open-path", "value"),
+        prevent_initial_call=True,
+    )
+    def type_path(_submits: int | None, _clicks: int | None, text: str | None) -> Any:
+        if not text:
+            return no_update, no_update
+        try:
+            return "", "/" + View(run=runs.key_of(text)).search()
+        except HtkError as error:
+            return problem(str(error), "Not opened"), no_update
+
+
+def _typed(runs: Runs) -> list[Any]:
+    if not runs.roots:
+        return []
+    where = ", ".join(map(str, runs.roots.values()))
+    return [
+        dmc.Group(
+            [
+                dmc.TextInput(
+                    id="open-path",
+                    label="Open a path",
+                    description=f"a file or folder within {where}",
+                    w=520,
+                ),
+                dmc.Button("Open", id="open-button"),
+            ],
+            align="end",
+        ),
+        html.Div(id="open-problem"),
+    ]
+
+
+def _upload(runs: Runs) -> Any:
+    most = size(runs.upload_bytes)
+    return html.Div(
+        [
+            html.Label("Upload a trace", htmlFor="upload-file", className="control-label"),
+            html.Div(id="upload-place", **attributes(data_most=str(runs.upload_bytes))),
+            html.P(
+                f"up to {most}; kept until the server ends, seen by who has its address",
+                className="coverage",
+            ),
+        ],
+        className="upload",
+    )
+
+
+def _listed(runs: Runs) -> Any:
+    rows = [
+        html.Tr(
+            [
+                html.Td(dcc.Link(run.key, href="/" + View(run=run.key).search())),
+                html.Td(f"{run.files:,}"),
+                html.Td(size(run.stored_bytes)),
+                html.Td(f"{datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC"),
+            ]
+        )
+        for run in runs.listed()
+    ]
+    sample = html.Tr(
+        [
+            html.Td(dcc.Link("sample", href="/?run=sample")),
+            html.Td("2"),
+            html.Td("comes with htk"),
+            html.Td(""),
+        ]
+    )
+    heads = html.Tr([html.Th(t) for t in ("run", "files", "size", "changed")])
+    none = [] if rows else [empty("No files like traces under the folders of the command line.")]
+    table = html.Table([html.Thead(heads), html.Tbody([*rows, sample])], className="runs")
+    return html.Div([*none, table])
