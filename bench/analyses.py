@@ -1,21 +1,27 @@
 """How long the analyses take on parsed tables, and that their cost grows linearly.
 
-    python bench/analyses.py [TRACE] [--events 100000 1000000 10000000]
+    python bench/analyses.py [TRACE] [--events 100000 1000000 10000000] [--folder JOB …]
 
 Prints one JSON object. `summary`: all of `htk summary` on TRACE (default: the OWLv2 trace of the
 reference set), parsed already, beside HTA's temporal, overlap, kernel and idle breakdown of the
 same file, loaded already. `analyses`: seconds of every analysis on made-up tables of one rank, for
-each number of events, with what it shares with others (links, idle causes, …) counted apart.
+each number of events, with what it shares with others (links, idle causes, …) counted apart, and
+the most memory that the process held meanwhile, the tables included. `jobs`: the same of recorded
+or simulated jobs (`htk simulate --steps N`), for what needs several ranks. `growth`: the power of
+the number of events by which the cost of the slower ones grows, from the smallest to the largest:
+1 is linear. `slowest_s` and `most_mb` are what a limit would be held against.
 """
 
 import argparse
 import contextlib
+import gc
 import json
+import math
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +39,26 @@ from htk.summary import verdict
 ROOT = Path(__file__).parents[1]
 DEFAULT = "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
 ORIGIN, EACH_NS, STEPS = 10**18, 10_000, 200
+_OPERATORS = [f"aten::op{k}" for k in range(180)] + [f"aten::{n}" for n in ("mm", "add") * 10]
+_SHAPES = [f"[[{k},64],[64,32]]" for k in range(1, 51)]
+_LONG_ENOUGH_S = 0.1
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("--events", nargs="*", type=int, default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--folder", nargs="*", type=Path, default=[], help="jobs, small to large")
     args = parser.parse_args()
     shared = Path(os.environ.get("HTK_SHARED", ROOT.parent / "shared"))
     trace = args.trace or shared / DEFAULT
     found: dict[str, Any] = {"summary": of_summary(trace)} if trace.exists() else {}
-    found["analyses"] = {str(n): of_analyses(n) for n in args.events}
-    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    made = {n: of_analyses(_MadeUp(made_up(n))) for n in args.events}
+    jobs = dict(of_job(folder) for folder in args.folder)
+    for title, parts in (("analyses", made), ("jobs", jobs)):
+        found[title] = {f"{n} events": part for n, part in parts.items()}
+        found[f"growth_of_{title}"] = growth(parts)
     print(json.dumps(found, indent=1))
 
 
@@ -69,59 +83,97 @@ def of_summary(path: Path) -> dict[str, float]:
     return found
 
 
-def of_analyses(events: int) -> dict[str, Any]:
-    """Seconds of each analysis and of each table that is made for several."""
-    job = _Job(made_up(events))
-    found: dict[str, Any] = {}
+def of_job(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Events of a job, and what each analysis of it costs, links and matches counted apart."""
+    trace = api.open(folder)
+    shared = {name: seconds(lambda name=name: trace.tables[name]) for name in DERIVED}
+    found = of_analyses(_Job(trace.tables))
+    found["shared_s"] = shared
+    return sum(trace.tables["ranks"]["events"].to_pylist()), found
+
+
+def of_analyses(job: "_Job") -> dict[str, Any]:
+    """Seconds and memory of each analysis and of each table that is made for several."""
     for name in ANALYSES:
-        try:
-            found[name] = job.seconds_of(name)
-        except HtkError:  # these tables do not hold what it needs
-            continue
-    return {"analyses_s": found, "shared_s": job.shared}
+        with contextlib.suppress(HtkError):  # these tables do not hold what it needs
+            job.answer(name)
+    times, memory = job.seconds | job.shared, job.memory
+    return {
+        "analyses_s": job.seconds,
+        "shared_s": job.shared,
+        "peak_mb": memory,
+        "slowest_s": max(times.items(), key=lambda item: item[1], default=None),
+        "most_mb": max(memory.items(), key=lambda item: item[1], default=None),
+    }
+
+
+def growth(parts: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """By what power of the number of events each cost grows, of those that take long enough."""
+    few, many = min(parts, default=0), max(parts, default=0)
+    if few == many:
+        return {}
+    told = [parts[n]["analyses_s"] | parts[n]["shared_s"] for n in (few, many)]
+    return {
+        name: round(math.log(late / max(told[0][name], 1e-3)) / math.log(many / few), 2)
+        for name, late in told[1].items()
+        if late > _LONG_ENOUGH_S and name in told[0]
+    }
 
 
 class _Job:
-    def __init__(self, tables: dict[str, pa.Table]) -> None:
+    """Tables of a trace, answers kept for what reads them, and what each cost."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self._tables = tables
         self._answers: dict[str, pa.Table] = {}
+        self.seconds: dict[str, float] = {}
+        self.memory: dict[str, int] = {}
         self.shared: dict[str, float] = {}
 
-    def seconds_of(self, name: str) -> float:
-        analysis = find(name)
-        for need in analysis.needs:
-            if not self.table(need).num_rows:
-                raise HtkError(need)
-        reads = [self.table(read) for read in analysis.reads]
+    def answer(self, name: str) -> pa.Table:
+        if name not in self._answers:
+            analysis = find(name)
+            for need in analysis.needs:
+                if not self.table(need).num_rows:
+                    raise HtkError(need)
+            reads = [self.table(read) for read in analysis.reads]
 
-        def ask() -> None:
-            self._answers[name] = analysis(*reads)
+            def ask() -> None:
+                self._answers[name] = analysis(*reads)
 
-        return seconds(ask)
+            self.seconds[name], self.memory[name] = measured(ask)
+        return self._answers[name]
 
     def table(self, name: str) -> pa.Table:
-        if name in ANALYSES:
-            if name not in self._answers:
-                self.seconds_of(name)
-            return self._answers[name]
-        if name not in self._tables:
+        return self.answer(name) if name in ANALYSES else self._tables[name]
+
+
+class _MadeUp(_Job):
+    """Made-up tables of one rank; what is derived from them is made here, and timed."""
+
+    def __init__(self, tables: dict[str, pa.Table]) -> None:
+        super().__init__(tables)
+        self._made = tables
+
+    def table(self, name: str) -> pa.Table:
+        if name not in ANALYSES and name not in self._made:
             self._make(name)
-        return self._tables[name]
+        return super().table(name)
 
     def _make(self, name: str) -> None:
         if name in TABLES:
-            self._tables[name] = TABLES[name].empty_table()
+            self._made[name] = TABLES[name].empty_table()
             return
-        made = maker(name)
-        reads = [self.table(read) for read in made.reads]
+        maker_ = maker(name)
+        reads = [self.table(read) for read in maker_.reads]
 
         def make() -> None:
-            found = made.function(*reads)
+            found = maker_.function(*reads)
             columns = {f: found[f] for f in found.column_names}
             columns |= _who(found.num_rows)
-            self._tables[name] = build(DERIVED[name], columns, found.num_rows)
+            self._made[name] = build(DERIVED[name], columns, found.num_rows)
 
-        self.shared[name] = seconds(make)
+        self.shared[name], self.memory[name] = measured(make)
 
 
 def made_up(events: int) -> dict[str, pa.Table]:
@@ -156,14 +208,29 @@ def made_up(events: int) -> dict[str, pa.Table]:
             )
         ),
         "cpu_ops": _spans(
-            "cpu_ops", outer, inner, many, [f"aten::op{k}" for k in range(200)],
+            "cpu_ops", outer, inner, many, _OPERATORS,
             sequence=_int(np.arange(3 * count)),
+            input_dims=text(np.arange(3 * count) % 50, pa.array(_SHAPES)),
+            input_types=text(np.zeros(3 * count), pa.array(['["float","float"]'])),
         ),
         "python_calls": _spans(
             "python_calls", outer - 50, inner + 50, many, python, python_id=_int(
                 np.arange(3 * count)
             )
         ),
+        "memory": build(TABLES["memory"], {
+            **_who(count),
+            "name": text(np.zeros(count), pa.array(["[memory]"])),
+            "process": text(np.zeros(count), pa.array(["1"])),
+            "thread": text(thread, pa.array(["1", "2"])),
+            "device_type": number(np.ones(count), pa.int32()),
+            "event": _int(np.arange(count)),
+            "time_ns": _int(at),
+            "address": text(np.arange(count) // 2 % 5000, pa.array([str(k) for k in range(5000)])),
+            "size_bytes": _int(np.where(np.arange(count) % 2, -512, 512)),
+            "allocated_bytes": _int(np.where(np.arange(count) % 2, 0, 512)),
+            "reserved_bytes": _int(np.full(count, 4096)),
+        }, count),
         "annotations": _spans(
             "annotations", steps, steps + length, np.zeros(STEPS), ["ProfilerStep#"],
             step=number(np.arange(STEPS), pa.int32()),
@@ -200,6 +267,19 @@ def seconds(what: Callable[[], Any]) -> float:
     began = time.perf_counter()
     what()
     return round(time.perf_counter() - began, 4)
+
+
+def measured(what: Callable[[], Any]) -> tuple[float, int]:
+    """Seconds, and the most MB that the process held meanwhile."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError):  # elsewhere than on Linux the peak so far counts
+        _CLEAR.write_text("5")
+    took = seconds(what)
+    if _STATUS.exists():
+        line = next(ln for ln in _STATUS.read_text().splitlines() if ln.startswith("VmHWM"))
+        return took, int(line.split()[1]) // 1024
+    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 if __name__ == "__main__":
