@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.chart import Bar, Chart, Heatmap, Line, Scatter, Timeline
+from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import unit_of
 from htk.units import shortened
 
@@ -26,8 +28,12 @@ DARK = {
     "cpu": "#6A6A6A",
     "idle": "#374151",
 }
-_OTHERS = ("#0898FF", "#C7830E", "#67067A", "#06371F", "#737373", "#B5179E", "#3A86A8", "#8A5A00")
+# For what has no meaning of its own: none of the colours that have one, but the first.
+_OTHERS = ("#0898FF", "#B5179E", "#3A86A8", "#8A5A00", "#5B4FD1", "#7A9E1F", "#D1495B", "#737373")
 _MOST_POINTS = 2000
+_MOST_BARS = 16  # that lie: each has its name
+_MOST_MARKS = 20  # of an axis
+_WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 _SCALE = {"ns": (1e-6, "ms"), "bytes": (1 / 2**20, "MiB")}
 
 
@@ -35,7 +41,9 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """The picture of an answer."""
     import plotly.graph_objects as go
 
-    shown = table.slice(0, _MOST_POINTS)
+    shown, mean = _over_ranks(table.slice(0, _MOST_POINTS), chart)
+    if isinstance(chart, Bar) and chart.horizontal:
+        shown = shown.slice(0, _MOST_BARS)
     fig = go.Figure(_drawn(shown, chart, DARK if dark else LIGHT))
     fig.update_layout(
         template="plotly_dark" if dark else "plotly_white",
@@ -46,8 +54,46 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13},
     )
-    _label(fig, chart)
+    _label(fig, chart, " (mean over ranks)" if mean else "")
+    if isinstance(chart, Line) and chart.x in _WITH_NUMBER:
+        marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
+        every = -(-len(marks) // _MOST_MARKS)
+        fig.update_xaxes(tickmode="array", tickvals=marks[:: every or 1])
+    if isinstance(chart, Bar):
+        _arrange(fig, shown, chart)
+        fig.update_layout(showlegend=chart.color != chart.x and len(fig.data) > 1)
     return fig
+
+
+def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
+    """Bars that several ranks would share show their mean."""
+    if not isinstance(chart, Bar) or "rank" not in table.column_names:
+        return table, False
+    by = list(dict.fromkeys([chart.x, *([chart.color] if chart.color else [])]))
+    ranks = len(table["rank"].unique())
+    if "rank" in by or ranks < 2 or table.group_by(by).aggregate([]).num_rows == table.num_rows:
+        return table, False
+    ys = [chart.y] if isinstance(chart.y, str) else list(chart.y)
+    plain = pa.table({name: pc.cast(table[name], _plain(table[name].type)) for name in [*by, *ys]})
+    sums = plain.group_by(by, use_threads=False).aggregate([(y, "sum") for y in ys])
+    columns = [sums[name] for name in by]
+    columns += [pc.divide(pc.cast(sums[f"{y}_sum"], pa.float64()), float(ranks)) for y in ys]
+    return pa.table(columns, names=[*by, *ys]), True
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_dictionary(kind) else kind
+
+
+def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
+    """Bars in the order of the table, whatever series they belong to."""
+    order = list(dict.fromkeys(_category(table, chart.x)))
+    if not all(isinstance(name, str) for name in order):
+        return
+    axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
+    axis(categoryorder="array", categoryarray=order)
+    if chart.horizontal:
+        axis(tickmode="array", tickvals=order)
 
 
 def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
@@ -76,6 +122,8 @@ def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
         ("compute", "compute"),
         ("launch", "launch"),
         ("cpu", "cpu"),
+        ("gpu", "compute"),
+        ("exposed", "comm"),
     ):
         if word in name:
             return palette[meaning]
@@ -98,11 +146,16 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
                 name=name,
                 marker={
                     "color": colour_of(name, palette, place),
-                    "pattern": {"shape": "/" if name.startswith("exposed comm") else ""},
+                    "pattern": {"shape": "/" if _is_hatched(name) else ""},
                 },
             )
         )
     return traces
+
+
+def _is_hatched(name: str) -> bool:
+    """Time in which communication moves nothing, or hides behind nothing."""
+    return name.startswith("exposed comm") or "wait" in name
 
 
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
@@ -112,11 +165,28 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         go.Scatter(
             x=_scaled(table, chart.x, rows),
             y=_scaled(table, y, rows),
-            mode="lines",
+            mode="lines+markers" if len(rows) < 3 else "lines",
             name=name,
             line={"color": colour_of(name, palette, place)},
         )
-        for place, (name, rows, y) in enumerate(_series(table, chart.y, chart.color))
+        for place, (name, rows, y) in enumerate(_split_by_rank(table, chart))
+    ]
+
+
+def _split_by_rank(table: pa.Table, chart: Line) -> list[tuple[str, list[int], str]]:
+    """A line does not run from one rank to the next."""
+    series = _series(table, chart.y, chart.color)
+    if "rank" not in table.column_names or "rank" in (chart.x, chart.color):
+        return series
+    ranks = table["rank"].to_pylist()
+    every = list(dict.fromkeys(ranks))
+    if len(every) < 2:
+        return series
+    return [
+        (f"{name}, rank {rank}", mine, y)
+        for name, rows, y in series
+        for rank in every
+        if (mine := [k for k in rows if ranks[k] == rank])
     ]
 
 
@@ -187,13 +257,21 @@ def _series(
         return [(_words(y), every, y)]
     values = table[color].to_pylist()
     return [
-        (str(value), [k for k in every if values[k] == value], y) for value in dict.fromkeys(values)
+        (_named(color, value), [k for k in every if values[k] == value], y)
+        for value in dict.fromkeys(values)
     ]
+
+
+def _named(column: str, value: Any) -> str:
+    """A series as the legend names it."""
+    if isinstance(value, bool):
+        return _words(column) if value else f"not {_words(column)}"
+    return f"{column} {value}" if column in _WITH_NUMBER and value is not None else str(value)
 
 
 def _category(table: pa.Table, name: str) -> list[Any]:
     values = table[name].to_pylist()
-    if name in ("rank", "step", "device", "stage"):
+    if name in _WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
     return [shortened(v, 50) if isinstance(v, str) else v for v in values]
 
@@ -201,6 +279,9 @@ def _category(table: pa.Table, name: str) -> list[Any]:
 def _scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
     factor, _ = _SCALE.get(unit_of(name), (None, ""))
     values = table[name].to_pylist()
+    if name in ABSOLUTE_TIMES:  # since the first of them
+        origin = min((v for v in values if v is not None), default=0)
+        values = [None if v is None else v - origin for v in values]
     return [
         v if factor is None or not isinstance(v, int | float) else v * factor
         for v in (values[k] for k in rows)
@@ -218,7 +299,12 @@ def _title(name: str) -> str:
     return f"{_words(name)} [{unit}]" if unit else _words(name)
 
 
-def _label(fig: Any, chart: Chart) -> None:
+def _axis(name: str) -> str:
+    """Nothing, where each mark says what it is."""
+    return name if name == "step" else "" if name in (*_WITH_NUMBER, "label") else _title(name)
+
+
+def _label(fig: Any, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
         fig.update_xaxes(title=_title(chart.x))
         fig.update_yaxes(title=_title(chart.y))
@@ -227,7 +313,8 @@ def _label(fig: Any, chart: Chart) -> None:
         fig.update_xaxes(title="ms")
         return
     y = chart.y if isinstance(chart.y, str) else chart.y[0]
-    titles = (_title(chart.x), _title(y) if isinstance(chart.y, str) else _title(y).split(" ")[-1])
+    unit = _SCALE.get(unit_of(y), (None, unit_of(y)))[1]
+    titles = (_axis(chart.x), (_title(y) if isinstance(chart.y, str) else unit) + note)
     if isinstance(chart, Bar) and chart.horizontal:
         fig.update_yaxes(autorange="reversed")
         fig.update_xaxes(title=titles[1])

@@ -5,13 +5,12 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import IO, Any
 
 from htk.errors import UsageError
 from htk.result import Result
-from htk.schema import ABSOLUTE_TIMES
+from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 from htk.units import for_people, shortened, time
 
@@ -21,7 +20,7 @@ _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they te
 _TEXT_WIDTH = 60
 _ENDLESS = 100_000  # into a file or pipe nothing is cut
 # Sentences, which are given whole; names of kernels and operators are shortened.
-_PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
+PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
 
 def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
@@ -59,7 +58,7 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     target = file or sys.stdout
     wide = not Console(file=target).is_terminal
     console = Console(file=target, highlight=False, width=_ENDLESS if wide else None)
-    columns = _text_columns(result, limit)
+    columns = text_columns(result, limit)
     shown = columns if wide else _fitting(columns, console.width)
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in shown:
@@ -69,22 +68,24 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
         table.add_row(*map(_escape, row))
     console.print(table)
-    for line in _left_out(result, limit, columns[len(shown) :]) + coverage_lines(result.coverage):
+    for line in left_out(result, limit, columns[len(shown) :]) + coverage_lines(result.coverage):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
     heading: str
     cells: list[str]
     is_text: bool
+    values: list[Any]  # what the cells show, to sort by
+    doc: str = ""
 
     @property
     def width(self) -> int:
         return max(map(len, [self.heading, *self.cells]))
 
 
-def _text_columns(result: Result, limit: int) -> list[_Column]:
+def text_columns(result: Result, limit: int) -> list[Column]:
     """Columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
     rows = result.table.slice(0, limit).to_pylist()
@@ -100,9 +101,10 @@ def _text_columns(result: Result, limit: int) -> list[_Column]:
             _cell(_since(row[name], origin), name) + (f" {_share(row[share]):>5}" if both else "")
             for row in rows
         ]
-        columns.append(
-            _Column(_heading(name) + (" %" if both else ""), cells, _is_text(result, name))
-        )
+        heading = _heading(name) + (" %" if both else "")
+        values = [row[name] for row in rows]
+        doc = doc_of(result.table.schema.field(name))
+        columns.append(Column(heading, cells, _is_text(result, name), values, doc))
     return columns
 
 
@@ -119,7 +121,7 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _fitting(columns: list[_Column], width: int) -> list[_Column]:
+def _fitting(columns: list[Column], width: int) -> list[Column]:
     """As many columns from the left as the terminal holds, but two at least."""
     used = 0
     for k, column in enumerate(columns):
@@ -129,7 +131,7 @@ def _fitting(columns: list[_Column], width: int) -> list[_Column]:
     return columns
 
 
-def _left_out(result: Result, limit: int, columns: list[_Column]) -> list[str]:
+def left_out(result: Result, limit: int, columns: list[Column]) -> list[str]:
     lines = []
     if result.table.num_rows > limit:
         more = result.table.num_rows - limit
@@ -231,7 +233,7 @@ def _heading(name: str) -> str:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        return value if name in _PROSE else shortened(value, _TEXT_WIDTH)
+        return value if name in PROSE else shortened(value, _TEXT_WIDTH)
     text = for_people(value, unit_of(name))
     return text.removesuffix(" %") if name.endswith("_pct") else text
 
@@ -252,27 +254,13 @@ def _csv(result: Result) -> str:
 
 
 def _markdown(result: Result, limit: int) -> str:
-    columns = _text_columns(result, limit)
+    columns = text_columns(result, limit)
     lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
     lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
     for row in zip(*(column.cells for column in columns), strict=True):
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    lines += ["", *_left_out(result, limit, []), *coverage_lines(result.coverage)]
+    lines += ["", *left_out(result, limit, []), *coverage_lines(result.coverage)]
     return "\n".join(lines) + "\n"
-
-
-def to_html(result: Result, *, limit: int = 50) -> str:
-    """The result as an HTML table, for notebooks; every text is escaped."""
-    columns = _text_columns(result, limit)
-    head = "".join(f"<th>{escape(c.heading)}</th>" for c in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in zip(*(column.cells for column in columns), strict=True)
-    )
-    notes = _left_out(result, limit, []) + coverage_lines(result.coverage)
-    lines = "".join(f"<div>{escape(line)}</div>" for line in notes)
-    question = escape(result.analysis.question)
-    return f"<p><b>{question}</b></p><table><tr>{head}</tr>{body}</table><small>{lines}</small>"
 
 
 def to_bytes(result: Result, form: str) -> bytes:

@@ -44,7 +44,7 @@ class Result:
         return figure(self.table, self.analysis.chart, dark=dark)
 
     def _repr_html_(self) -> str:
-        from htk.render import to_html
+        from htk.html import to_html
 
         return to_html(self)
 

@@ -2,6 +2,7 @@
 
 import inspect
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from htk import api
@@ -37,6 +38,19 @@ class Session(Trace):
         from htk.whatif_api import WhatIf
 
         return WhatIf(self)
+
+    def report(
+        self, path: str | Path = "report.html", *, title: str = "", whatif: bool = True
+    ) -> Path:
+        """Write one file that tells it all, in the form of its ending: html, md, json, pdf."""
+        from htk.report.content import form_of, gathered
+        from htk.report.write import write
+
+        form = form_of(None, str(path))
+        name = title or Path(self.parts[0].file).parent.name or "recording"
+        made = gathered(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
+        write(made, form, str(path))
+        return Path(path)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in ANALYSES:

@@ -1,0 +1,69 @@
+"""Results as HTML that stands alone: tables that sort, filter and page, without a server."""
+
+import json
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from htk.render import PROSE, Column, coverage_lines, left_out, text_columns
+from htk.result import Result
+
+ROWS = 500  # of a table; the machine formats hold all
+_PAGE = 12
+
+
+def to_html(result: Result) -> str:
+    """For a notebook: the question, the table, what it rests on. Every text is escaped."""
+    style, script = asset("table.css"), asset("table.js")
+    return (
+        f"<style>{style}</style><p><b>{escape(result.analysis.question)}</b></p>"
+        + table(result)
+        + f"<script>(() => {{{script}\n"
+        + 'document.querySelectorAll(".htk-t").forEach(htkTable)})()</script>'
+    )
+
+
+def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
+    """The table and its notes; sorts and pages where its script and style are at hand."""
+    columns = text_columns(result, rows)
+    head = "".join(
+        f'<th{_class(c)} title="{escape(c.doc)}">{escape(c.heading)}</th>' for c in columns
+    )
+    lines = [
+        "<tr>" + "".join(_cell(column, k) for column in columns) + "</tr>"
+        for k in range(min(rows, len(result)))  # rows for people to read
+    ]
+    notes = left_out(result, rows, []) + coverage_lines(result.coverage)
+    said = "".join(f"<div>{escape(line)}</div>" for line in notes)
+    return (
+        f'<div class="htk-t" data-page="{page}"><div class="scroll"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<div class="notes">{said}</div></div>'
+    )
+
+
+@cache
+def asset(name: str) -> str:
+    """A style sheet or script that comes with htk."""
+    return (files("htk") / "assets" / name).read_text(encoding="utf-8")
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a script element."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def _class(column: Column) -> str:
+    if not column.is_text:
+        return ""
+    return ' class="text prose"' if column.heading in PROSE else ' class="text"'
+
+
+def _cell(column: Column, k: int) -> str:
+    value, text = column.values[k], escape(column.cells[k])
+    if not column.is_text:
+        plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)
+        return f'<td data-v="{escape(plain)}">{text}</td>'
+    whole = f' title="{escape(str(value))}"' if value is not None and str(value) != text else ""
+    return f"<td{_class(column)}{whole}>{text}</td>"

@@ -1,0 +1,150 @@
+"""What a report holds, before it has a form."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from htk import api
+from htk.errors import HtkError, UsageError
+from htk.report.lanes import Lanes, lanes
+from htk.result import Result
+from htk.summary import Verdict, verdict
+from htk.trace import Trace
+from htk.whatif_api import WhatIf
+
+# Sections, and the questions that each answers where the recording can.
+SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("time", "Time", ("time_breakdown", "step_times", "step_variance", "idle_breakdown")),
+    ("kernels", "Kernels", ("kernel_top", "kernel_families", "short_kernels")),
+    (
+        "communication",
+        "Communication",
+        ("comm_summary", "comm_wait", "comm_overlap_by_group", "stragglers"),
+    ),
+    (
+        "operators",
+        "Operators and phases",
+        ("phase_breakdown", "op_breakdown", "module_breakdown", "flops"),
+    ),
+    ("memory", "Memory", ("memory_timeline", "memory_peaks")),
+)
+BATCHES = ("0.5x", "1x", "2x", "4x", "8x")
+STRATEGIES = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question, and its answer or why there is none."""
+
+    name: str
+    result: Result | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    id: str
+    title: str
+    answers: tuple[Answered, ...]
+
+
+@dataclass(frozen=True)
+class WhatIfs:
+    """What could be won at most, and the map of batch and sharding (a row for each strategy)."""
+
+    bounds: Result | None
+    map: Result | None
+    why: str = ""  # there is no map
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    command: str
+    made: str  # UTC
+    versions: dict[str, str]
+    verdict: Verdict
+    devices: str
+    span_ns: int
+    lanes: Lanes | None
+    whatif: WhatIfs
+    sections: tuple[Section, ...]
+
+    @property
+    def unanswered(self) -> list[Answered]:
+        return [a for section in self.sections for a in section.answers if a.result is None]
+
+
+def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> Report:
+    """Ask everything that a report tells."""
+    ranks = trace.tables["ranks"]
+    sections = tuple(
+        Section(key, name, tuple(_asked(trace, analysis) for analysis in questions))
+        for key, name, questions in SECTIONS
+    )
+    spans = [(r["start_ns"], r["end_ns"]) for r in ranks.to_pylist() if r["start_ns"] is not None]
+    return Report(
+        title,
+        command,
+        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        versions(),
+        verdict(trace),
+        _devices(ranks["device_name"].to_pylist()),
+        max((e or s for s, e in spans), default=0) - min((s for s, _ in spans), default=0),
+        lanes(trace),
+        _whatifs(trace) if whatif else WhatIfs(None, None, "not asked (--no-whatif)"),
+        sections,
+    )
+
+
+def versions() -> dict[str, str]:
+    found = {"htk": version("htk"), "python": platform.python_version()}
+    return found | {name: version(name) for name in ("pyarrow", "numpy", "plotly")}
+
+
+def _asked(trace: Trace, name: str) -> Answered:
+    try:
+        result = api.run(trace, name)
+    except HtkError as error:
+        return Answered(name, None, str(error))
+    if not len(result):
+        return Answered(name, None, "nothing of the kind was recorded")
+    return Answered(name, result)
+
+
+def _whatifs(trace: Trace) -> WhatIfs:
+    try:
+        start = WhatIf(trace)
+        bounds = start.run()
+        if start.stage.refused:
+            return WhatIfs(None, None, str(bounds.coverage["verdict"]))
+        swept = start.sweep("sharding", *STRATEGIES).sweep("batch", *BATCHES)
+    except HtkError as error:
+        return WhatIfs(None, None, str(error))
+    try:
+        found = swept.run()
+    except HtkError as error:
+        return WhatIfs(bounds, None, str(error))
+    if all(row["step_time_ns"] is None for row in found.to_pylist()):
+        why = sorted({str(row["verdict"]) for row in found.to_pylist()})
+        return WhatIfs(bounds, None, "; ".join(why))
+    return WhatIfs(bounds, found)
+
+
+def _devices(names: Sequence[str | None]) -> str:
+    kinds = sorted({name for name in names if name})
+    counted = [f"{sum(name == kind for name in names)} × {kind}" for kind in kinds]
+    return ", ".join(counted)
+
+
+def form_of(form: str | None, output: str | None) -> str:
+    """The form that was asked for, else that of the file's ending."""
+    if form:
+        return form
+    ending = (output or "").rpartition(".")[2].lower()
+    forms = {"html": "html", "htm": "html", "md": "md", "json": "json", "pdf": "pdf"}
+    if output and ending not in forms:
+        raise UsageError(f"{output}: no form of a report; end it in html, md, json or pdf")
+    return forms.get(ending, "html")

@@ -1,0 +1,293 @@
+"""A report as one HTML file: no request leaves it, and it prints."""
+
+import gzip
+from base64 import b64encode
+from html import escape
+
+from htk.figures import LIGHT, colour_of, figure
+from htk.html import asset, embedded, table
+from htk.render import coverage_lines
+from htk.report.content import BATCHES, STRATEGIES, Answered, Report, Section
+from htk.report.tiles import tiles
+from htk.result import Result
+from htk.units import size, time
+
+_LEAST_PCT = 0.05
+_PAGE_ROWS = 8
+_GAIN_OF_FULL_COLOUR = 40.0  # percent
+
+
+def page(report: Report) -> str:
+    """The whole file."""
+    parts = [
+        _head(report),
+        _overview(report),
+        _timeline(report),
+        _whatifs(report),
+        *(_section(section) for section in report.sections),
+        _coverage(report),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(report.title)} · htk</title>"
+        f"<style>{asset('table.css')}{asset('report.css')}</style></head><body>"
+        f"{_menu(report)}<main>{''.join(parts)}</main>"
+        f"{_data(report)}<script>{asset('table.js')}{asset('report.js')}</script></body></html>"
+    )
+
+
+def _menu(report: Report) -> str:
+    entries = [("overview", "Overview")]
+    entries += [("timeline", "Timeline")] if report.lanes else []
+    entries += [("whatif", "What if")]
+    entries += [(s.id, s.title) for s in report.sections if _answers(s)]
+    entries += [("coverage", "Coverage")]
+    links = "".join(f'<a href="#{key}">{escape(name)}</a>' for key, name in entries)
+    return f'<nav aria-label="Sections"><b>htk</b>{links}</nav>'
+
+
+def _head(report: Report) -> str:
+    return (
+        f'<header id="overview"><h1>{escape(report.title)}</h1>'
+        f'<p class="headline">{escape(report.verdict.headline)}</p>{tiles(report)}</header>'
+    )
+
+
+def _overview(report: Report) -> str:
+    found = report.verdict
+    whole = found.step_ns or found.window_ns
+    shown = [s for s in found.shares if s.pct >= _LEAST_PCT]
+    if not shown:
+        return '<section class="card"><p>No GPU work was recorded.</p></section>'
+    bars, legend = [], []
+    for place, share in enumerate(shown):
+        look = _look(share.name, place)
+        told = f"{share.name}: {share.pct:.1f} %, {time(share.pct / 100 * whole)}"
+        bars.append(f'<span style="flex:{share.pct:.3f};{look}" title="{escape(told)}"></span>')
+        legend.append(
+            f'<tr><td><i style="{look}"></i></td><td>{escape(share.name)}</td>'
+            f"<td>{share.pct:.1f} %</td><td>{time(share.pct / 100 * whole)}</td></tr>"
+        )
+    unit = "a step" if found.step_ns else "the recording"
+    return (
+        f'<section class="card"><h2>Where the time goes</h2>'
+        f'<p class="doc">Of {unit} ({time(whole)}), mean over ranks.</p>'
+        f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
+        f'<div class="split"><table class="legend">{"".join(legend)}</table>'
+        f"<div>{_causes(report)}</div></div></section>"
+    )
+
+
+def _look(name: str, place: int) -> str:
+    """Colour by meaning; waiting is hatched, idle is pale."""
+    colour = colour_of(name, LIGHT, place)
+    if name.startswith("idle") or colour == LIGHT["idle"] or "between" in name:
+        shade = 82 - 9 * (place % 4)
+        return f"background:hsl(215 14% {shade}%)"
+    if "wait" in name:
+        return (
+            f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
+            f"color-mix(in srgb,{colour} 45%,white) 5px 9px)"
+        )
+    return f"background:{colour}"
+
+
+def _causes(report: Report) -> str:
+    found = report.verdict
+    whole = found.step_ns or found.window_ns
+    cards = []
+    for cause in found.causes:
+        gain = "" if cause.pct is None else f"<b>up to {time(cause.pct / 100 * whole)}</b>"
+        cards.append(
+            f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
+            f"<p>{escape(cause.evidence)}</p><p class=advice>{escape(cause.advice)}</p></li>"
+        )
+    if not cards:
+        return ""
+    note = '<p class="doc">What each would win back at most; gains overlap.</p>'
+    return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
+
+
+def _timeline(report: Report) -> str:
+    lanes = report.lanes
+    if lanes is None:
+        return ""
+    more = f" {lanes.left_out} further streams are not drawn." if lanes.left_out else ""
+    keys = "".join(
+        f'<span><i style="background:var(--{kind})"></i>{word}</span>'
+        for kind, word in (("compute", "compute"), ("comm", "communication"), ("memory", "copies"))
+    )
+    return (
+        f'<section class="card" id="timeline"><h2>What ran when</h2><p class="doc">'
+        f"{escape(lanes.title)} ({time(lanes.length_ns)}), each stream of each rank, on the clock "
+        f'of its file.{more}</p><div class="keys">{keys}</div><canvas id="lanes" tabindex="0" '
+        'role="img" aria-label="Timeline of a step"></canvas><p id="lane-says" class="says">'
+        "Point at it for names.</p></section>"
+    )
+
+
+def _whatifs(report: Report) -> str:
+    found = report.whatif
+    head = '<section class="card" id="whatif"><h2>What if</h2>'
+    if found.map is None and found.bounds is None:
+        return f'{head}<p class="doc">No prediction: {escape(found.why)}</p></section>'
+    said = ""
+    if found.bounds is not None:
+        said = (
+            f'<p class="doc">The recorded step, replayed, then changed. Replay: '
+            f"<b>{escape(str(found.bounds.coverage['verdict']))}</b>; it is "
+            f"{found.bounds.coverage['step_error_pct']:.2f} % off the recorded step. "
+            "Predictions are a model’s, with the bands that its errors give.</p>"
+        )
+    drawn = _map(found.map) if found.map is not None else f"<p>{escape(found.why)}</p>"
+    bounds = _bounds(found.bounds) if found.bounds is not None else ""
+    return (
+        f'{head}{said}<div class="split even"><div>{drawn}</div><div>{bounds}</div></div></section>'
+    )
+
+
+def _map(result: Result) -> str:
+    """Batch across, strategy down; a cell's colour is what it wins for a sample."""
+    rows = result.to_pylist()
+    head = "".join(f"<th>{b.replace('x', ' ×')}</th>" for b in BATCHES)
+    lines = []
+    for k, strategy in enumerate(STRATEGIES):
+        cells = [_map_cell(row) for row in rows[k * len(BATCHES) : (k + 1) * len(BATCHES)]]
+        lines.append(f"<tr><th>{strategy.replace('_', ' ')}</th>{''.join(cells)}</tr>")
+    return (
+        '<h3>Batch × sharding</h3><p class="doc">Change of the time for one sample; below it '
+        "tokens/s of the job where known, and predicted peak memory.</p>"
+        f'<div class="scroll"><table class="map"><thead><tr><td></td>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        '<p class="keys"><span><i class="won"></i>faster</span><span><i class="lost"></i>slower'
+        '</span><span><i class="oom"></i>likely out of memory</span></p>'
+    )
+
+
+def _map_cell(row: dict[str, object]) -> str:
+    change, verdict = row["time_per_sample_change_pct"], str(row["verdict"])
+    if not isinstance(change, float):
+        return f'<td class="none" title="{escape(verdict)}">–</td>'
+    strength = min(abs(change) / _GAIN_OF_FULL_COLOUR, 1.0) * 75
+    kind = "won" if change < 0 else "lost"
+    risk = row["p_oom"]
+    crowded = isinstance(risk, float) and risk >= 0.5
+    below = []
+    if isinstance(row["tokens_per_s"], float):
+        below.append(f"{row['tokens_per_s']:,.0f}/s")
+    if isinstance(row["peak_memory_bytes"], int):
+        below.append(size(row["peak_memory_bytes"]))
+    lo, hi = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
+    told = [f"{row['whatif']}", verdict]
+    if isinstance(lo, int) and isinstance(hi, int):
+        told.insert(1, f"step {time(lo)} to {time(hi)} in nine of ten cases")
+    if isinstance(risk, float):
+        told.append(f"out of memory: {100 * risk:.0f} %")
+    marks = " oom" if crowded else ""
+    return (
+        f'<td class="{kind}{marks}" style="--s:{strength:.0f}%" title="{escape("; ".join(told))}">'
+        f"<b>{_signed(change)}</b><small>{'<br>'.join(below)}</small></td>"
+    )
+
+
+def _bounds(result: Result) -> str:
+    lines = []
+    for row in result.to_pylist():
+        change = row["change_pct"]
+        if change is None:
+            continue
+        wide = min(max(-change, 0.0), 100.0)
+        lines.append(
+            f"<tr><td>{escape(_in_words(str(row['whatif'])))}</td>"
+            f'<td class="num">{_signed(change)}</td>'
+            f'<td class="track"><span style="width:{wide:.2f}%"></span></td></tr>'
+        )
+    return (
+        '<h3>What could be won at most</h3><p class="doc">Of the step’s time, each cause taken '
+        f'away alone.</p><table class="bounds">{"".join(lines)}</table>'
+    )
+
+
+_WORDS = {
+    "no_skew on": "all ranks arrive at collectives together",
+    "overlap perfect": "all communication hidden",
+    "remove_syncs on": "no blocking calls in the step",
+    "graphs on": "no launch overhead (CUDA graphs)",
+    "host 2x": "a host twice as fast",
+    "fix_rank all": "every rank as fast as the median",
+}
+
+
+def _in_words(edit: str) -> str:
+    return _WORDS.get(edit, edit)
+
+
+def _signed(percent: float) -> str:
+    return f"{'−' if percent < 0 else '+'}{abs(percent):.1f} %"
+
+
+def _answers(section: Section) -> list[Answered]:
+    return [a for a in section.answers if a.result is not None]
+
+
+def _section(section: Section) -> str:
+    shown = _answers(section)
+    if not shown:
+        return ""
+    cards = "".join(_card(a.name, a.result) for a in shown if a.result is not None)
+    return (
+        f'<section id="{section.id}"><h2 class="band">{escape(section.title)}</h2>{cards}</section>'
+    )
+
+
+def _card(name: str, result: Result) -> str:
+    plot = f'<div class="plot" data-plot="{name}"></div>' if result.analysis.chart else ""
+    command = f"htk {name.replace('_', '-')}"
+    return (
+        f'<article class="card"><h3>{escape(result.analysis.question)}<code>{command}</code></h3>'
+        f"{plot}{table(result, page=_PAGE_ROWS)}</article>"
+    )
+
+
+def _coverage(report: Report) -> str:
+    lines = "".join(f"<p>{escape(x.strip())}</p>" for x in coverage_lines(report.verdict.coverage))
+    issues = report.verdict.coverage.get("issues") or {}
+    lost = "".join(f"<li>{n:,} × {escape(kind)}</li>" for kind, n in issues.items())
+    asked = "".join(
+        f"<tr><td>{escape(a.name.replace('_', ' '))}</td><td>{escape(a.why)}</td></tr>"
+        for a in report.unanswered
+    )
+    missing = f'<h3>Not answered, and why</h3><table class="plain">{asked}</table>' if asked else ""
+    made = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in [
+            ("command", report.command),
+            ("made", report.made),
+            *report.versions.items(),
+        ]
+    )
+    return (
+        f'<section class="card" id="coverage"><h2>What this rests on</h2>{lines}'
+        f"{f'<ul>{lost}</ul>' if lost else ''}{missing}"
+        f'<h3>How it was made</h3><table class="plain">{made}</table></section>'
+    )
+
+
+def _data(report: Report) -> str:
+    """Figures, timeline and the one copy of the plotting library, compressed."""
+    from plotly.offline import get_plotlyjs
+
+    figures = {
+        a.name: figure(a.result.table, a.result.analysis.chart).to_json()
+        for section in report.sections
+        for a in section.answers
+        if a.result is not None and a.result.analysis.chart is not None
+    }
+    lanes = report.lanes.packed() if report.lanes else None
+    library = b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
+    return (
+        f'<script type="application/json" id="figures">{embedded(figures)}</script>'
+        f'<script type="application/json" id="lane-data">{embedded(lanes)}</script>'
+        f'<script type="text/plain" id="plotly">{library}</script>'
+    )

@@ -1,0 +1,116 @@
+"""A report as Markdown, for pull requests and tickets, and as JSON, for machines."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from htk.render import coverage_lines, to_text
+from htk.report.content import Answered, Report
+from htk.result import Result
+from htk.units import time
+
+SCHEMA = "htk.report/1"
+_ROWS = 10
+
+
+def markdown(report: Report) -> str:
+    """Headline, causes, where the time goes; the rest folded."""
+    found = report.verdict
+    lines = [f"## {report.title}", "", f"**{found.headline}**" + _on(report), ""]
+    lines += _shares(report)
+    lines += _causes(report)
+    lines += _whatifs(report)
+    for section in report.sections:
+        for answered in section.answers:
+            lines += _folded(answered)
+    lines += ["", *(f"<sub>{line.strip()}</sub>  " for line in coverage_lines(found.coverage))]
+    made = ", ".join(f"{name} {value}" for name, value in report.versions.items())
+    lines += [f"<sub>`{report.command}` · {report.made} · {made}</sub>", ""]
+    return "\n".join(lines)
+
+
+def _on(report: Report) -> str:
+    return f" · {report.devices}" if report.devices else ""
+
+
+def _shares(report: Report) -> list[str]:
+    found = report.verdict
+    whole = found.step_ns or found.window_ns
+    shown = [s for s in found.shares if s.pct >= 0.05]
+    if not shown:
+        return ["No GPU work was recorded.", ""]
+    head = "of a step" if found.step_ns else "recorded"
+    lines = [f"| where the time goes | share | {head} |", "| --- | ---: | ---: |"]
+    lines += [f"| {s.name} | {s.pct:.1f} % | {time(s.pct / 100 * whole)} |" for s in shown[:_ROWS]]
+    return [*lines, ""]
+
+
+def _causes(report: Report) -> list[str]:
+    found = report.verdict
+    whole = found.step_ns or found.window_ns
+    lines = []
+    for place, cause in enumerate(found.causes, 1):
+        gain = f" (at most {time((cause.pct or 0) / 100 * whole)})" if cause.pct is not None else ""
+        lines.append(f"{place}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
+    return [*lines, ""] if lines else []
+
+
+def _whatifs(report: Report) -> list[str]:
+    if report.whatif.map is None:
+        return [f"What-if map: {report.whatif.why}", ""]
+    return [*_details("What if: batch × sharding", report.whatif.map), ""]
+
+
+def _folded(answered: Answered) -> list[str]:
+    if answered.result is None:
+        return []
+    return _details(answered.result.analysis.question, answered.result)
+
+
+def _details(title: str, result: Result) -> list[str]:
+    text = to_text(replace(result, coverage={}), "md", limit=_ROWS).strip()
+    return [f"<details><summary>{title}</summary>", "", text, "", "</details>"]
+
+
+def to_json(report: Report) -> str:
+    """One object; its shape is that of SCHEMA."""
+    found = report.verdict
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": report.title,
+        "command": report.command,
+        "made": report.made,
+        "versions": report.versions,
+        "devices": report.devices,
+        "span_ns": report.span_ns,
+        "verdict": {
+            "headline": found.headline,
+            "step_ns": found.step_ns,
+            "step_spread_ns": found.step_spread_ns,
+            "cpu_step_ns": found.cpu_step_ns,
+            "steps": found.steps,
+            "window_ns": found.window_ns,
+            "shares": [vars(share) for share in found.shares],
+            "causes": [vars(cause) for cause in found.causes],
+        },
+        "coverage": dict(found.coverage),
+        "whatif": {
+            "bounds": _json(report.whatif.bounds),
+            "map": _json(report.whatif.map),
+            "why_not": report.whatif.why or None,
+        },
+        "sections": [
+            {
+                "id": section.id,
+                "title": section.title,
+                "answers": [_json(a.result) for a in section.answers if a.result is not None],
+            }
+            for section in report.sections
+        ],
+        "unanswered": [{"analysis": a.name, "why": a.why} for a in report.unanswered],
+    }
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _json(result: Result | None) -> dict[str, Any] | None:
+    return None if result is None else result.to_json()

@@ -1,0 +1,59 @@
+"""The numbers at the head of a report."""
+
+from html import escape
+
+from htk.report.content import Report
+from htk.units import time
+
+
+def tiles(report: Report) -> str:
+    """Step, compute, exposed communication, idle, MFU, and on what."""
+    made = [_tile(*facts) for facts in _facts(report)]
+    return f'<div class="tiles">{"".join(made)}</div>'
+
+
+def _tile(value: str, name: str, more: str, kind: str) -> str:
+    return (
+        f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(name)}</span>'
+        f"<small>{escape(more)}</small></div>"
+    )
+
+
+def _facts(report: Report) -> list[tuple[str, str, str, str]]:
+    found = report.verdict
+    facts = []
+    if found.step_ns is not None:
+        spread = f"± {time((found.step_spread_ns or 0) / 2)}" if found.steps > 1 else "one step"
+        facts.append((time(found.step_ns), "step", f"{spread}, {found.steps} recorded", ""))
+    else:
+        facts.append((time(found.window_ns), "recorded", "no steps", ""))
+    for name, words, kind in (
+        ("compute", ("compute",), "compute"),
+        ("exposed communication", ("exposed comm", "exposed wait", "exposed transfer"), "comm"),
+        ("idle", ("idle", "unrecorded", "between"), "idle"),
+    ):
+        shares = [s for s in found.shares if s.name.startswith(words)]
+        if shares:
+            total = sum(s.pct for s in shares)
+            whole = found.step_ns or found.window_ns
+            of = f"{time(total / 100 * whole)} of a step" if found.step_ns else "of the recording"
+            facts.append((f"{total:.1f} %", name, of, kind))
+    mfu = _mfu(report)
+    if mfu is not None:
+        facts.append((f"{mfu:.1f} %", "MFU", "of the GPUs' peak, mean", ""))
+    ranks, size = len(found.ranks), found.coverage.get("world_size")
+    of = f"of {size}" if size and size != ranks else "all ranks" if size else "known"
+    facts.append((str(ranks), "rank" if ranks == 1 else "ranks", report.devices or of, ""))
+    linked = found.coverage.get("gpu_activities_linked_pct")
+    if linked is not None:
+        facts.append((f"{linked:g} %", "linked", "of GPU time, to its launch", ""))
+    return facts
+
+
+def _mfu(report: Report) -> float | None:
+    for section in report.sections:
+        for answered in section.answers:
+            if answered.name == "flops" and answered.result is not None:
+                known = [r["mfu_pct"] for r in answered.result.to_pylist() if r.get("mfu_pct")]
+                return sum(known) / len(known) if known else None
+    return None

@@ -1,0 +1,30 @@
+"""A report on its way out."""
+
+import sys
+from pathlib import Path
+
+from htk.report.content import Report
+
+
+def write(report: Report, form: str, output: str | None) -> Path | None:
+    """Write it in that form; None: it went to stdout."""
+    if form in ("md", "json"):
+        from htk.report.text import markdown, to_json
+
+        text = markdown(report) if form == "md" else to_json(report)
+        if output is None or output == "-":
+            sys.stdout.write(text)
+            return None
+        target = Path(output)
+        target.write_text(text, encoding="utf-8")
+        return target
+    from htk.report.page import page
+
+    target = Path(output or f"report.{form}")
+    if form == "pdf":
+        from htk.report.pdf import printed
+
+        printed(page(report), target)
+    else:
+        target.write_text(page(report), encoding="utf-8")
+    return target
