@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from htk import hta
     from htk.api import catalog, run
     from htk.errors import HtkError
     from htk.session import open
@@ -20,18 +21,20 @@ _HOME = {
     "HtkError": "htk.errors",
     "Trace": "htk.trace",
     "catalog": "htk.api",
+    "hta": "htk.hta",
     "open": "htk.session",
     "run": "htk.api",
     "whatif": "htk.whatif_api",
 }
 
-__all__ = ["HtkError", "Trace", "catalog", "open", "run", "whatif"]
+__all__ = ["HtkError", "Trace", "catalog", "hta", "open", "run", "whatif"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'htk' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    home = importlib.import_module(_HOME[name])
+    return home if _HOME[name] == f"htk.{name}" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

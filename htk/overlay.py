@@ -39,7 +39,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
         if mine.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
             added = list(drawn(mine, trace, whose["base_ns"] or 0))
-            _copy(whose["file"], target, added)
+            copy_with(whose["file"], target, added)
             written[target] = mine.num_rows
     return written
 
@@ -88,7 +88,7 @@ def microseconds(ns: int) -> str:
     return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 
 
-def _copy(file: str, target: Path, added: list[str]) -> None:
+def copy_with(file: str, target: Path, added: list[str]) -> None:
     """The file's bytes, with these events first among its own; packed if its name says so."""
     (source,) = resolve(file)
     target.parent.mkdir(parents=True, exist_ok=True)

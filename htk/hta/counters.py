@@ -1,0 +1,115 @@
+"""HTA's counters: launched work that waits on each stream, and bandwidth of copies."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from htk.hta.frames import Frames, memory_type
+from htk.overlay import copy_with, microseconds
+
+Series = dict[int, pd.DataFrame]
+
+
+def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
+    """Activities launched and not begun, after each change; a series for each stream."""
+    found = {}
+    for rank in ranks:
+        gpu = frames.of(rank)
+        gpu = gpu[gpu["launch_ts"].notna()]
+        if gpu.empty:
+            continue
+        where = gpu[["pid", "tid", "stream"]]
+        launched = where.assign(ts=gpu["launch_ts"], change=1)
+        begun = where.assign(ts=np.maximum(gpu["ts"], gpu["launch_ts"]), change=-1)
+        changes = pd.concat([launched, begun]).sort_values(["stream", "ts"], kind="stable")
+        changes["queue_length"] = changes.groupby("stream")["change"].cumsum()
+        columns = ["ts", "pid", "tid", "stream", "queue_length"]
+        found[rank] = changes[columns].reset_index(drop=True)
+    return found
+
+
+def queue_summary(series: Series) -> pd.DataFrame | None:
+    """Statistics of the lengths by rank and stream."""
+    found = [
+        frame.assign(rank=rank)[["rank", "stream", "queue_length"]]
+        .groupby(["rank", "stream"])
+        .describe()
+        for rank, frame in series.items()
+    ]
+    return pd.concat(found) if found else None
+
+
+def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
+    """How long each stream's queue was full, of every stream that ever was."""
+    rows = []
+    for rank, frame in series.items():
+        gpu = frames.of(rank)
+        whole = float((gpu["ts"] + gpu["dur"]).max() - min(gpu["launch_ts"].min(), gpu["ts"].min()))
+        for stream, mine in frame.groupby("stream"):
+            length = (mine["ts"].shift(-1) - mine["ts"])[mine["queue_length"] >= most].sum()
+            if (mine["queue_length"] >= most).any():
+                rows.append((rank, stream, length, length / whole if whole else float("nan")))
+    columns = ["duration_at_max_queue_length", "relative_duration_at_max_queue_length"]
+    return pd.DataFrame(rows, columns=["rank", "stream", *columns])
+
+
+def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
+    """Bandwidth of copies and sets by direction, after each change."""
+    found = {}
+    for rank in ranks:
+        gpu = frames.of(rank)
+        gpu = gpu[(gpu["kernel_type"] == "MEMORY") & (gpu["dur"] > 0)]
+        if gpu.empty:
+            continue
+        rows = gpu[["ts", "pid", "memory_bw_gbps"]].assign(name=gpu["name"].map(memory_type))
+        ends = rows.assign(ts=gpu["ts"] + gpu["dur"], memory_bw_gbps=-gpu["memory_bw_gbps"])
+        changes = pd.concat([rows, ends]).sort_values(["name", "ts"], kind="stable")
+        changes["memory_bw_gbps"] = changes.groupby("name")["memory_bw_gbps"].cumsum().round(6)
+        found[rank] = changes[["ts", "pid", "name", "memory_bw_gbps"]].reset_index(drop=True)
+    return found
+
+
+def bandwidth_summary(series: Series) -> pd.DataFrame | None:
+    """Statistics of the changes above zero by rank and direction."""
+    found = []
+    for rank, frame in series.items():
+        moving = frame[frame["memory_bw_gbps"] > 0].assign(rank=rank)
+        found.append(
+            moving[["rank", "name", "memory_bw_gbps"]].groupby(["rank", "name"]).describe()
+        )
+    return pd.concat(found) if found else None
+
+
+def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
+    """A copy of a rank's file, beside it, with the series drawn in as counters."""
+    part = next(p for p in frames.trace.parts if p.rank == rank)
+    name, dot, ending = part.file.partition(".json")
+    target = Path(f"{name}{suffix}{dot}{ending}")
+    base = int(part.table("ranks")["base_ns"][0].as_py() or 0)
+    drawn = [
+        event
+        for counter, of_ranks in series.items()
+        if rank in of_ranks
+        for event in _events(counter, of_ranks[rank], frames.trace.origin_ns - base)
+    ]
+    copy_with(part.file, target, drawn)
+    return target
+
+
+def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
+    value = frame.columns[-1]
+    label = "stream" if "stream" in frame.columns else "name"
+    for row in frame.itertuples():  # a line of JSON each
+        said = json.dumps(
+            {
+                "ph": "C",
+                "name": counter,
+                "pid": int(row.pid),
+                "id": str(getattr(row, label)),
+                "args": {str(getattr(row, label)): float(getattr(row, value))},
+            }
+        )
+        yield f'{{"ts": {microseconds(round(row.ts * 1000) + origin_ns)}, {said[1:]}'

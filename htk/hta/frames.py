@@ -1,0 +1,160 @@
+"""A trace's GPU activities as HTA's notebooks know them: a pandas frame for each rank.
+
+Times are microseconds since the first event of any rank, with nanoseconds behind the point. With
+two profiler steps or more only what was launched before the last one began is kept, as HTA does
+unless told otherwise.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from htk import like_hta
+from htk.arrow import numbers, truths, valid
+from htk.errors import UnknownRank
+from htk.intervals import Spans, union
+from htk.trace import Trace
+
+TYPES = {"compute": "COMPUTATION", "comm": "COMMUNICATION", "memory": "MEMORY"}
+_MEMORY_TYPE = re.compile(r"Memcpy \w+to\w+|Memset")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What the methods read of a trace."""
+
+    trace: Trace
+    include_last_step: bool = False
+
+    @property
+    def ranks(self) -> list[int]:
+        return self.trace.ranks
+
+    @cached_property
+    def gpu(self) -> dict[int, pd.DataFrame]:
+        """Kernels, copies and sets of each rank, by start."""
+        tables = self.trace.tables
+        kernels, links = tables["kernels"], tables["kernel_links"]
+        rows = kernels.append_column("row", pa.array(np.arange(kernels.num_rows)))
+        if self.include_last_step:
+            kept = rows.filter(kernels["stream"].is_valid())
+        else:
+            kept = like_hta.kept_kernels(rows, links, tables["annotations"])
+            kept = kept.drop_columns(["launch_start_ns"])
+        of = numbers(kept["row"])
+        for name in ("launch_row", "op_row", "step", "launch_start_ns", "launch_end_ns"):
+            kept = kept.append_column(name, links[name].take(pa.array(of)))
+        return {rank: self._frame(kept, rank) for rank in self.ranks}
+
+    def of(self, rank: int) -> pd.DataFrame:
+        if rank not in self.gpu:
+            raise UnknownRank(f"rank {rank} is not among the ranks at hand: {self.ranks}")
+        return self.gpu[rank]
+
+    def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
+        mine = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("start_ns")
+        start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
+        launched = valid(mine["launch_start_ns"])
+        launch, called = numbers(mine["launch_start_ns"]), numbers(mine["launch_end_ns"])
+        frame = pd.DataFrame(
+            {
+                "index": numbers(mine["event"]),
+                "name": mine["name"].to_pylist(),
+                "cat": mine["activity"].to_pylist(),
+                "ts": self.microseconds(start),
+                "dur": (end - start) / 1000,
+                "pid": numbers(mine["device"], -1),
+                "tid": numbers(mine["stream"], -1),
+                "stream": numbers(mine["stream"], -1),
+                "correlation": numbers(mine["correlation"], -1),
+                "iteration": numbers(mine["step"], -1),
+                "kernel_type": [TYPES[kind] for kind in mine["kind"].to_pylist()],
+                "memory_bw_gbps": numbers(mine["bandwidth_gbps"], 0.0),
+                "launch_ts": np.where(launched, self.microseconds(launch), np.nan),
+                "launch_dur": np.where(launched, (called - launch) / 1000, np.nan),
+                "op_row": numbers(mine["op_row"], -1),
+                "row": numbers(mine["row"]),
+            }
+        )
+        frame["start_ns"], frame["end_ns"] = start, end
+        return frame
+
+    def microseconds(self, ns: Any) -> Any:
+        """Absolute nanoseconds as microseconds since the trace began."""
+        return (ns - self.trace.origin_ns) / 1000
+
+    def annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
+        """User ranges of a rank, steps among them, by start."""
+        table = self.trace.tables["annotations"]
+        mine = (numbers(table["rank"], -1) == rank) & (truths(table["on_gpu"]) == on_gpu)
+        rows = table.filter(pa.array(mine)).sort_by("start_ns")
+        frame = pd.DataFrame(
+            {
+                "name": pd.Series(rows["name"].to_pylist(), dtype=object),
+                "step": numbers(rows["step"], -1),
+                "ts": self.microseconds(numbers(rows["start_ns"])),
+                "dur": (numbers(rows["end_ns"]) - numbers(rows["start_ns"])) / 1000,
+                "pid": numbers(rows["device"], -1),
+                "tid": numbers(rows["stream"], -1),
+                "start_ns": numbers(rows["start_ns"]),
+                "end_ns": numbers(rows["end_ns"]),
+                "external_id": numbers(rows["external_id"], -1),
+            }
+        )
+        if self.include_last_step or len(self.steps) == self._all_steps:
+            return frame
+        if on_gpu:  # a range on the GPU is kept with the one on the CPU that it copies
+            kept = set(self.annotations(rank, on_gpu=False)["external_id"])
+            return frame[frame["external_id"].isin(kept | {-1}) & ~(frame["step"] > self.steps[-1])]
+        last = frame[frame["step"] > self.steps[-1]]["start_ns"].min()
+        return frame[~(frame["start_ns"] >= last)]
+
+    @cached_property
+    def _all_steps(self) -> int:
+        known = numbers(self.trace.tables["annotations"]["step"], -1)
+        return len(np.unique(known[known >= 0]))
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Profiler steps, without the last unless it was asked for."""
+        table = self.trace.tables["annotations"]
+        known = numbers(table["step"], -1)
+        found = sorted({int(step) for step in known[known >= 0]})
+        return found if self.include_last_step or len(found) < 2 else found[:-1]
+
+
+def spans(frame: pd.DataFrame) -> Spans:
+    """Where at least one row of a frame is."""
+    return union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+
+
+def memory_type(name: str) -> str:
+    """`Memcpy DtoH (Device -> Pinned)` is a `Memcpy DtoH`."""
+    match = _MEMORY_TYPE.match(name)
+    return match.group() if match else "Memcpy Unknown"
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without template arguments, parameters and return type."""
+    if name.startswith(("Memcpy", "Memset", "dma")) or not any(c in name for c in "<("):
+        return name
+    kept: list[str] = []
+    depth = 0
+    for c in name.replace("->", ""):
+        depth += c in "<("
+        if not depth:
+            kept.append(c)
+        depth -= c in ">)" and depth > 0
+    return "".join(kept).rsplit(" ", 1)[-1]
+
+
+def shown(frame: pd.DataFrame, x: str, y: list[str] | str, title: str) -> None:
+    """A bar chart, where a notebook asks for one."""
+    import plotly.express as px
+
+    px.bar(frame, x=x, y=y, title=title).show()
