@@ -43,7 +43,7 @@ RETURNS = table(
 )
 
 # Causes of idle time as the verdict words them; what is not listed stands under its own name.
-_IDLE_WORDS = {
+IDLE_WORDS = {
     "host_operator": "idle: host in operators",
     "host_python": "idle: host in Python",
     "host_data_loading": "idle: data loading",
@@ -210,7 +210,7 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
         zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
         reverse=True,
     )
-    found += [share(_IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
+    found += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
     return tuple(s for s in found if s.time_ns or s.name == "compute")
 
 
