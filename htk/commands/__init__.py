@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "convert": Command(
         "htk.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."
     ),
+    "open": Command("htk.commands.open", "Open a trace in Perfetto's viewer, offline."),
     "trim": Command("htk.commands.trim", "Write smaller traces: chosen ranks, steps, times."),
     "scrub": Command("htk.commands.scrub", "Write traces without names, paths, stacks, shapes."),
     "sql": Command("htk.commands.sql", "Ask in SQL: one query, or a prompt."),
