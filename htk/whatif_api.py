@@ -7,7 +7,7 @@ from htk import api
 from htk.analyses.whatif.answer import Answer, Stage, stage
 from htk.analyses.whatif.edits import edit
 from htk.analyses.whatif.rates import MFU
-from htk.analyses.whatif.sweep import bounds, recommended, swept
+from htk.analyses.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.analyses.whatif.table import rows
 from htk.coverage import coverage
 from htk.graph import READS
@@ -31,11 +31,19 @@ class WhatIf:
     measured_step_ns: int | None = None
     gpu_hour_price: float | None = None
     wants_advice: bool = False
+    others: tuple[tuple[Trace, float | None], ...] = ()
 
     @cached_property
     def stage(self) -> Stage:
         """The untouched step, replayed and judged."""
-        return stage(self.trace.tables)
+        return stage(self.trace.tables, [(t.tables, ratio) for t, ratio in self.others])
+
+    def beside(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
+        """One more recording of the same job at another batch: kernels' lengths go through both.
+
+        `ratio`: its micro-batch over that of the first, where shapes do not tell it.
+        """
+        return replace(self, others=(*self.others, (_opened(trace), ratio)))
 
     def batch(self, value: int | float | str) -> "WhatIf":
         """Micro-batch: a number, or '2x' the recorded one."""
@@ -95,6 +103,8 @@ class WhatIf:
             "held_out_error_pct": judged.held_out_error_pct,
             "observed_path_pct": judged.observed_path_pct,
         }
+        if self.stage.memory is not None and not self.stage.refused:
+            facts["largest_batch_that_fits"] = memory_edge(self.stage, self.edits)
         table = rows(self.answers(), self.gpu_hour_price)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
@@ -108,4 +118,8 @@ class WhatIf:
 
 def whatif(trace: Trace | Inputs) -> WhatIf:
     """What would a step of this trace take if something were changed?"""
-    return WhatIf(trace if isinstance(trace, Trace) else api.open(trace))
+    return WhatIf(_opened(trace))
+
+
+def _opened(trace: Trace | Inputs) -> Trace:
+    return trace if isinstance(trace, Trace) else api.open(trace)

@@ -42,7 +42,7 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
     took = f" took {time(rows[0]['measured_step_time_ns'])}" if rows else ""
     held = facts.get("held_out_error_pct")
-    return [
+    lines = [
         f"{step}{took} ({ranks} rank{'s' * (ranks != 1)} at hand)",
         f"replay of it untouched: {facts['verdict']}",
         f"  step {facts['step_error_pct']:.2f} % off, exposed communication "
@@ -50,6 +50,8 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
         f"another step {'not at hand' if held is None else f'{held:.2f} % off'}, "
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
+    fits = facts.get("largest_batch_that_fits")
+    return lines + ([f"largest batch that fits: {fits}"] if fits else [])
 
 
 def _readable(result: Result, rows: list[dict[str, Any]]) -> Result:

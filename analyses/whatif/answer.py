@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,34 +10,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.contention import factor, settled, share
+from htk.analyses.whatif.curves import Curves, curves, fitted
+from htk.analyses.whatif.doubt import by_source, narrowing, spread
 from htk.analyses.whatif.edits import EDITS, edit
 from htk.analyses.whatif.memory import Held, after, held
 from htk.analyses.whatif.rates import Rates, rates
-from htk.analyses.whatif.scene import CATEGORIES, Scene, scene
+from htk.analyses.whatif.scene import Scene, scene
+from htk.analyses.whatif.waterfall import waterfall
 from htk.gate import Gate, exposed, gated, idle
 from htk.graph import Graph
-from htk.replay import NEVER, Replay, replay
+from htk.replay import Replay, replay
 
 _Z50, _Z90 = 0.674, 1.645
-_SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
-_INDICATIVE = 2.0  # times wider
-_LOW_CONFIDENCE = 1.5
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
 _LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
 _MATRIX = ("gemm", "attention", "convolution")
-
-# Where a doubt comes from, by the cause that an edit names.
-SOURCES = {
-    "replay": "replay",
-    "structure": "replay",
-    "compute": "kernel",
-    "memory": "kernel",
-    "host": "kernel",
-    "dependencies": "replay",
-    "communication": "network",
-    "skew": "skew",
-    "site": "site",
-}
 
 
 @dataclass(frozen=True)
@@ -48,6 +35,7 @@ class Stage:
     scene: Scene
     replayed: Replay
     gate: Gate
+    curves: Curves | None = None  # from further recordings at other batches
 
     @property
     def graph(self) -> Graph:
@@ -111,11 +99,7 @@ class Answer:
     @property
     def sources(self) -> dict[str, float]:
         """The doubt by where it comes from."""
-        found: dict[str, float] = {}
-        for cause, sigma in self.spread.items():
-            source = SOURCES.get(cause, "replay")
-            found[source] = math.hypot(found.get(source, 0.0), sigma)
-        return found
+        return by_source(self.spread)
 
     @property
     def gain_over_doubt(self) -> float | None:
@@ -135,9 +119,27 @@ class Answer:
         return (*self.band(_Z50), *self.band(_Z90))
 
 
-def stage(tables: Mapping[str, pa.Table]) -> Stage:
+def stage(
+    tables: Mapping[str, pa.Table],
+    others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
+) -> Stage:
+    """`others`: recordings of the same job at other batches, with those where known."""
     graph, replayed, judged = gated(tables)
-    return Stage(tables, scene(tables, graph), replayed, judged)
+    start = Stage(tables, scene(tables, graph), replayed, judged)
+    if not others or start.refused:
+        return start
+    return _calibrated(replace(start, curves=curves(start.scene, start.contention, others)))
+
+
+def _calibrated(start: Stage) -> Stage:
+    """How much the fitted step misses of each recorded one."""
+    assert start.curves is not None
+    missed = {}
+    for one in start.curves.recorded:
+        _, found = applied(start, (("batch", f"{one.ratio:.9f}x"),))
+        change = found.period_ns - start.replayed.period_ns
+        missed[one.ratio] = float(one.period_ns - start.graph.period_ns - change)
+    return replace(start, curves=replace(start.curves, missed=missed))
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -156,13 +158,13 @@ def answer(
     measured = start.graph.period_ns if measured_ns is None else measured_ns
     if start.refused:
         return refused(start, asked, measured)
-    edited = start.scene
-    for name, value in asked:
-        edited = edit(name).apply(edited, value)
-    edited, found = settled(edited, start.contention, start.beside)
-    change = found.period_ns - start.replayed.period_ns
+    edited, found = applied(start, asked)
+    here = found.period_ns
+    if start.curves is not None and edited.samples != 1:
+        here = round(here + start.curves.missed_ns(_micro_batch(start, asked)))
+    change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
-    spread = _spread(start, edited, step, found.period_ns)
+    doubt = spread(start.gate, edited, step, found.period_ns)
     each = edited.samples / edited.devices
     peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, edited.kept)
     return Answer(
@@ -170,7 +172,7 @@ def answer(
         measured_ns=measured,
         verdict=_verdict(start, change),
         step_ns=step,
-        spread=spread,
+        spread=doubt,
         exposed_ns=round(exposed(edited.graph, found.time)),
         idle_ns=round(idle(edited.graph, found.time, found.period_ns)),
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
@@ -182,10 +184,28 @@ def answer(
         devices_ratio=edited.devices,
         launch_bound=_launch_bound(edited, found.period_ns),
         under_a_wave=_under_a_wave(edited, each),
-        waterfall=_waterfall(start, edited, change, measured / start.graph.period_ns),
+        waterfall=waterfall(
+            edited, start.replayed.period_ns, change, measured / start.graph.period_ns
+        ),
         assumptions=edited.assumptions,
-        narrow=_narrow(start, asked, spread),
+        narrow=narrowing(asked, doubt),
     )
+
+
+def applied(start: Stage, asked: Sequence[tuple[str, str]]) -> tuple[Scene, Replay]:
+    """The step after the edits, which are in their order, and its replay."""
+    edited = start.scene
+    for name, value in asked:
+        edited = edit(name).apply(edited, value)
+    if start.curves is not None and "batch" in dict(asked):
+        edited = fitted(edited, start.curves, _micro_batch(start, asked))
+    return settled(edited, start.contention, start.beside)
+
+
+def _micro_batch(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+    """Over the recorded one."""
+    value = dict(asked).get("batch")
+    return 1.0 if value is None else edit("batch").apply(start.scene, value).kept
 
 
 def refused(start: Stage, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
@@ -197,26 +217,6 @@ def _verdict(start: Stage, change: int) -> str:
     if within and change:
         return start.gate.verdict + "; the change is indistinguishable from none"
     return start.gate.verdict
-
-
-def _spread(start: Stage, edited: Scene, step: int, here: int) -> dict[str, float]:
-    """Each doubt replayed: what if that cause changed by one sigma more than was said?"""
-    wide = 1.0 if start.gate.verdict == "trusted" else _INDICATIVE
-    wide *= _LOW_CONFIDENCE if edited.low_confidence else 1.0
-    found = {"replay": wide * start.gate.residual_pct / 100, "site": _SITE}
-    scale = step / here
-    for cause, sigma in edited.spread.items():  # at most one for each category
-        if cause not in CATEGORIES:
-            found[cause] = wide * sigma
-            continue
-        mine = edited.categories == CATEGORIES.index(cause)
-        kept = mine & (edited.weight > NEVER)
-        delta = np.where(kept, edited.weight - edited.graph.weight, 0)
-        weight = edited.weight + np.rint(delta * sigma).astype(np.int64)
-        other = replay(edited.graph, weight, edited.wrap_weight).period_ns
-        moved = round((other - here) * scale)
-        found[cause] = wide * abs(math.log(max(step + moved, 1) / step))
-    return found
 
 
 def _launch_bound(edited: Scene, here: int) -> bool:
@@ -241,66 +241,3 @@ def _under_a_wave(edited: Scene, each: float) -> bool:
     length = edited.lengths()[known]
     few = edited.facts.blocks[known] * each < 1
     return bool(length[few].sum() > 0.5 * length.sum())
-
-
-def _waterfall(start: Stage, edited: Scene, change: int, scale: float) -> dict[str, int]:
-    """The change by cause, which sums to the whole."""
-    found = _by_substitution(start, edited)
-    for cause, ns in edited.added.items():
-        found[cause] = found.get(cause, 0) + ns
-    rest = change - sum(found.values())
-    if rest:
-        found["host"] = found.get("host", 0) + rest  # from step to step
-    scaled = {cause: round(ns * scale) for cause, ns in found.items()}
-    left = round(change * scale) - sum(scaled.values())
-    if left:  # of rounding
-        largest = max(scaled, key=lambda cause: abs(scaled[cause]))
-        scaled[largest] += left
-    return {cause: ns for cause, ns in scaled.items() if ns}
-
-
-def _by_substitution(start: Stage, edited: Scene) -> dict[str, int]:
-    """One cause after the other takes its new lengths; the graph's own are the untouched ones."""
-    weight = edited.graph.weight
-    before, found = start.replayed.period_ns, {}
-    for code, cause in enumerate(CATEGORIES):
-        mine = edited.categories == code
-        if not (edited.weight[mine] != edited.graph.weight[mine]).any():
-            continue
-        weight = np.where(mine, edited.weight, weight)
-        now = replay(edited.graph, weight).period_ns
-        found[cause] = now - before
-        before = now
-    return found
-
-
-def _narrow(start: Stage, asked: Sequence[tuple[str, str]], spread: Mapping[str, float]) -> str:
-    """The recording that would take away the largest part of the doubt."""
-    if not asked or not spread:
-        return ""
-    sources: dict[str, float] = {}
-    for cause, sigma in spread.items():
-        source = SOURCES.get(cause, "replay")
-        sources[source] = math.hypot(sources.get(source, 0.0), sigma)
-    whole = math.sqrt(sum(s * s for s in sources.values()))
-    most = max(sources, key=lambda source: sources[source])
-    rest = math.sqrt(max(whole * whole - sources[most] ** 2, 0.0))
-    gain = f"(doubt {100 * whole:.1f} % to about {100 * max(rest, whole / 3):.1f} %)"
-    return f"{_RECORDINGS[most].format(**_asked(start, asked))} {gain}"
-
-
-_RECORDINGS = {
-    "replay": "record three or more whole steps with event synchronisation enabled",
-    "kernel": "record one more run {other}, and give both",
-    "network": "record one more run {other}, or measure its collectives with nccl-tests",
-    "skew": "record every rank of the job",
-    "site": "repeat the recording; the rest is how much the same job varies from run to run",
-}
-
-
-def _asked(start: Stage, asked: Sequence[tuple[str, str]]) -> dict[str, str]:
-    values = dict(asked)
-    if "batch" in values:
-        return {"other": f"at batch {values['batch']}"}
-    name, value = asked[0]
-    return {"other": f"with {name} {value}, if only on few steps"}

@@ -50,16 +50,8 @@ def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
 def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | None, float | None]:
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
     try:
-        found = flops(
-            tables["cpu_ops"],
-            tables["op_links"],
-            tables["kernels"],
-            tables["kernel_links"],
-            tables["rank_windows"],
-            tables["step_windows"],
-            tables["ranks"],
-            per="rank" if step is None else "step",
-        )
+        read = (tables[name] for name in flops.reads)
+        found = flops.function(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
         return None, None
     ours = np.ones(found.num_rows, bool) if step is None else numbers(found["step"], -1) == step

@@ -1,5 +1,6 @@
 """Many answers: every combination of values, what could be won at most, what to do first."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from htk.analyses.whatif.answer import Answer, Stage, answer, ordered, refused
 from htk.analyses.whatif.memory import after
+from htk.analyses.whatif.shapes import inputs
 from htk.errors import UsageError
 
 Edits = tuple[tuple[str, str], ...]
@@ -17,7 +19,6 @@ LAUNCH_BOUND = "launch-bound"
 LAST_LAUNCH_BOUND = "knee: the host is the slower side up to here"
 UNDER_A_WAVE = "under one wave"
 LAST_UNDER_A_WAVE = "knee: most matrix products are under one wave up to here"
-FIRST_CROSSING = "first that leaves the node"
 
 BOUNDS = (
     ("no_skew", "on"),
@@ -116,11 +117,16 @@ def _following(answers: list[Answer], which: int) -> Answer | None:
     return min(larger, key=lambda a: a.samples_ratio / a.devices_ratio, default=None)
 
 
-def memory_edge(start: Stage, edits: Edits) -> float | None:
-    """The largest batch of a rank, over the recorded one, that is more likely to fit than not."""
+def memory_edge(start: Stage, edits: Edits) -> str | None:
+    """The largest batch of a rank that is more likely to fit than not."""
     held = start.memory
     if held is None or held.capacity is None:
         return None
-    ratios = np.geomspace(1 / 64, 256, 400)
+    ratios = np.geomspace(1 / 64, 256, 800)
     fitting = [r for r in ratios.tolist() if (after(held, edits, r)[1] or 0.0) < 0.5]
-    return max(fitting, default=None)
+    if not fitting:
+        return "none"
+    most = max(fitting)
+    batch = inputs(start.scene).batch
+    known = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
+    return f"{most:.1f}x the recorded{known}"

@@ -1,25 +1,42 @@
 """`htk whatif`: what would a step take if this were changed?"""
 
+import re
 from typing import Any
 
 import click
 
+from htk import plugins
 from htk.commands.common import trace_options
 
 # Kept here in words, so that help prints without importing the edits; a test compares them.
 EDIT_HELP = {
-    "replace": "Kernels or operators by pattern: PATTERN=2x faster, or PATTERN=gone.",
+    "replace": "Kernels, operators, modules: PATTERN=2x, =fused, =gone[,claimed=1.6x].",
+    "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
+    "hardware": "Another GPU of the catalogue: h100. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, or a number where shapes tell it.",
+    "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
+    "checkpointing": "Recompute activations in the backward pass: on, off.",
+    "tp": "Ranks of tensor parallelism. Low confidence.",
+    "sp": "Sequence parallelism beside it: on. Low confidence.",
+    "cp": "Ranks of context parallelism. Low confidence.",
+    "ep": "Ranks that experts are spread over. Low confidence.",
     "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
-    "world": "Ranks of the job, each with the work that it has now.",
-    "network": "Collectives' rates by a factor: bandwidth=2x,latency=0.5x.",
+    "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
+    "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
+    "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
+    "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",
     "fix_rank": "This rank (or all) computes as fast as the median rank.",
+    "balanced_experts": "All ranks' experts get equally many tokens: on.",
     "no_skew": "All ranks arrive at collectives together: on.",
-    "overlap": "Communication perfectly hidden, or serial: perfect, serial, today.",
+    "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
     "remove_syncs": "No synchronising call or blocking copy in the step: on.",
     "host": "The CPU is so many times faster: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
+    "accumulation": "Micro-batches of a step: 4, 2x, or global=512 samples of all ranks.",
+    "pp": "Stages of a pipeline: 4, or stages=4,interleave=2. Low confidence.",
 }
+for _name, _one in plugins.added("htk.edits").items():
+    EDIT_HELP.setdefault(_name, f"From the package {_one.package}.")
 
 
 def _edit_options(function: Any) -> Any:
@@ -32,6 +49,13 @@ def _edit_options(function: Any) -> Any:
 @click.command("whatif")
 @_edit_options
 @click.option("--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Every value.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="PATH[@2x]",
+    help="One more recording of the job, at another batch.",
+)
 @click.option("--recommend", is_flag=True, help="What can be done, by gain over doubt.")
 @click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
@@ -39,6 +63,7 @@ def _edit_options(function: Any) -> Any:
 def command(
     paths: tuple[str, ...],
     sweeps: tuple[str, ...],
+    others: tuple[str, ...],
     recommend: bool,
     measured_step_ms: float | None,
     price: float | None,
@@ -50,7 +75,8 @@ def command(
     """What would a step take if this were changed?
 
     The step is replayed untouched first; what does not replay is refused. Without any edit: what
-    could be won at most, each cause alone, most first.
+    could be won at most, each cause alone, most first. Several folders are recordings of one job
+    at several batches, the first of them the one that is changed.
     """
     from htk.commands.common import opened
     from htk.whatif_api import WhatIf
@@ -60,8 +86,27 @@ def command(
     fixed = tuple((name, str(value)) for name, value in edits if value is not None)
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
+    paths, beside = _recordings(paths, others)
     asked = WhatIf(opened(paths, given), fixed, over, anchor, price, recommend)
+    for path, ratio in beside:
+        asked = asked.beside(path, ratio)
     show(asked.run(), form, output, limit=limit)
+
+
+def _recordings(
+    paths: tuple[str, ...], others: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[tuple[str, float | None]]]:
+    """The recording to change, and those at other batches."""
+    from pathlib import Path
+
+    found: list[tuple[str, float | None]] = []
+    for other in others:
+        path, mark, ratio = other.rpartition("@")
+        known = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)x", ratio) if mark else None
+        found.append((path, float(known[1])) if known else (other, None))
+    if len(paths) > 1 and all(Path(p).is_dir() for p in paths):
+        return paths[:1], [*((p, None) for p in paths[1:]), *found]
+    return paths, found
 
 
 def _sweep(text: str) -> tuple[str, tuple[str, ...]]:

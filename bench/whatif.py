@@ -1,0 +1,137 @@
+"""How fast do what-ifs answer, and do their bands hold against a bootstrap?
+
+usage: python bench/whatif.py [--activities 30000] [--draws 200] [-o whatif.json]
+
+A step of eight ranks of llama2-7b is simulated, opened, and opened again from the cache. Then each
+thing is timed on one core, the best of some runs, against what the dashboard's sliders need. The
+band of each answer, from one replay for each cause of doubt, is held against a bootstrap in which
+every cause is drawn anew. Exit status 4: slower than it may be, or a band that is off.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from htk import api
+from htk.analyses.whatif.answer import Stage, answer, applied, stage
+from htk.analyses.whatif.contention import settled
+from htk.analyses.whatif.doubt import SITE, doubted
+from htk.analyses.whatif.edits import edit
+from htk.analyses.whatif.sweep import swept
+from htk.graph import READS, build
+from htk.replay import replay
+
+LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
+# The band may be a third narrower or wider than the bootstrap's; causes are not quite independent.
+BAND = 1.5
+EDITS = (
+    ("batch", "2x"),
+    ("batch", "0.25x"),
+    ("sharding", "hybrid_shard:4"),
+    ("world", "16"),
+    ("network", "bandwidth=0.5x"),
+    ("host", "2x"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--activities", type=int, default=30_000, help="of the step, roughly")
+    parser.add_argument("--draws", type=int, default=200, help="of the bootstrap")
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        start, found = timed(simulated(given.activities, Path(folder) / "job"))
+        bands = [drawn(start, one, given.draws) for one in EDITS]
+    for line in [*found, *bands]:
+        sys.stdout.write(json.dumps(line) + "\n")
+    if given.output:
+        given.output.write_text(json.dumps({"times": found, "bands": bands}, indent=1))
+    return 0 if all(line["within"] for line in [*found, *bands]) else 4
+
+
+def timed(folder: Path) -> tuple[Stage, list[dict[str, object]]]:
+    api.open(str(folder)).tables["kernels"]
+    tables = api.open(str(folder)).tables
+    for name in READS:
+        tables[name]
+    graph = best(lambda: build(tables), 3)
+    start = stage(tables)
+    answer(start, [EDITS[0]])  # the first one also finds contention, memory and work
+    changed = edit("batch").apply(start.scene, "2x")
+    values = [f"{k / 10:g}x" for k in range(5, 45)]
+    times = {
+        "graph": graph,
+        "replay": best(lambda: settled(changed, start.contention, start.beside), 5),
+        "answer": max(best(lambda e=one: answer(start, [e]), 3) for one in EDITS),  # type: ignore[misc]
+        "sweep of 40": best(lambda: swept(start, [], [("batch", values)]), 2),
+    }
+    count = len(start.graph.activities.start)
+    return start, [
+        {
+            "what": what,
+            "activities": count,
+            "ms": round(ms, 1),
+            "limit_ms": LIMITS_MS[what],
+            "within": ms <= LIMITS_MS[what],
+        }
+        for what, ms in times.items()
+    ]
+
+
+def best(function: Callable[[], object], runs: int) -> float:
+    """Milliseconds of the fastest run."""
+    found = []
+    for _ in range(runs):
+        at = time.perf_counter()
+        function()
+        found.append(1e3 * (time.perf_counter() - at))
+    return min(found)
+
+
+def drawn(start: Stage, one: tuple[str, str], draws: int) -> dict[str, object]:
+    """One sigma of the logarithm of the step: as answered, and when every doubt is drawn anew."""
+    found = answer(start, [one])
+    edited, after = applied(start, [one])
+    rng = np.random.default_rng(1)
+    fixed = [s for cause, s in found.spread.items() if cause not in doubted(edited)]
+    steps = []
+    for _ in range(draws):
+        weight = edited.weight.copy()
+        for change in doubted(edited).values():
+            weight += np.rint(change * rng.standard_normal()).astype(np.int64)
+        moved = replay(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
+        step = max((found.step_ns or 1) + moved, 1)
+        steps.append(math.log(step) + sum(s * rng.standard_normal() for s in fixed))
+    sigma = float(np.std(steps))
+    floor = max(sigma, SITE)
+    return {
+        "what": "band of " + " ".join(one),
+        "sigma_pct": round(100 * found.sigma, 2),
+        "bootstrap_pct": round(100 * sigma, 2),
+        "within": 1 / BAND <= max(found.sigma, SITE) / floor <= BAND,
+    }
+
+
+def simulated(activities: int, folder: Path) -> Path:
+    """A micro-batch of a step has some 16,500 activities on eight ranks."""
+    micro = max(round(activities / 16_500), 1)
+    options = {"model": "llama2-7b", "gpu": "a100-80gb", "nodes": 2, "gpus-per-node": 4}
+    options |= {"micro-batch": 8, "seq": 512, "steps": 3, "seed": 1, "accumulation": micro}
+    words = [text for key, value in options.items() for text in (f"--{key}", str(value))]
+    command = [sys.executable, "-m", "htk", "simulate", *words, "-o", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    (folder / "truth.json").unlink()
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())
