@@ -2,7 +2,8 @@
 
 Leaf accounting: an activity counts for the innermost operator round its launch. Where that one is
 not modelled (a backend's own operator), for the nearest caller that is, provided that no other
-modelled operator launches inside that caller: nothing is counted twice.
+modelled operator launches inside that caller: nothing is counted twice. Kernels of a CUDA graph
+count for the operators that were captured, where the capture was recorded.
 """
 
 import re
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import codes_of, matching, truths
-from htk.calltree import NONE, CallTree, DeviceTimes, Mask, labels_of
+from htk.arrow import codes_of, matching, numbers, truths
+from htk.calltree import NONE, CallTree, Mask, labels_of
+from htk.captures import captured_ops
 from htk.groups import Groups, Ints
 from htk.models import op_costs
 from htk.models.op_costs.call import FALLBACK, TYPES, Cost
+from htk.models.op_costs.serving import Tokens, is_served, tokens_of
 
 _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
@@ -27,9 +30,8 @@ class Calls:
 
     which: Ints  # kind of call of each operator, or NONE
     found: list[op_costs.Found]
-
-    def of_rows(self, rows: Ints) -> list[op_costs.Found]:
-        return [self.found[k] for k in self.which[rows].tolist()]
+    told: list[tuple[str, str | None, str | None, str | None]]  # name, shapes, types, values
+    unknown: str  # type of tensors that have none
 
 
 @dataclass(frozen=True)
@@ -37,34 +39,53 @@ class Work:
     """GPU activities, the operator that answers for each, and the calls behind them."""
 
     row: Ints  # operator that answers for each activity, or NONE
-    launcher: Ints  # innermost operator round its launch, or NONE
+    kind: Ints  # what it does, in `found`, or NONE
+    found: list[op_costs.Found]
+    replay: Ints  # the call that replays a captured operator, or NONE
     length: Ints
-    calls: Calls
     recompute: Mask  # operators run once more in the backward pass
     modelled: Mask  # activities
 
     @classmethod
     def of(
-        cls, cpu_ops: pa.Table, op_links: pa.Table, kernels: pa.Table, kernel_links: pa.Table
+        cls,
+        cpu_ops: pa.Table,
+        op_links: pa.Table,
+        kernels: pa.Table,
+        kernel_links: pa.Table,
+        launches: pa.Table,
+        launch_links: pa.Table,
+        annotations: pa.Table,
     ) -> "Work":
+        captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
+        launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
+        length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
         tree = CallTree.of(cpu_ops, op_links)
-        times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-        launching = times.kernels > 0
+        launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         calls = _calls(cpu_ops, _with_callers(tree, launching))
-        known = np.array([isinstance(f, Cost) for f in calls.found] + [False], bool)
-        modelled = known[calls.which]
-        answering = _answering(tree, launching, modelled)
+        tokens, iteration = _iterations(annotations, kernels, kernel_links)
+        served = np.array([bool(tokens) and is_served(t[0]) for t in calls.told], bool)
+        known = np.array([isinstance(f, Cost) for f in calls.found], bool) | served
+        modelled = np.append(known, False)[calls.which]
         comm = matching(kernels["kind"], lambda kind: kind == "comm")
-        best = np.append(answering, NONE)[times.row]
-        row = np.where((best != NONE) & ~comm, best, times.row)
-        bears = np.append(modelled, False)[row] & (row != NONE) & ~comm
-        return cls(row, times.row, times.length, calls, _recompute(tree, cpu_ops), bears)
+        best = np.append(_answering(tree, launching, modelled), NONE)[launcher]
+        row = np.where((best != NONE) & ~comm, best, launcher)
+        kind, found = _served(calls, np.append(calls.which, NONE)[row], served, iteration, tokens)
+        costed = np.array([isinstance(f, Cost) for f in found] + [False], bool)
+        bears = costed[kind] & (row != NONE) & ~comm
+        again = _recompute(tree, cpu_ops)
+        return cls(row, kind, found, replay, length, again, bears)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
-        """Operators that answer for chosen activities, and the first of these of each."""
-        activities = np.flatnonzero(chosen & (self.row != NONE))[::-1]
-        first = np.full(len(self.calls.which), NONE, np.int64)
-        first[self.row[activities]] = activities  # the last one written is the first activity
+        """Calls that answer for chosen activities, by their operator, and the first of these of
+        each; a replayed operator is called once more."""
+        activities = np.flatnonzero(chosen & (self.row != NONE))
+        if (self.replay != NONE).any():
+            pairs = np.column_stack([self.row[activities], self.replay[activities]])
+            begun = activities[Groups.of(pairs).first]
+            return self.row[begun], begun
+        first = np.full(len(self.recompute), NONE, np.int64)
+        first[self.row[activities[::-1]]] = activities[::-1]  # the last one written is the first
         rows = np.flatnonzero(first != NONE)
         return rows, first[rows]
 
@@ -82,9 +103,9 @@ class Work:
         }
         sums = Counter({why: int(self.length[rows].sum()) for why, rows in found.items()})
         left = np.flatnonzero(rest & ~comm & (self.row != NONE))
-        kinds = np.bincount(self.calls.which[self.row[left]], self.length[left])
+        kinds = np.bincount(self.kind[left], self.length[left])
         for k in np.flatnonzero(kinds).tolist():
-            sums[str(self.calls.found[k])] += int(kinds[k])
+            sums[str(self.found[k])] += int(kinds[k])
         return {why: n for why, n in sums.most_common() if n}
 
 
@@ -104,6 +125,7 @@ def coverage_facts(
             round(100 * modelled / own, 2) if own else None
         ),
         "not_modelled_ns": left,
+        "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
         "operators_without_model": _worst(work, cpu_ops),
     }
 
@@ -139,9 +161,50 @@ def _calls(cpu_ops: pa.Table, rows: Ints) -> Calls:
     which[rows] = groups.which
     unknown = _usual_type(cpu_ops)
     chosen = cpu_ops.select(_DESCRIBED).take(pa.array(rows[groups.first]))
-    texts = zip(*(chosen[c].to_pylist() for c in _DESCRIBED), strict=True)
-    found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in texts]  # one for each kind
-    return Calls(which, found)
+    told = list(zip(*(chosen[c].to_pylist() for c in _DESCRIBED), strict=True))
+    found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
+    return Calls(which, found, told, unknown)
+
+
+def _iterations(
+    annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table
+) -> tuple[list[Tokens], Ints]:
+    """Iterations of a server that tell their tokens, and that of each activity (or NONE)."""
+    codes, names = codes_of(annotations["name"])
+    by_name = [tokens_of(str(name)) for name in names.to_pylist()]
+    told = np.array([t is not None for t in by_name] + [False], bool)[codes]
+    rows = np.flatnonzero(told & ~truths(annotations["on_gpu"]))
+    launch = numbers(kernel_links["launch_start_ns"], NONE)
+    iteration = np.full(len(launch), NONE, np.int64)
+    start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
+    rank = numbers(annotations["rank"], NONE)[rows]
+    owner = numbers(kernels["rank"], NONE)
+    for one in np.unique(rank).tolist():  # ranks
+        mine = np.flatnonzero(rank == one)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        theirs = np.flatnonzero((owner == one) & (launch != NONE))
+        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
+        inside = (place >= 0) & (launch[theirs] < end[mine][place])
+        iteration[theirs[inside]] = mine[place[inside]]
+    return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
+
+
+def _served(
+    calls: Calls, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
+) -> tuple[Ints, list[op_costs.Found]]:
+    """Kinds of calls, a server's attention told apart by iteration."""
+    rows = np.flatnonzero(np.append(served, False)[kind])
+    if not len(rows):
+        return kind, calls.found
+    groups = Groups.of(np.column_stack([kind[rows], iteration[rows]]))
+    found = []
+    for k, at in groups.keys.tolist():  # as many as there are shapes and iterations
+        name, dims, types, values = calls.told[k]
+        there = tokens[at] if at != NONE else None
+        found.append(op_costs.served_cost(name, dims, types, values, there, calls.unknown))
+    refined = kind.copy()
+    refined[rows] = len(calls.found) + groups.which
+    return refined, [*calls.found, *found]
 
 
 def _usual_type(cpu_ops: pa.Table) -> str:

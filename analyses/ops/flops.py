@@ -51,6 +51,9 @@ def flops(
     op_links: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    annotations: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
     ranks: pa.Table,
@@ -68,7 +71,7 @@ def flops(
         raise MissingTable(f"no operators, so no shapes; they need {hint('cpu_ops')}")
     if not matching(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators; record with record_shapes=True")
-    work = Work.of(cpu_ops, op_links, kernels, kernel_links)
+    work = Work.of(cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations)
     columns, sums = summed(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),
@@ -128,12 +131,12 @@ def _added(work: Work, place: Ints, length: int, tf32: Mask) -> _Added:
     known = inside & work.modelled
     np.add.at(added.modelled, place[known], work.length[known])
     row, first = work.first_activity(known)  # a call counts where it began
-    kinds = [place[first], work.calls.which[row], work.recompute[row], tf32[row]]
+    kinds = [place[first], work.kind[first], work.recompute[row], tf32[row]]
     alike = Groups.of(np.column_stack(kinds).astype(np.int64))
     for (at, which, again, fast), many in zip(
         alike.keys.tolist(), alike.count.tolist(), strict=True
     ):
-        cost = work.calls.found[which]
+        cost = work.found[which]
         assert isinstance(cost, Cost)
         added.hardware[at] += many * cost.flops
         added.model[at] += 0 if again else many * cost.of_model

@@ -49,6 +49,9 @@ def roofline(
     op_links: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    annotations: pa.Table,
     ranks: pa.Table,
     *,
     per: Annotated[Per, "Pool all ranks, or rows for each rank, or for each of its steps."] = "all",
@@ -62,17 +65,17 @@ def roofline(
     operator round the launch, once. Roofline time is the longer of operations at the dense peak of
     the type and bytes at the memory's bandwidth.
     """
-    work = Work.of(cpu_ops, op_links, kernels, kernel_links)
+    work = Work.of(cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations)
     rows = np.flatnonzero(work.row != NONE)
     who = _who(per, kernels, kernel_links, rows)
-    groups = Groups.of(np.column_stack([who, work.calls.which[work.row[rows]]]))
+    groups = Groups.of(np.column_stack([who, work.kind[rows]]))
     bearer = work.row[rows][groups.first]
     _, begun = work.first_activity(np.ones(len(work.row), bool))
     calls = groups.which[np.searchsorted(rows, begun)]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
     comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first]
-    found = work.calls.of_rows(bearer)
+    found = [work.found[k] for k in work.kind[rows][groups.first].tolist()]
     costs = [
         f if isinstance(f, Cost) and not c else None
         for f, c in zip(found, comm.tolist(), strict=True)

@@ -17,6 +17,7 @@ from htk.models.op_costs import (
     optimizer,
     pooling,
     reduction,
+    serving,
 )
 from htk.models.op_costs.call import FALLBACK, Call, Cost, Model, read
 
@@ -60,6 +61,25 @@ def cost(
         return "no shapes recorded"
     call = read(name, dims, types, values, unknown)
     return "shapes unreadable" if call is None else cost_of(model, call)
+
+
+def served_cost(
+    name: str,
+    dims: str | None,
+    types: str | None,
+    values: str | None,
+    tokens: serving.Tokens | None,
+    unknown: str = FALLBACK,
+) -> Found:
+    """What a call of a server's attention costs in an iteration of so many tokens."""
+    if tokens is None:
+        return "lengths of requests not recorded"
+    if dims is None:
+        return "no shapes recorded"
+    call = read(name, dims, types, values, unknown)
+    if call is None:
+        return "shapes unreadable"
+    return cost_of(lambda given: serving.attention(given, tokens), call)
 
 
 def cost_of(model: Model, call: Call) -> Found:

@@ -80,6 +80,7 @@ MODELS: dict[str, Model] = {
     "_C::gelu_and_mul": _gated,
     "sgl_kernel::silu_and_mul": _gated,
     "_C::rotary_embedding": _rotary,
+    "sgl_kernel::rotary_embedding": _rotary,
 }
 for _count, _names in (*_FORWARD.items(), *_BACKWARD.items()):
     MODELS |= _both(_names, partial(elementwise, per_element=_count))

@@ -159,4 +159,5 @@ MODELS: dict[str, Model] = {
     "aten::constant_pad_nd": _pad,
     "_C_cache_ops::reshape_and_cache_flash": _cache_write,
     "_C_cache_ops::reshape_and_cache": _cache_write,
+    "sglang::store_cache": _cache_write,
 }

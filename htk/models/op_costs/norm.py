@@ -42,6 +42,12 @@ def _rms_out(call: Call) -> Cost:
     return Cost(_RMS * into.count, moved, "norm", label(into.type))
 
 
+def _add_rms_out(call: Call) -> Cost:
+    """result, input, residual, the new residual, weight: each once."""
+    moved = sum(t.bytes for t in call.tensors)
+    return Cost((_RMS + 1) * call.tensor(0).count, moved, "norm", label(call.tensor(0).type))
+
+
 def _group(call: Call) -> Cost:
     return _forward(call, _LAYER)
 
@@ -67,6 +73,10 @@ MODELS: dict[str, Model] = {
     "_C::fused_add_rms_norm": _add_rms,
     "sgl_kernel::fused_add_rmsnorm": _add_rms,
     "sgl_kernel::rmsnorm": _rms_out,
+    "aiter::rms_norm": partial(_forward, per_element=_RMS),
+    "aiter::rmsnorm": _rms_out,
+    "aiter::add_rmsnorm": _add_rms_out,
+    "aiter::rmsnorm2d_fwd_with_add_ck": _add_rms_out,
     "aten::_softmax": partial(_softmax, per_element=_SOFTMAX),
     "aten::softmax": partial(_softmax, per_element=_SOFTMAX),
     "aten::_safe_softmax": partial(_softmax, per_element=_SOFTMAX),

@@ -1,0 +1,58 @@
+"""Attention of an inference server: shapes are padded, the range of the iteration has the lengths.
+
+vLLM and SGLang name the range round an iteration by sums over its requests of queries (sq), keys
+(sk) and their products, apart for requests that are read and those that are answered:
+`execute_8192_context_2(sq9sk12sqsq45sqsk57)_generation_3(sq3sk70sqsq3sqsk70)`. A request of q
+queries and k keys has q·k − (q² − q)/2 pairs under its causal mask, hung at the bottom right.
+"""
+
+import re
+from dataclasses import dataclass
+
+from htk.models.op_costs.call import Call, Cost, label
+
+_SUMS = r"\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
+_RANGE = re.compile(rf"execute_\S*context_\d+{_SUMS}_generation_\d+{_SUMS}")
+_ATTENTION = re.compile(r"unified_attention|paged_attention")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Sums over the requests of an iteration."""
+
+    queries: int
+    keys: int
+    pairs: int
+
+
+def tokens_of(range_name: str) -> Tokens | None:
+    """What the name of a range tells, if it is one of an iteration."""
+    found = _RANGE.match(range_name)
+    if not found:
+        return None
+    numbers = [int(n) for n in found.groups()]
+    queries, keys, pairs = 0, 0, 0
+    for q, k, squares, products in (numbers[:4], numbers[4:]):
+        queries, keys = queries + q, keys + k
+        pairs += products - (squares - q) // 2
+    return Tokens(queries, keys, pairs)
+
+
+def is_served(name: str) -> bool:
+    """Whether an operator is attention over the pages of a cache."""
+    return bool(_ATTENTION.search(name))
+
+
+def attention(call: Call, tokens: Tokens) -> Cost:
+    """Queries in, results out, and the keys and values of the cache that are attended to."""
+    wide = [t for t in call.tensors if len(t.shape) >= 3]
+    if len(wide) < 2:
+        raise LookupError(f"{call.name} has no queries and keys")
+    q = next(t for t in wide if len(t.shape) == 3)
+    cache = next((t for t in wide if len(t.shape) > 3), wide[1])
+    heads, head = q.shape[-2:]
+    moved = 2 * tokens.queries * heads * head * q.element
+    moved += 2 * tokens.keys * cache.shape[-2] * head * cache.element
+    flops = 4 * heads * head * tokens.pairs
+    said = "lengths of requests from the iteration's range"
+    return Cost(flops, moved, "attention", label(q.type), True, assumed=said)
