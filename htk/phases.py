@@ -93,6 +93,7 @@ def recomputed(cpu_ops: pa.Table, op_links: pa.Table) -> NDArray[np.bool_]:
     differentiated again.
     """
     numbered = (numbers(cpu_ops["sequence"], -1) >= 0) & (numbers(cpu_ops["forward_thread"]) == 0)
+    numbered &= ~matching(cpu_ops["name"], lambda n: bool(_BACKWARD_OP.search(n)))
     again = (_op_phases(cpu_ops, op_links).phase == BACKWARD) & numbered
     marks = np.where(again, BACKWARD, OTHER)
     _inherit(marks, op_links)

@@ -15,7 +15,7 @@ from htk.errors import UsageError
 from htk.graph import Graph
 from htk.graph_edges import KINDS
 from htk.graph_parts import Activities
-from htk.replay import longest
+from htk.replay import NEVER, longest
 
 Ints = NDArray[np.int64]
 
@@ -83,6 +83,47 @@ def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
         facts=_facts(scene.facts, works),
         weight=np.append(scene.weight, weight)[edges],
     )
+
+
+def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene:
+    """The scene with more dependencies, node to node; the untouched step knows none of them."""
+    graph, many = scene.graph, len(tails)
+    grown = replace(
+        graph,
+        src=np.append(graph.src, tails),
+        dst=np.append(graph.dst, heads),
+        weight=np.append(graph.weight, np.full(many, NEVER)),
+        kind=np.append(graph.kind, np.full(many, KINDS.index(kind))),
+        observed=np.append(graph.observed, np.zeros(many, bool)),
+    )
+    numbered, edges = renumbered(grown, len(graph.time))
+    weight = np.append(scene.weight, np.zeros(many, np.int64))[edges]
+    return replace(scene, graph=numbered, weight=weight)
+
+
+def held_to(scene: Scene, which: Ints, apart: Ints) -> Scene:
+    """The scene in which these activities begin so long after they did in the step before."""
+    node = scene.graph.start[which]
+    return _wrapped(scene, node, node, apart)
+
+
+def followed(scene: Scene, lasts: Ints, firsts: Ints) -> Scene:
+    """The scene in which these activities wait for others of the step before."""
+    graph = scene.graph
+    return _wrapped(scene, graph.end[lasts], graph.start[firsts], np.zeros(len(lasts), np.int64))
+
+
+def _wrapped(scene: Scene, tails: Ints, heads: Ints, weight: Ints) -> Scene:
+    """The untouched step knows none of these edges."""
+    graph = scene.graph
+    grown = replace(
+        graph,
+        wrap_src=np.append(graph.wrap_src, tails),
+        wrap_dst=np.append(graph.wrap_dst, heads),
+        wrap_weight=np.append(graph.wrap_weight, np.full(len(tails), NEVER)),
+        wrap_seen=np.append(graph.wrap_seen, graph.time[tails] - graph.period_ns),
+    )
+    return replace(scene, graph=grown, wrap_weight=np.append(scene.wrap_weight, weight))
 
 
 def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:

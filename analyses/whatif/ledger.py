@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.units import compute_lane
 
 _GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
 
@@ -95,9 +96,10 @@ def _before_backward(scene: Scene) -> Mask:
     acts, back = scene.graph.activities, scene.facts.backward
     found = np.zeros(len(back), bool)
     for rank in scene.graph.ranks:
-        mine = acts.rank == rank
-        first = int(acts.start[mine & back].min(initial=1 << 62))
-        found |= mine & (acts.start < first) & bool((mine & back).any())
+        lane = compute_lane(scene, rank)  # copies on other streams run ahead
+        evaluated = lane[back[lane]]
+        if len(evaluated):
+            found |= (acts.rank == rank) & (acts.start < int(acts.start[evaluated].min()))
     return found
 
 

@@ -91,6 +91,7 @@ class Scene:
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
     kept: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
     spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma

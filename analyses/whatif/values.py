@@ -24,3 +24,24 @@ def pairs(value: str, what: str, known: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"{what} {part!r}: one of {', '.join(k + '=…' for k in known)}")
         found[name.strip()] = given.strip()
     return found
+
+
+def whole(value: str, what: str) -> int:
+    """'4'."""
+    if not value.strip().isdigit() or int(value) < 1:
+        raise UsageError(f"{what} {value!r}: a positive whole number was expected")
+    return int(value)
+
+
+def against(value: str, now: float | None, what: str, how: str) -> float:
+    """The ratio to what is now, of '2x' (that many times) or '64' (in place of it)."""
+    if value.strip().endswith("x"):
+        return factor(value, what)
+    if not now:
+        raise UsageError(f"{what} {value!r}: {how}; give a factor such as 2x")
+    return factor(value, what) / now
+
+
+def switched_on(value: str, what: str) -> None:
+    if value != "on":
+        raise UsageError(f"{what} {value!r}: it can only be on")

@@ -2,17 +2,31 @@
 
 from typing import Protocol, cast
 
+from htk import plugins
 from htk.analyses.whatif.edits import (
+    accumulation,
+    balanced_experts,
     batch,
+    bucket,
+    checkpointing,
+    cp,
+    ep,
     fix_rank,
     graphs,
+    hardware,
     host,
     network,
     no_skew,
     overlap,
+    pp,
+    precision,
+    prefetch_depth,
     remove_syncs,
     replace,
+    serving,
     sharding,
+    sp,
+    tp,
     world,
 )
 from htk.analyses.whatif.scene import Scene
@@ -32,18 +46,34 @@ EDITS: tuple[Edit, ...] = cast(
     "tuple[Edit, ...]",
     (
         replace,
+        precision,
+        hardware,
         batch,
+        serving,
+        checkpointing,
+        tp,
+        sp,
+        cp,
+        ep,
         sharding,
         world,
+        bucket,
+        prefetch_depth,
         network,
         fix_rank,
+        balanced_experts,
         no_skew,
         overlap,
         remove_syncs,
         host,
         graphs,
+        accumulation,
+        pp,
     ),
 )
+
+# Those of other packages are applied last.
+EDITS += tuple(plugins.loaded("htk.edits"))
 
 
 def edit(name: str) -> Edit:

@@ -5,39 +5,64 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.transfers import rescaled
+from htk.analyses.whatif.ledger import Sharded, replicated, replicating, sharded
+from htk.analyses.whatif.scene import Mask, Scene
+from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
+from htk.analyses.whatif.values import whole
 from htk.errors import UsageError
 
 NAME = "world"
-HELP = "Ranks of the job, each with the work that it has now: 32."
-
-_GPUS_OF_A_NODE = 8
+HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
 
 
 def apply(scene: Scene, value: str) -> Scene:
-    now = int(scene.facts.group_size.max(initial=-1))
-    if now < 2:
-        raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
-    if not value.isdigit() or int(value) < 1:
-        raise UsageError(f"{NAME} {value!r}: a number of ranks was expected")
-    ranks = int(value)
-    whole = scene.is_comm & (scene.facts.group_size == now)
-    ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
-    moved = scene.with_lengths(whole, rescaled(scene, whole, ratio))
-    node = scene.facts.gpus_per_node or _GPUS_OF_A_NODE
-    crossing = now <= node < ranks
-    changed = replace(_later(moved, whole, now, ranks), devices=scene.devices * ranks / now)
-    changed = replace(changed, samples=scene.samples * ranks / now, low_confidence=crossing)
-    doubt = 0.5 if crossing else 0.15
+    now, growing, before = _groups(scene)
+    nodes, mark, each = value.partition("x")
+    ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
+    here = gpus_of_a_node(scene)
+    node = int(each) if mark else here
+    after = before * ranks / now
+    if after < 1 or after != int(after):
+        raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
+    share = max(before * here // max(now, here), 1)  # of a group, in one node
+    old = (before - 1) / before * pace(scene, before, min(share, before))
+    share = max(int(after) * node // max(ranks, node), 1)
+    new = (after - 1) / after * pace(scene, int(after), min(share, int(after)))
+    moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
+    crossing = now <= here and ranks > node
+    changed = replace(
+        _later(moved, growing, now, ranks),
+        devices=scene.devices * ranks / now,
+        samples=scene.samples * ranks / now,
+        low_confidence=scene.low_confidence or crossing,
+    )
     words = [f"{ranks} ranks in place of {now}, each with the work it has; links as fast as now"]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    return changed.doubted("communication", doubt).doubted("skew", 0.02).said(*words)
+    doubt = 0.5 if crossing else 0.15
+    return changed.doubted("communication", doubt).doubted("skew", 0.01).said(*words)
 
 
-def _later(scene: Scene, whole: np.ndarray, now: int, ranks: int) -> Scene:
-    """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25))."""
+def _groups(scene: Scene) -> tuple[int, Mask, int]:
+    """Ranks of data parallelism; the collectives whose group grows with them, and its size."""
+    found: Sharded | None = sharded(scene) or replicated(scene)
+    if found is None:
+        now = int(scene.facts.group_size.max(initial=-1))
+        if now < 2:
+            raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
+        return now, scene.is_comm & (scene.facts.group_size == now), now
+    if found.strategy == "hybrid_shard":
+        return found.world, replicating(scene), found.replicas
+    if found.strategy == "ddp":
+        return found.world, replicating(scene), found.ranks
+    return found.world, scene.is_comm & (scene.facts.group_size == found.ranks), found.ranks
+
+
+def _later(scene: Scene, growing: Mask, now: int, ranks: int) -> Scene:
+    """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
+
+    σ: of what the ranks at hand compute in a step.
+    """
     acts = scene.graph.activities
     each = np.array(
         [int(acts.length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks]
@@ -46,12 +71,12 @@ def _later(scene: Scene, whole: np.ndarray, now: int, ranks: int) -> Scene:
         return scene.said("one rank is at hand: that more ranks arrive later is left out")
     sigma = float(each.std())
     later = sigma * (_expected_last(ranks) - _expected_last(now))
-    last = np.flatnonzero(whole)[np.argsort(acts.start[whole])]
+    last = np.flatnonzero(growing)[np.argsort(acts.start[growing])]
     length = scene.lengths().astype(np.float64)
     for rank in scene.graph.ranks:
         mine = last[acts.rank[last] == rank]
         length[mine[-1:]] += later
-    return scene.with_lengths(whole, length)
+    return scene.with_lengths(growing, length)
 
 
 def _expected_last(ranks: int) -> float:

@@ -26,8 +26,12 @@ def test_no_edit_changes_nothing(start: Stage) -> None:
     assert found.waterfall == {}
 
 
-def test_removing_a_kernel_of_a_host_bound_step_wins_nothing(start: Stage) -> None:
-    assert answer(start, [("replace", "^a$=gone")]).step_ns == PERIOD
+def test_removing_a_kernel_of_a_host_bound_step_wins_its_launch(start: Stage) -> None:
+    assert answer(start, [("replace", "^a$=gone")]).step_ns == PERIOD - 10
+
+
+def test_a_faster_kernel_of_a_host_bound_step_wins_nothing(start: Stage) -> None:
+    assert answer(start, [("replace", "^a$=1000x")]).step_ns == PERIOD
 
 
 def test_a_slower_kernel_is_felt_once_the_gpu_is_the_slower_side(start: Stage) -> None:

@@ -1,0 +1,64 @@
+"""What a prediction costs: money, energy, and what failures leave of the time.
+
+Arithmetic on step time and tokens; nothing here knows where they come from.
+"""
+
+import math
+from dataclasses import dataclass
+
+from htk.errors import UsageError
+
+_HOUR = 3600.0
+
+
+def per_million_tokens(price_per_gpu_hour: float, gpus: float, tokens_per_s: float) -> float:
+    """Of the whole job's tokens, in the currency of the price."""
+    return price_per_gpu_hour * gpus / _HOUR / tokens_per_s * 1e6
+
+
+def per_run(price_per_gpu_hour: float, gpus: float, seconds: float) -> float:
+    return price_per_gpu_hour * gpus * seconds / _HOUR
+
+
+def joules_per_token(watts_per_gpu: float, gpus: float, tokens_per_s: float) -> float:
+    """Measured power where there is some; else a GPU's limit, which is an upper bound."""
+    return watts_per_gpu * gpus / tokens_per_s
+
+
+def kwh_per_run(watts_per_gpu: float, gpus: float, seconds: float) -> float:
+    return watts_per_gpu * gpus * seconds / (_HOUR * 1e3)
+
+
+@dataclass(frozen=True)
+class Goodput:
+    share: float  # of the time that moves the run on
+    checkpoint_every_s: float
+    hours_between_failures: float  # of the whole job
+
+
+def goodput(
+    nodes: float,
+    node_hours_between_failures: float,
+    restart_s: float,
+    checkpoint_s: float,
+    checkpoint_every_s: float | None = None,
+) -> Goodput:
+    """What checkpoints, restarts and lost work leave, of the time that a run takes.
+
+    A failure costs the restart and on average half of what lies between two checkpoints; without an
+    interval the best one is taken, √(2 · checkpoint · time between failures) (Young 1974).
+    """
+    if min(nodes, node_hours_between_failures) <= 0 or min(restart_s, checkpoint_s) < 0:
+        raise UsageError(
+            "goodput: nodes and hours between failures must be positive, times not less"
+        )
+    between = node_hours_between_failures * _HOUR / nodes
+    every = checkpoint_every_s or math.sqrt(2 * checkpoint_s * between)
+    saving = checkpoint_s / (every + checkpoint_s) if every else 0.0
+    lost = (restart_s + (every + checkpoint_s) / 2) / between
+    return Goodput(max((1 - saving) * (1 - lost), 0.0), every, between / _HOUR)
+
+
+def run_seconds(steps: float, step_ns: float, share: float = 1.0) -> float:
+    """How long a run takes, of which such a share moves on."""
+    return steps * step_ns / 1e9 / share if share > 0 else math.inf

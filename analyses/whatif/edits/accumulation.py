@@ -1,0 +1,46 @@
+"""More or fewer micro-batches before each step of the optimizer: T = m · t + once.
+
+One more takes what the step takes without the optimizer and, where gradients are reduced once, that
+reduction. Sharded parameters are gathered and reduced for each.
+"""
+
+from dataclasses import replace
+
+from htk.analyses.whatif.ledger import replicated, sharded
+from htk.analyses.whatif.repeats import micro_batch_ns, micro_batches
+from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.values import against, factor
+from htk.errors import UsageError
+
+NAME = "accumulation"
+HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    now = micro_batches(scene)
+    if not now:
+        raise UsageError(f"{NAME}: no backward pass is seen in the step")
+    if value.startswith("global="):
+        ratio = _of_all_ranks(scene, value.removeprefix("global="), now)
+    else:
+        ratio = against(value, now, NAME, "no micro-batches are seen")
+    wanted = ratio * now
+    if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
+        raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are no whole number")
+    each = micro_batch_ns(scene)
+    changed = replace(scene, samples=scene.samples * ratio)
+    return (
+        changed.longer("micro-batches", (round(wanted) - now) * each)
+        .doubted("structure", 0.01)
+        .said(f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each")
+    )
+
+
+def _of_all_ranks(scene: Scene, value: str, now: int) -> float:
+    batch = inputs(scene).batch
+    spread = sharded(scene) or replicated(scene)
+    if batch is None:
+        raise UsageError(f"{NAME}: the recorded batch is not known (record_shapes=True would tell)")
+    ranks = (spread.world if spread else 1) * scene.devices
+    return factor(value, NAME) / (batch * scene.kept * ranks * now)

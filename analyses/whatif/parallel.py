@@ -1,0 +1,149 @@
+"""What the edits of parallelism share: the model's sizes, and which work is split.
+
+Formulas are those of Korthikanti et al. 2022 (tensor, sequence), Narayanan et al. 2021 (pipeline)
+and of ring attention (Liu et al. 2023); with a recording of another layout they stay rough.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.analyses.whatif.insert import Work, inserted
+from htk.analyses.whatif.ledger import replicating, sharded
+from htk.analyses.whatif.scene import Mask, Scene
+from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
+from htk.analyses.whatif.units import Region, backward_layers, compute_lane, layers
+from htk.errors import UsageError
+
+ELEMENT = 2  # bytes of an activation
+_SHORTEST_NS = 2_500.0
+_TENSOR = ("gemm", "attention", "convolution")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    tokens: float  # of a micro-batch on one rank
+    hidden: int
+    kv_share: float  # of the hidden width, in keys or values
+
+
+def sizes(scene: Scene, name: str) -> Sizes:
+    """As the shapes of attention tell them: batch, heads, length, width of a head."""
+    tokens = inputs(scene).tokens
+    found: Counter[tuple[int, float]] = Counter()
+    for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
+        if family != "attention" or not dims:
+            continue
+        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 4]
+        if len(shapes) > 1:
+            found[shapes[0][1] * shapes[0][3], shapes[1][1] / shapes[0][1]] += 1
+    if tokens is None or not found:
+        raise UsageError(
+            f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
+        )
+    hidden, share = found.most_common(1)[0][0]
+    return Sizes(tokens * scene.kept, hidden, share)
+
+
+def tensor_reduces(scene: Scene) -> Mask:
+    """All-reduces of activations: some of their group's run in the forward pass."""
+    large = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= 1 << 20)
+    return large & ~replicating(scene)
+
+
+def tensor_degree(scene: Scene) -> int:
+    reduces = tensor_reduces(scene)
+    return int(scene.facts.group_size[reduces].max(initial=1))
+
+
+def pointwise(scene: Scene, of: Sizes) -> Mask:
+    """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
+    whole = round(of.tokens / scene.kept) * of.hidden
+    known = {d: _elements(d) == whole for d in set(scene.facts.dims) if d}
+    by_size = np.array([bool(d and known[d]) for d in scene.facts.dims], bool)
+    norm = np.array([f == "norm" for f in scene.facts.family], bool)
+    matrix = np.array([f in _TENSOR for f in scene.facts.family], bool)
+    return np.asarray((by_size | norm) & ~matrix)
+
+
+def _elements(dims: str) -> int:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and s]
+    return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
+
+
+def split(scene: Scene, which: Mask, ways: float) -> Scene:
+    """So many ranks share the work of these; none gets shorter than a kernel can be.
+
+    In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
+    """
+    length = scene.lengths().astype(np.float64)
+    floor = np.minimum(length, _SHORTEST_NS)
+    return scene.with_lengths(which, floor + (length - floor) / ways)
+
+
+def fewer_replicas(scene: Scene, ways: float) -> Scene:
+    """Parameters of a rank, and ranks that share them, both go down by as much."""
+    found = sharded(scene)
+    chosen = replicating(scene)
+    if found is not None:
+        chosen |= scene.is_collective("all_gather", "reduce_scatter")
+    world = found.world if found else int(scene.facts.group_size[chosen].max(initial=1))
+    if not chosen.any() or world < 2:
+        return scene
+    ranks = max(world / ways, 1.0)
+    node = gpus_of_a_node(scene)
+    old = (world - 1) / world * pace(scene, world, min(world, node))
+    each = max(int(node / ways), 1)
+    new = (ranks - 1) / ranks * pace(scene, round(ranks), min(round(ranks), each)) / ways
+    return scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
+
+
+def activation_ns(scene: Scene, ranks: int, sent: float) -> float:
+    """A collective of neighbours in which a rank sends so many bytes."""
+    return LATENCY_NS + sent * pace(scene, ranks, min(ranks, gpus_of_a_node(scene)))
+
+
+def each_layer(
+    scene: Scene, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
+) -> Scene:
+    """Exposed collectives at even places of every layer, forward and backward."""
+    works: list[Work] = []
+    number = 0
+    alone = len(scene.graph.ranks) < 2
+    for rank in scene.graph.ranks:
+        number = 0
+        lane = compute_lane(scene, rank)
+        forward = layers(scene, lane)
+        backward = backward_layers(scene, lane, len(forward))
+        if not forward or not backward:
+            raise UsageError(f"{name}: the layers, told by attention kernels, are not seen")
+        for regions, lengths in ((forward, forward_ns), (backward, backward_ns)):
+            for region in regions:
+                for k, ns in enumerate(lengths):
+                    here = _place(lane, region, (k + 1) / (len(lengths) + 1))
+                    works.append(
+                        Work(
+                            int(lane[here]),
+                            ns,
+                            (int(lane[here]),),
+                            (int(lane[here + 1]),),
+                            collective="all_reduce",
+                            group_size=ranks,
+                            per_node=min(ranks, gpus_of_a_node(scene)),
+                            joined=-1 if alone else number * 1000 + rank // ranks,
+                        )
+                    )
+                    number += 1
+    return inserted(scene, works)
+
+
+def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:
+    low = int(np.flatnonzero(lane == region.first)[0])
+    high = int(np.flatnonzero(lane == region.last)[0])
+    return min(low + int((high - low) * share), len(lane) - 2)
