@@ -7,7 +7,8 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from htk.errors import UnknownAnalysis
+from htk import plugins
+from htk.errors import HtkError, UnknownAnalysis
 
 if TYPE_CHECKING:
     from htk.analysis import Analysis
@@ -77,6 +78,23 @@ ANALYSES: dict[str, Entry] = {
     "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on
+
+
+class Added(Entry):
+    """A question that another package answers; nothing of it is imported before it is asked."""
+
+    def load(self, name: str) -> "Analysis[...]":
+        from htk.analysis import Analysis
+
+        found = plugins.added("htk.analyses")[name].load()
+        if not isinstance(found, Analysis) or found.name != name:
+            raise HtkError(f"{name!r} of {self.question} is no analysis of that name")
+        return found
+
+
+for _name, _one in plugins.added("htk.analyses").items():
+    if _name not in ANALYSES:  # what htk answers stays its own
+        ANALYSES[_name] = Added("plugins", f"from the package {_one.package}")
 
 
 def find(name: str) -> "Analysis[...]":

@@ -47,7 +47,7 @@ class Analysis(Generic[P]):
     @property
     def subject(self) -> str:
         """The folder it lives in."""
-        return self.function.__module__.split(".")[-2]
+        return (["plugins", *self.function.__module__.split(".")])[-2]
 
     @cached_property
     def doc(self) -> str:

@@ -4,6 +4,7 @@ What is told by one sure mark comes first. A benchmark's output may hold lines o
 is asked before that; a bare array of events may be NCCL's plugin, so that is asked before kineto.
 """
 
+from htk import plugins
 from htk.parser import Parser
 from htk.parsers import (
     flight_recorder,
@@ -32,3 +33,6 @@ PARSERS: tuple[Parser, ...] = (
     inspector_prometheus,
     nccl_debug,
 )
+
+# Those of other packages come last: what htk knows it reads itself.
+PARSERS += tuple(plugins.loaded("htk.parsers"))

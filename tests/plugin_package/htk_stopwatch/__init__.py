@@ -1,0 +1,1 @@
+"""What a package adds to htk: a format, a question, an edit."""

@@ -1,0 +1,22 @@
+"""Stopwatch logs: the word STOPWATCH, then a name and nanoseconds on each line."""
+
+import pyarrow as pa
+
+from htk.arrow import build, number, texts, without
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.schema import TABLES
+
+NAME = "stopwatch"
+
+
+def sniff(head: Head) -> bool:
+    return head.data.startswith(b"STOPWATCH")
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    with source.open() as file:
+        rows = [line.split() for line in file.read().decode().splitlines()[1:]]
+    ends = number([int(ns) for _, ns in rows], pa.int64())
+    columns = {"name": texts([name for name, _ in rows]), "end_ns": ends}
+    schema = without(TABLES["cpu_ops"], "rank", "cycle")
+    return Parsed({"cpu_ops": build(schema, columns, len(rows))}, rank=0)
