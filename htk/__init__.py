@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from htk import hta
     from htk.api import catalog, run
+    from htk.capturing import capture
     from htk.errors import HtkError
     from htk.session import open
     from htk.trace import Trace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOME = {
     "HtkError": "htk.errors",
     "Trace": "htk.trace",
+    "capture": "htk.capturing",
     "catalog": "htk.api",
     "hta": "htk.hta",
     "open": "htk.session",
@@ -27,7 +29,7 @@ _HOME = {
     "whatif": "htk.whatif_api",
 }
 
-__all__ = ["HtkError", "Trace", "catalog", "hta", "open", "run", "whatif"]
+__all__ = ["HtkError", "Trace", "capture", "catalog", "hta", "open", "run", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

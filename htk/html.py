@@ -1,11 +1,13 @@
 """Results as HTML that stands alone: tables that sort, filter and page, without a server."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
+from htk.figures import LIGHT, colour_of
 from htk.render import PROSE, Column, coverage_lines, left_out, text_columns
 from htk.result import Result
 
@@ -40,6 +42,38 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
         f'<div class="htk-t" data-page="{page}"><div class="scroll"><table><thead><tr>{head}</tr>'
         f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
         f'<div class="notes">{said}</div></div>'
+    )
+
+
+def look(name: str, place: int) -> str:
+    """Style of a share of the time: colour by meaning, waiting hatched, idle pale."""
+    colour = colour_of(name, LIGHT, place)
+    if name.startswith("idle") or "between" in name:
+        return f"background:hsl(215 14% {82 - 9 * (place % 4)}%)"
+    if "wait" in name:
+        return (
+            f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
+            f"color-mix(in srgb,{colour} 45%,white) 5px 9px)"
+        )
+    return f"background:{colour}"
+
+
+def share_bar(shares: Sequence[tuple[str, float]]) -> str:
+    """Shares of the time as one bar and its legend, for a notebook."""
+    seen = [(k, name, pct) for k, (name, pct) in enumerate(shares) if pct >= 0.05]
+    bars = "".join(
+        f'<span style="flex:{pct:.3f};{look(name, k)}" title="{escape(name)} {pct:.1f} %"></span>'
+        for k, name, pct in seen
+    )
+    keys = "".join(
+        f'<span style="margin-right:16px;white-space:nowrap"><i style="display:inline-block;'
+        f'width:11px;height:11px;border-radius:2px;{look(name, k)}"></i> '
+        f"{escape(name)} {pct:.1f} %</span>"
+        for k, name, pct in seen
+    )
+    return (
+        '<div style="display:flex;height:20px;border-radius:5px;overflow:hidden;margin:6px 0 4px">'
+        f'{bars}</div><div style="font-size:12px;display:flex;flex-wrap:wrap">{keys}</div>'
     )
 
 

@@ -1,9 +1,15 @@
-"""Writes the menu of `htk/analyses/__init__.py` from the folder: `python -m htk.menu`."""
+"""Writes what is derived from the folder of analyses: `python -m htk.menu`.
+
+The menu in `htk/analyses/__init__.py`, and the types of a session's methods in `questions.pyi`.
+"""
 
 import importlib
 import pkgutil
 import re
+import types
+import typing
 from pathlib import Path
+from typing import Any
 
 from htk import analyses
 from htk.analysis import Analysis
@@ -31,9 +37,46 @@ def text() -> str:
     return "ANALYSES: dict[str, Entry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
 
 
+_STUB_HEAD = '''"""Every analysis as a method: written by `python -m htk.menu`, not by hand."""
+
+# fmt: off
+from typing import Literal
+
+from htk.result import Result
+
+class Questions:
+'''
+
+
+def stub() -> str:
+    """The methods of a session, as a type checker reads them."""
+    methods = []
+    for name, (module, question) in collected().items():
+        found: Analysis[...] = getattr(
+            importlib.import_module(f"{analyses.__name__}.{module}"), name
+        )
+        options = [f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in found.options.values()]
+        given = ", ".join(["self", *(["*", *options] if options else [])])
+        methods.append(f'    def {name}({given}) -> Result:\n        """{question}"""\n')
+    return _STUB_HEAD + "\n".join(methods)
+
+
+def _spelled(hint: Any) -> str:
+    """A type as source."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, inner))}]"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(_spelled, inner))
+    if origin is tuple:
+        return f"tuple[{', '.join('...' if i is Ellipsis else _spelled(i) for i in inner)}]"
+    return "None" if hint is type(None) else str(hint.__name__)
+
+
 def main() -> None:
     path = Path(str(analyses.__file__))
     path.write_text(_MENU.sub(lambda _: text(), path.read_text()))
+    Path(__file__).with_name("questions.pyi").write_text(stub())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,10 @@ class Result:
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
-        import polars
+        try:
+            import polars
+        except ImportError:
+            raise UsageError("polars is not installed: pip install 'htk[polars]'") from None
 
         return polars.from_arrow(self.table)
 

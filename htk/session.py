@@ -1,22 +1,23 @@
 """A trace as a notebook holds it: every analysis is a method of it."""
 
 import inspect
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from htk import api
 from htk.analyses import ANALYSES, find
 from htk.opening import Inputs
+from htk.questions import Questions
 from htk.result import Result
 from htk.trace import Trace
-from htk.units import time
+from htk.units import numbers_of
 
 if TYPE_CHECKING:
     from htk.whatif_api import WhatIf
 
 
-class Session(Trace):
+class Session(Questions, Trace):
     """An open trace. `trace.kernel_top(n=20)` asks a question; `trace.sel(steps=[3])` narrows it.
 
     `trace.tables["kernels"]` are the Arrow tables behind the answers.
@@ -52,12 +53,62 @@ class Session(Trace):
         write(made, form, str(path))
         return Path(path)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in ANALYSES:
-            raise AttributeError(
-                f"a trace has no {name!r}; htk.catalog() lists the questions it answers"
-            )
-        return _Question(self, name)
+    def summary(self) -> Result:
+        """Where did the time go, and what should be looked at first?"""
+        from htk.summary import result, verdict
+
+        return result(verdict(self))
+
+    def doctor(self) -> Result:
+        """What was recorded, what is missing for which question, and what is damaged?"""
+        from htk.coverage import coverage
+        from htk.doctor import doctor
+
+        return Result(doctor, doctor(self), coverage(self, ()))
+
+    def diff(self, new: Trace, *, n: int = 10) -> Result:
+        """What changed from this recording to another? `n` rows of each kind, 0: all."""
+        from htk.analysis import coverage_of
+        from htk.compare import EACH, compare, diff
+
+        table = compare(self.tables, new.tables, EACH, n)
+        return Result(diff, table, coverage_of(table))
+
+    def whatif_panel(self) -> Any:
+        """What-ifs to try by hand: widgets that predict the step as they are changed."""
+        from htk.panel import panel
+
+        return panel(self)
+
+    def sel(
+        self,
+        *,
+        ranks: int | str | Sequence[int] | None = None,
+        steps: int | str | Sequence[int] | None = None,
+        from_ns: int | None = None,
+        to_ns: int | None = None,
+        annotation: str | None = None,
+    ) -> Self:
+        """The same trace, narrowed: `trace.sel(ranks="0..3", steps=[3, 4], annotation="forward")`.
+
+        Nothing is computed until something is asked. Times are ns since the trace began.
+        """
+        return super().sel(
+            ranks=_listed(ranks),
+            steps=_listed(steps),
+            from_ns=from_ns,
+            to_ns=to_ns,
+            annotation=annotation,
+        )
+
+    if not TYPE_CHECKING:  # a type checker knows the methods by name, and finds misspelt ones
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name not in ANALYSES:
+                raise AttributeError(
+                    f"a trace has no {name!r}; htk.catalog() lists the questions it answers"
+                )
+            return _Question(self, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ANALYSES})
@@ -69,23 +120,15 @@ class Session(Trace):
         return f"<htk trace: {files}, ranks {ranks or 'unknown'}, {kernels:,} GPU activities>"
 
     def _repr_html_(self) -> str:
-        rows = []
-        for row in self.tables["ranks"].to_pylist():  # a row for each file
-            span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
-            cells = (
-                "–" if row["rank"] is None else row["rank"],
-                str(row["file"]).rsplit("/", 1)[-1],
-                row["format"],
-                row["device_name"] or "–",
-                f"{row['events'] or 0:,}",
-                time(span) if span else "–",
-            )
-            rows.append("".join(f"<td>{escape(str(c))}</td>" for c in cells))
-        head = "".join(
-            f"<th>{h}</th>" for h in ("rank", "file", "format", "device", "events", "recorded")
-        )
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<p><b>{escape(repr(self))}</b></p><table><tr>{head}</tr>{body}</table>"
+        from htk.session_card import card
+
+        return card(self)
+
+
+def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
+    if isinstance(chosen, int):
+        return [chosen]
+    return numbers_of(chosen) if isinstance(chosen, str) else chosen
 
 
 class _Question:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -181,7 +182,7 @@ class Trace:
         from_ns: int | None = None,
         to_ns: int | None = None,
         annotation: str | None = None,
-    ) -> "Trace":
+    ) -> Self:
         """The same trace, narrowed: nothing is computed until a table is asked for."""
         now = self.selection
         chosen = Selection(

@@ -1,6 +1,7 @@
 """Numbers as people read them: one formatter for every face."""
 
 import re
+from collections.abc import Sequence
 
 from htk.errors import UsageError
 
@@ -65,6 +66,18 @@ def numbers_of(text: str) -> list[int]:
             raise UsageError(f"{text!r} names more than a million numbers")
         found += range(int(low), last + 1)
     return found
+
+
+def spans_of(values: Sequence[int]) -> str:
+    """[0, 1, 2, 5] -> '0..2, 5'."""
+    pieces: list[tuple[int, int]] = []
+    for value in sorted(values):
+        if pieces and value == pieces[-1][1] + 1:
+            pieces[-1] = pieces[-1][0], value
+        else:
+            pieces.append((value, value))
+    shown = [f"{a}..{b}" if b > a else str(a) for a, b in pieces[:8]]
+    return ", ".join(shown) + (", …" if len(pieces) > 8 else "")
 
 
 def shortened(text: str, width: int = 60) -> str:

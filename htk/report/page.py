@@ -4,8 +4,8 @@ import gzip
 from base64 import b64encode
 from html import escape
 
-from htk.figures import LIGHT, colour_of, figure
-from htk.html import asset, embedded, table
+from htk.figures import figure
+from htk.html import asset, embedded, look, table
 from htk.render import coverage_lines
 from htk.report.content import BATCHES, STRATEGIES, Answered, Report, Section
 from htk.report.tiles import tiles
@@ -62,11 +62,11 @@ def _overview(report: Report) -> str:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
     for place, share in enumerate(shown):
-        look = _look(share.name, place)
+        style = look(share.name, place)
         told = f"{share.name}: {share.pct:.1f} %, {time(share.pct / 100 * whole)}"
-        bars.append(f'<span style="flex:{share.pct:.3f};{look}" title="{escape(told)}"></span>')
+        bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(told)}"></span>')
         legend.append(
-            f'<tr><td><i style="{look}"></i></td><td>{escape(share.name)}</td>'
+            f'<tr><td><i style="{style}"></i></td><td>{escape(share.name)}</td>'
             f"<td>{share.pct:.1f} %</td><td>{time(share.pct / 100 * whole)}</td></tr>"
         )
     unit = "a step" if found.step_ns else "the recording"
@@ -77,20 +77,6 @@ def _overview(report: Report) -> str:
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
         f"<div>{_causes(report)}</div></div></section>"
     )
-
-
-def _look(name: str, place: int) -> str:
-    """Colour by meaning; waiting is hatched, idle is pale."""
-    colour = colour_of(name, LIGHT, place)
-    if name.startswith("idle") or colour == LIGHT["idle"] or "between" in name:
-        shade = 82 - 9 * (place % 4)
-        return f"background:hsl(215 14% {shade}%)"
-    if "wait" in name:
-        return (
-            f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
-            f"color-mix(in srgb,{colour} 45%,white) 5px 9px)"
-        )
-    return f"background:{colour}"
 
 
 def _causes(report: Report) -> str:

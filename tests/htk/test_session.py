@@ -31,6 +31,32 @@ def test_what_is_no_question_says_so(trace: Session) -> None:
         trace.kernel_top(m=1)
 
 
+def test_narrowing_takes_what_is_at_hand(trace: Session) -> None:
+    assert trace.sel(ranks="0..3").ranks == [0] == trace.sel(ranks=0).ranks
+    assert trace.sel(ranks=[7]).ranks == []
+    assert isinstance(trace.sel(steps=1), Session)
+
+
+def test_a_notebook_sees_who_how_long_and_the_verdict() -> None:
+    shown = htk.open("sample")._repr_html_()
+    for text in ("0..1 of 2", "10..11", "A100", "2 ranks, step ", "compute ", "coverage: 2 of 2"):
+        assert text in shown, text
+    assert "2 files</summary>" in shown
+
+
+def test_what_the_commands_answer_is_there_too(trace: Session) -> None:
+    sample = htk.open("sample")
+    assert "step" in sample.summary().coverage["verdict"]
+    assert {"files", "recorded"} <= {row["section"] for row in sample.doctor().to_pylist()}
+    assert {row["change"] for row in sample.diff(sample).to_pylist()} == {"same"}
+
+
+def test_tables_sort_and_page_without_a_server() -> None:
+    shown = htk.open("sample").kernel_top()._repr_html_()
+    assert shown.count("<tr>") == 12 and "htkTable" in shown and "data-v=" in shown
+    assert "http" not in shown
+
+
 def test_narrowing_keeps_the_methods(trace: Session) -> None:
     assert trace.sel(from_ns=2000).kernel_top().to_pylist()[0]["name"] == "add"
 

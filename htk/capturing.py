@@ -1,0 +1,173 @@
+"""Recording as the analyses like it: a context manager round torch.profiler.
+
+    with htk.capture("traces/") as recording:
+        for batch in data:
+            train(batch)
+            recording.step()
+
+torch is imported when a recording begins, never before.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from htk.errors import UsageError
+
+# What NCCL and its watchdog read when a process group is made; FR: PyTorch 2.6 and later.
+FLIGHT_RECORDER = {
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+}
+_DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_NCCL_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,TUNING"}
+
+
+@dataclass
+class Recording:
+    """What is being recorded. `step()` belongs at the end of each iteration."""
+
+    folder: Path
+    rank: int
+    recorded: bool  # False: this rank is not among those chosen
+    needed: int  # steps until the first file is written
+    hints: tuple[str, ...] = ()
+    paths: list[Path] = field(default_factory=list)
+    steps: int = 0
+    _profiler: Any = None
+
+    def step(self) -> None:
+        """Tell that an iteration is over."""
+        self.steps += 1
+        if self._profiler is not None:
+            self._profiler.step()
+
+
+@contextmanager
+def capture(
+    folder: str | Path,
+    *,
+    wait: int = 1,
+    warmup: int = 2,
+    active: int = 10,
+    repeat: int = 1,
+    skip_first: int = 0,
+    ranks: str | int | Sequence[int] = "all",
+    shapes: bool = True,
+    memory: bool = False,
+    stacks: bool = False,
+    environment: bool = True,
+) -> Iterator[Recording]:
+    """Record `active` steps after `wait` and `warmup` ones, `repeat` times (0: until the end).
+
+    One file for each rank and time, rank00003.0.pt.trace.json.gz. `ranks`: "all", a list, or a
+    number of them spread evenly (0 and on). Shapes tell the work and the micro-batch, memory tells
+    what holds it, stacks tell modules and Python and cost most. `environment` sets what NCCL's
+    flight recorder needs, where no process group exists yet and nothing else is set; `hints` of
+    the recording say what could not be.
+    """
+    import torch
+    from torch.profiler import schedule
+
+    where, rank, world = Path(folder), *_who(torch)
+    needed = skip_first + wait + warmup + active
+    hints = _prepare(torch, where) if environment else []
+    if rank not in _chosen(ranks, world):
+        yield Recording(where, rank, False, needed, tuple(hints))
+        return
+    where.mkdir(parents=True, exist_ok=True)
+    recording = Recording(where, rank, True, needed, tuple(hints))
+    plan = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
+    with _profiler(torch, recording, plan, shapes, memory, stacks) as profiler:
+        recording._profiler = profiler
+        yield recording
+    if not recording.paths:
+        warnings.warn(
+            f"nothing was recorded on rank {rank}: {recording.steps} steps were told with "
+            f"recording.step(), and the first file needs {needed}",
+            stacklevel=3,
+        )
+
+
+def _profiler(
+    torch: Any, recording: Recording, plan: Any, shapes: bool, memory: bool, stacks: bool
+) -> Any:
+    """torch's profiler with what the analyses need."""
+
+    def write(profiler: Any) -> None:
+        name = f"rank{recording.rank:05d}.{len(recording.paths)}.pt.trace.json.gz"
+        profiler.export_chrome_trace(str(recording.folder / name))
+        recording.paths.append(recording.folder / name)
+
+    return torch.profiler.profile(
+        schedule=plan,
+        on_trace_ready=write,
+        record_shapes=shapes,
+        profile_memory=memory,
+        with_stack=stacks,
+        with_modules=stacks,
+        experimental_config=_event_synchronisation(torch),
+    )
+
+
+def _event_synchronisation(torch: Any) -> Any:
+    """Records of events that streams wait for: what-ifs need them. None: this torch has none."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    except (AttributeError, TypeError):
+        return None
+
+
+def _who(torch: Any) -> tuple[int, int]:
+    """Rank and number of ranks: of the process group, else of the launcher, else one of one."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    for rank, world in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        if rank in os.environ:
+            return int(os.environ[rank]), int(os.environ.get(world, "1"))
+    return 0, 1
+
+
+def _chosen(ranks: str | int | Sequence[int], world: int) -> set[int]:
+    if isinstance(ranks, str):
+        if ranks != "all":
+            raise UsageError(f"ranks={ranks!r}: give 'all', a list, or a number of them")
+        return set(range(world))
+    if isinstance(ranks, int):
+        if ranks < 1:
+            raise UsageError(f"ranks={ranks}: one rank at least must be recorded")
+        some = min(ranks, world)
+        return {k * world // some for k in range(some)}
+    return set(ranks)
+
+
+def _prepare(torch: Any, folder: Path) -> list[str]:
+    """Set the flight recorder's variables; say what it is too late for."""
+    distributed = torch.distributed
+    begun = distributed.is_available() and distributed.is_initialized()
+    dumps = {name: str(folder / "comm_lib_trace_rank_") for name in _DUMPS}
+    missing = {k: v for k, v in {**FLIGHT_RECORDER, **dumps}.items() if k not in os.environ}
+    hints = []
+    if not begun:
+        os.environ.update(missing)
+    elif missing.keys() & FLIGHT_RECORDER.keys():
+        hints.append(
+            "the process group exists already: for a flight recorder begin the recording before "
+            "init_process_group, or set " + _assigned(FLIGHT_RECORDER)
+        )
+    if "NCCL_DEBUG" not in os.environ:
+        wanted = _NCCL_LOG | {"NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
+        hints.append(
+            f"for algorithms, protocols and channels set before the start: {_assigned(wanted)}"
+        )
+    return hints
+
+
+def _assigned(variables: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables.items())
