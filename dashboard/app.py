@@ -12,7 +12,7 @@ from htk.dashboard import derived, start
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.guard import protect
 from htk.dashboard.page import NAMED, Visit
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import answer, composed
 from htk.dashboard.parts import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
@@ -58,6 +58,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
 def _frame() -> Any:
     return dmc.MantineProvider(
         id="theme",
+        theme={"fontFamily": "system-ui, sans-serif"},
         children=[
             dcc.Location(id="address", refresh="callback-nav"),
             dcc.Store(id="dark", storage_type="local"),
@@ -216,12 +217,12 @@ def _tables(app: Dash, runs: Runs) -> None:
         Output({"type": "grid", "name": MATCH}, "columnDefs"),
         Input({"type": "group", "name": MATCH}, "value"),
         State({"type": "asked", "name": MATCH}, "data"),
-        State({"type": "group", "name": MATCH}, "id"),
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def group(by: str | None, asked: dict[str, Any], place: dict[str, str], search: str) -> Any:
-        result = Visit(runs, View.of("", search)).ask(place["name"], **asked)
+    def group(by: str | None, asked: dict[str, Any], search: str) -> Any:
+        visit = Visit(runs, View.of("", search))
+        result = answer(visit, asked["analysis"], asked["options"])
         table = grouped(result.table, by) if by else result.table
         made = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
         return made["rowData"], made["columnDefs"]

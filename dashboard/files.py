@@ -1,14 +1,16 @@
 """Files that come and go: answers exported, traces uploaded."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Response, request
 
 from htk.analyses import ANALYSES, find
 from htk.dashboard.page import Visit
+from htk.dashboard.pages import answer
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
-from htk.errors import HtkError, UsageError
+from htk.errors import HtkError, UnknownAnalysis, UsageError
 from htk.render import to_bytes
 
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
@@ -19,11 +21,16 @@ def add_routes(server: Any, runs: Runs) -> None:
 
     @server.route("/export/<name>.<form>")
     def export(name: str, form: str) -> Response:
-        if name not in ANALYSES or form not in _KINDS:
+        if form not in _KINDS:
             return Response("no such export", 404)
         view = View.of(name, request.query_string.decode())
+        options: Mapping[str, Any] = view.options
         try:
-            result = Visit(runs, view).ask(name, **view.values(find(name).options))
+            if name in ANALYSES:
+                options = view.values(find(name).options)
+            result = answer(Visit(runs, view), name, options)
+        except UnknownAnalysis:
+            return Response("no such export", 404)
         except HtkError as error:
             return Response(str(error), 400)
         disposition = {"Content-Disposition": f"attachment; filename={name}.{form}"}

@@ -2,11 +2,13 @@
 
 import hmac
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from dash import Dash
 from flask import Response, redirect, request
 
 COOKIE = "htk_token"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def protect(app: Dash, token: str | None) -> None:
@@ -16,13 +18,15 @@ def protect(app: Dash, token: str | None) -> None:
     @server.before_request
     def check() -> Any:
         if token is None:
-            return None
+            # A name that somebody else points at this machine is not ours (DNS rebinding).
+            known = _host(request.host) in _LOOPBACK
+            return None if known else Response("this dashboard is for this machine alone", 403)
         given = request.args.get("token")
-        if given is not None and hmac.compare_digest(given, token):
-            answer = redirect(request.path)
+        if given is not None and _same(given, token):
+            answer = redirect(_without_token())
             answer.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
             return answer
-        if hmac.compare_digest(request.cookies.get(COOKIE, ""), token):
+        if _same(request.cookies.get(COOKIE, ""), token):
             return None
         return Response("htk asks for the token that it printed: add ?token=… once", 401)
 
@@ -46,3 +50,21 @@ def protect(app: Dash, token: str | None) -> None:
         response.headers["X-Frame-Options"] = "DENY"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+
+def _host(given: str) -> str:
+    """A Host header without its port: 127.0.0.1:8050, [::1]:8050."""
+    if given.startswith("["):
+        return given[1:].partition("]")[0]
+    return given.partition(":")[0].lower()
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+def _without_token() -> str:
+    """The page that was asked for, on this server: a path may not begin another address."""
+    rest = [(k, v) for k, v in request.args.items(multi=True) if k != "token"]
+    path = "/" + quote(request.path.lstrip("/\\"))
+    return path + ("?" + urlencode(rest) if rest else "")

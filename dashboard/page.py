@@ -47,6 +47,10 @@ class Visit:
         facts = {**whole.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
         return Result(whole.analysis, kept, facts)
 
+    def kept(self, what: object, make: Callable[[], Any]) -> Any:
+        """Anything made of the run under these filters, made once."""
+        return self.runs.kept(self.view.run, self.view.selection, what, make)
+
     def option(self, name: str, default: str) -> str:
         """An option of the page, as the address gives it."""
         return self.view.options.get(name, default)
@@ -62,6 +66,7 @@ class Page:
     layout: Callable[[Visit], Any]
     parts: Mapping[str, Callable[[Visit], Any]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)  # and their defaults
+    answers: Mapping[str, Callable[[Visit], Result]] = field(default_factory=dict)  # to export
     register: Callable[[Dash, Runs], None] | None = None  # callbacks of its own
 
 

@@ -1,5 +1,6 @@
 """The pieces that pages are made of: tables, plots, tiles, controls, words for what went wrong."""
 
+import logging
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,6 +49,9 @@ def safely(make: Callable[[Visit], Any], visit: Visit) -> Any:
         return make(visit)
     except HtkError as error:
         return problem(str(error))
+    except Exception as error:  # one part that fails leaves the others standing
+        logging.getLogger("htk").exception("a part of the page %r failed", visit.view.page)
+        return problem(f"{type(error).__name__}: {error}", "This part failed: a fault of htk")
 
 
 def tile(label: str, value: str, more: str = "", href: str = "") -> Any:
@@ -149,9 +153,12 @@ def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list
     ]
 
 
-def grid(result: Result, visit: Visit, asked: Mapping[str, Any], *, rows: int = 18) -> Any:
-    """A table that sorts, filters, groups and exports."""
+def grid(
+    result: Result, visit: Visit, asked: Mapping[str, Any], *, rows: int = 18, place: str = ""
+) -> Any:
+    """A table that sorts, filters, groups and exports; `place` tells two of a page apart."""
     name = result.analysis.name
+    place = place or name
     if not len(result):
         return empty("No rows: nothing of this kind under the filters that are set.")
     texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
@@ -164,7 +171,7 @@ def grid(result: Result, visit: Visit, asked: Mapping[str, Any], *, rows: int = 
                 [
                     *exports(name, visit.view, asked),
                     dmc.Select(
-                        id={"type": "group", "name": name},
+                        id={"type": "group", "name": place},
                         data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
                         placeholder="group by …",
                         clearable=True,
@@ -172,14 +179,17 @@ def grid(result: Result, visit: Visit, asked: Mapping[str, Any], *, rows: int = 
                         w=150,
                         **attributes(aria_label="group by"),
                     ),
-                    dcc.Store(id={"type": "asked", "name": name}, data=dict(asked)),
+                    dcc.Store(
+                        id={"type": "asked", "name": place},
+                        data={"analysis": name, "options": dict(asked)},
+                    ),
                     html.Span(note, className="coverage"),
                 ],
                 gap="xs",
                 className="grid-tools",
             ),
             dag.AgGrid(
-                id={"type": "grid", "name": name},
+                id={"type": "grid", "name": place},
                 **rows_and_columns(result.table, int(result.coverage.get("origin_ns") or 0)),
                 defaultColDef={"sortable": True, "filter": True, "resizable": True},
                 columnSize="autoSize",

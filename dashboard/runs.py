@@ -10,10 +10,10 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from htk import api
 from htk.dashboard.kept import Kept
@@ -85,7 +85,7 @@ class Runs:
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
         self._narrowed: Kept[Trace] = Kept(6)
-        self._answers: Kept[Result] = Kept(160)
+        self._answers: Kept[Any] = Kept(160)
         self._uploads: Path | None = None
 
     @property
@@ -115,8 +115,13 @@ class Runs:
     def ask(self, key: str, selection: Selection, name: str, **options: object) -> Result:
         """An analysis of a run, computed once for all who ask."""
         trace = self.narrowed(key, selection)
-        asked = (key, selection, name, tuple(sorted(options.items())))
-        return self._answers.get(asked, lambda: api.run(trace, name, **options))
+        asked = (name, tuple(sorted(options.items())))
+        result: Result = self.kept(key, selection, asked, lambda: api.run(trace, name, **options))
+        return result
+
+    def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
+        """Anything else that is made of a run, made once."""
+        return self._answers.get((key, selection, what), make)
 
     def begin(self, key: str) -> Job:
         """Starts to read a run, or finds the reading that is under way."""
@@ -201,8 +206,8 @@ class Runs:
             for folder, files in _folders(root.resolve()):
                 facts = [f.stat() for f in files]
                 key = "/".join([name, *folder.relative_to(root.resolve()).parts])
-                size = sum(f.st_size for f in facts)
-                found.append(Listed(key, len(files), size, max(f.st_mtime for f in facts)))
+                stored = sum(f.st_size for f in facts)
+                found.append(Listed(key, len(files), stored, max(f.st_mtime for f in facts)))
                 if len(found) >= MOST_LISTED:
                     break
         return sorted(found, key=lambda r: -r.changed)
@@ -276,3 +281,10 @@ def _save(body: IO[bytes], path: Path, most: int) -> None:
             file.write(block)
     if not size:
         raise UsageError("the file is empty")
+
+
+def holds_runs(folder: Path) -> bool:
+    """Whether it is a folder of runs: no trace in it itself, but in several below it."""
+    root = folder.resolve()
+    found = [at for at, _ in _folders(root)]
+    return len(found) > 1 and root not in found

@@ -40,6 +40,7 @@ def reading(key: str, job: Job) -> Any:
             dmc.Button("Cancel", id="reading-cancel", variant="default"),
             html.Div(id="reading-cancelled"),
             dcc.Interval(id="reading-tick", interval=300),
+            dcc.Store(id="reading-key", data=key),
         ],
         className="start",
     )
@@ -62,10 +63,10 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         Output("reading-text", "children"),
         Output("again", "data"),
         Input("reading-tick", "n_intervals"),
-        State("address", "search"),
+        State("reading-key", "data"),
     )
-    def tick(ticks: int | None, search: str) -> Any:
-        job = runs.job(View.of("", search).run)
+    def tick(ticks: int | None, key: str) -> Any:
+        job = runs.job(key)
         if job is None or job.ended.is_set():
             return 100, "read", ticks or 0
         share = 100 * job.read / job.total if job.total else 0
@@ -77,13 +78,13 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("reading-cancelled", "children"),
         Input("reading-cancel", "n_clicks"),
-        State("address", "search"),
+        State("reading-key", "data"),
         prevent_initial_call=True,
     )
-    def cancel(clicks: int | None, search: str) -> Any:
+    def cancel(clicks: int | None, key: str) -> Any:
         if not clicks:
             return no_update
-        runs.cancel(View.of("", search).run)
+        runs.cancel(key)
         return "cancelling …"
 
     @app.callback(

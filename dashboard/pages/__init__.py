@@ -2,16 +2,32 @@
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
-from htk.dashboard.page import Page
+from htk.analyses import ANALYSES
+from htk.dashboard.page import Page, Visit
+from htk.dashboard.view import shown
+from htk.errors import UnknownAnalysis
+from htk.result import Result
 
 
 @cache
 def composed() -> dict[str, Page]:
     """Every page of the folder by its path, in the order of the menu."""
-    modules = [
-        importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
-    ]
-    pages: list[Page] = [module.PAGE for module in modules]
+    names = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
+    pages: list[Page] = [importlib.import_module(name).PAGE for name in names]
     return {page.path: page for page in sorted(pages, key=lambda p: p.order)}
+
+
+def answer(visit: Visit, name: str, options: Mapping[str, Any]) -> Result:
+    """An analysis, or what a page answers by itself under options of its own."""
+    if name in ANALYSES:
+        return visit.ask(name, **options)
+    for page in composed().values():
+        if name in page.answers:
+            given = {k: shown(v) for k, v in options.items()}
+            return page.answers[name](replace(visit, view=replace(visit.view, options=given)))
+    raise UnknownAnalysis(f"there is no table {name!r}")

@@ -1,20 +1,275 @@
-"""The first screen: where the time goes for each rank, and what costs most."""
+"""The first screen: how long a step takes, where each rank's time goes, what to change first."""
 
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import html
+import numpy as np
+from dash import dcc, html
 
+from htk import summary
+from htk.dashboard import plots
+from htk.dashboard.busy import strip
+from htk.dashboard.instances import instance, link
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import answered, section
+from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section, tile
+from htk.dashboard.shares import shares
+from htk.doctor import doctor
+from htk.errors import HtkError
+from htk.units import shortened, size, time
+
+_MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
-def layout(_visit: Visit) -> Any:
-    return html.Div([dmc.Title("Where did the time go?", order=2), part("", "time", 400)])
+def layout(visit: Visit) -> Any:
+    if not _profiled(visit):
+        return html.Div(
+            [dmc.Title("What do these records say?", order=2), part("", "records", 300)]
+        )
+    return html.Div(
+        [
+            dmc.Title("Where did the time go?", order=2),
+            part("", "tiles", 96),
+            html.Div([part("", "bars", 420), part("", "causes", 420)], className="two"),
+            part("", "trust", 60),
+            part("", "busy", 240),
+            html.Div([part("", "steps", 420), part("", "variance", 420)], className="halves"),
+            html.Div([part("", "overlap", 420), part("", "memory", 420)], className="halves"),
+            html.Div([part("", "kernels", 420), part("", "operators", 420)], className="halves"),
+            part("", "recommendations", 300),
+        ]
+    )
 
 
-def _time(visit: Visit) -> Any:
-    return section("For each rank", *answered(visit, "time_breakdown"))
+def _profiled(visit: Visit) -> bool:
+    tables = visit.trace.tables
+    return any(tables[name].num_rows for name in ("kernels", "cpu_ops", "annotations"))
 
 
-PAGE = Page("", "Overview", 0, layout, {"time": _time})
+def _verdict(visit: Visit) -> summary.Verdict:
+    found: summary.Verdict = visit.kept("verdict", lambda: summary.verdict(visit.trace))
+    return found
+
+
+def _tiles(visit: Visit) -> Any:
+    found = _verdict(visit)
+    on_gpu = bool(found.shares)
+    step, cpu = found.step_ns, found.cpu_step_ns
+    spread = f"spread {time(found.step_spread_ns or 0)} over {found.steps} steps"
+    tiles = [
+        tile(
+            "GPU step" if on_gpu else "step on the host",
+            time(step) if step is not None else time(found.window_ns),
+            spread if step is not None else "recorded; no steps were marked",
+            visit.view.link("step_times"),
+        )
+    ]
+    if on_gpu and cpu is not None:
+        tiles.append(tile("CPU step", time(cpu), "on the host", visit.view.link("step_times")))
+    share = {s.name: s.pct for s in found.shares}
+    exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
+    idle = sum(s.pct for s in found.shares if s.analysis == "idle_breakdown")
+    if on_gpu:
+        tiles += [
+            tile(
+                "compute",
+                f"{share.get('compute', 0):.1f} %",
+                "of the time",
+                visit.view.link("kernels"),
+            ),
+            tile(
+                "exposed communication",
+                f"{exposed:.1f} %",
+                "of the time",
+                visit.view.link("communication"),
+            ),
+            tile("idle", f"{idle:.1f} %", "of the time", visit.view.link("idle")),
+            _mfu(visit),
+        ]
+    return html.Div([t for t in (*tiles, _late(visit)) if t is not None], className="tiles")
+
+
+def _mfu(visit: Visit) -> Any:
+    try:
+        result = visit.ask("flops")
+    except HtkError:
+        return None
+    known = [r for r in result.table["mfu_pct"].to_pylist() if r is not None]
+    if not known:
+        why = "no peak known for this GPU" if len(result) else "no shapes recorded"
+        return tile("MFU", "–", why, visit.view.link("flops"))
+    gpus = result.coverage.get("gpu") or ""
+    gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
+    low, high = min(known), max(known)
+    more = gpu if high - low < 1 else f"{low:.1f} to {high:.1f} % by rank"
+    return tile("MFU", f"{np.mean(known):.1f} %", more, visit.view.link("flops"))
+
+
+def _late(visit: Visit) -> Any:
+    try:
+        rows = visit.ask("stragglers").to_pylist()
+    except HtkError:
+        return None
+    worst = max(rows, key=lambda r: r["cost_to_others_ns"] or 0, default=None)
+    if worst is None or not worst["cost_to_others_ns"]:
+        return None
+    late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
+    cost = time(worst["cost_to_others_ns"])
+    more = f"last {worst['blamed']} times{late_in}; cost the others {cost} together"
+    return tile("who is late", f"rank {worst['rank']}", more, visit.view.link("stragglers"))
+
+
+def _bars(visit: Visit) -> Any:
+    if not visit.trace.tables["rank_windows"].num_rows:
+        return section(
+            "Each rank's time",
+            empty("No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."),
+            *answered(visit, "phase_breakdown"),
+        )
+    found = shares(visit)
+    height = 130 + 34 * max(len(found.ranks), 3)
+    fig = plots.shares(found.ranks, found.labels, found.layers, visit.dark)
+    place = {"type": "by-rank", "name": "shares"}
+    note = "Each bar is all of the recorded window. A click on one looks at that rank alone."
+    body = plot(fig, "time of each rank", place, min(height, 1600))
+    return section("Each rank's time", body, note=note)
+
+
+def _causes(visit: Visit) -> Any:
+    found = _verdict(visit)
+    if not found.causes:
+        text = "Nothing that would win back 1 % of the time or more."
+        return section("What to change first", empty(text))
+    return section(
+        "What to change first", *(_cause(visit, k, c) for k, c in enumerate(found.causes))
+    )
+
+
+def _cause(visit: Visit, number: int, cause: summary.Cause) -> Any:
+    gain = "not a matter of time"
+    if cause.time_ns is not None:
+        gain = f"up to {time(cause.time_ns)} of a rank's recorded time ({cause.pct or 0:.1f} %)"
+    seen = instance(visit, cause.analysis)
+    links = [dcc.Link("the numbers", href=visit.view.link(cause.analysis), className="export")]
+    if seen is not None:
+        there = dcc.Link(f"timeline: {seen.what}", href=link(visit, seen), className="export")
+        links.insert(0, there)
+    return html.Div(
+        [
+            html.Div(f"{number + 1}. {cause.finding}", className="cause-name"),
+            html.Div(gain, className="cause-gain"),
+            html.P(cause.evidence),
+            html.P(f"Try: {cause.advice}", className="doc"),
+            html.Div(links, className="links"),
+        ],
+        className="cause",
+    )
+
+
+def _trust(visit: Visit) -> Any:
+    """What the numbers rest on, in a strip of marks."""
+    rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
+    wanted = [r for r in rows if _telling(r)]
+    marks = [
+        html.Span(
+            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shortened(r['finding'], 90)}"],
+            className=f"mark {r['state']}",
+            title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
+        )
+        for r in wanted
+    ]
+    lost = [r["item"] for r in rows if r["section"] == "missing"]
+    if lost:
+        text = f"– not recorded: {', '.join(lost[:6])}" + (", …" if len(lost) > 6 else "")
+        marks.append(html.Span(text, className="mark missing", title="`htk doctor` says how to"))
+    return html.Div(
+        [html.Div("May it be trusted?", className="control-label"), *marks], className="trust"
+    )
+
+
+def _telling(row: dict[str, Any]) -> bool:
+    if row["section"] in ("links", "clocks", "damage"):
+        return not row["item"].startswith("operator by") and row["item"] != "first events"
+    if row["section"] == "recorded":
+        return bool(row["item"] == "profiler options")
+    return bool(row["section"] == "files" and (row["item"] == "ranks" or row["state"] != "ok"))
+
+
+def _steps(visit: Visit) -> Any:
+    result = visit.ask("step_times")
+    return section(
+        _title(visit, "step_times"), picture(result, dark=visit.dark), *coverage(result)[1:]
+    )
+
+
+def _variance(visit: Visit) -> Any:
+    result = visit.ask("step_variance")
+    return section(_title(visit, "step_variance"), picture(result, dark=visit.dark))
+
+
+def _overlap(visit: Visit) -> Any:
+    result = visit.ask("comm_compute_overlap")
+    return section(_title(visit, "comm_compute_overlap"), picture(result, dark=visit.dark))
+
+
+def _kernels(visit: Visit) -> Any:
+    result = visit.ask("kernel_top", n=8)
+    return section(_title(visit, "kernel_top"), grid(result, visit, {"n": 8}, rows=9))
+
+
+def _operators(visit: Visit) -> Any:
+    result = visit.ask("op_breakdown", n=8)
+    return section(_title(visit, "op_breakdown"), grid(result, visit, {"n": 8}, rows=9))
+
+
+def _memory(visit: Visit) -> Any:
+    heading = _title(visit, "memory_peaks")
+    try:
+        result = visit.ask("memory_peaks")
+    except HtkError as error:
+        return section(heading, empty(str(error)))
+    peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
+    top = max(peaks.values(), key=lambda r: r["peak_bytes"])
+    where = f"rank {top['rank']}, {top['device_kind']} {top['device'] or 0}"
+    most = tile("highest in use", size(top["peak_bytes"]), where, visit.view.link("memory"))
+    return section(heading, html.Div([most], className="tiles"), picture(result, dark=visit.dark))
+
+
+def _recommendations(visit: Visit) -> Any:
+    result = visit.ask("recommendations")
+    return section(_title(visit, "recommendations"), grid(result, visit, {}))
+
+
+def _records(visit: Visit) -> Any:
+    """No profile: what the records of a communication library say."""
+    from htk.dashboard.hangs import verdict
+
+    return html.Div([verdict(visit), *_trust(visit).children])
+
+
+def _title(visit: Visit, name: str) -> Any:
+    from htk.analyses import find
+
+    return dcc.Link(find(name).question, href=visit.view.link(name))
+
+
+PAGE = Page(
+    "",
+    "Overview",
+    0,
+    layout,
+    {
+        "tiles": _tiles,
+        "bars": _bars,
+        "causes": _causes,
+        "trust": _trust,
+        "busy": strip,
+        "steps": _steps,
+        "variance": _variance,
+        "overlap": _overlap,
+        "memory": _memory,
+        "kernels": _kernels,
+        "operators": _operators,
+        "recommendations": _recommendations,
+        "records": _records,
+    },
+)

@@ -43,6 +43,11 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING)
 
 
+def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How to open, for a command that says itself what."""
+    return _decorated(function, _OPENING[1:])
+
+
 def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _NARROWING)
 

@@ -1,0 +1,37 @@
+"""Why a job hangs, as flight recorder dumps tell it."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.arrow import matching
+from htk.dashboard.page import Visit
+from htk.dashboard.parts import grid, section
+
+_CAUSES = ("missing_rank", "cycle", "not_completed")
+
+
+def recorded(visit: Visit) -> bool:
+    """Whether there are flight recorder dumps among the files."""
+    sources = visit.trace.tables["collectives"]["source"]
+    return bool(matching(sources, "flight_recorder".__eq__).any())
+
+
+def verdict(visit: Visit) -> Any:
+    """Who never came, who made another call, who only waits."""
+    result = visit.ask("hang")
+    cards = [
+        dmc.Alert(
+            [html.P(row["text"]), *([html.Pre(row["frames"])] if row["frames"] else [])],
+            title=row["finding"].replace("_", " "),
+            color="orange" if _is_cause(row["finding"]) else "gray",
+            className="verdict",
+        )
+        for row in result.to_pylist()[:20]
+    ]
+    return section("Why does the job hang?", *cards, grid(result, visit, {}))
+
+
+def _is_cause(finding: str) -> bool:
+    return finding in _CAUSES or finding.endswith("_mismatch")

@@ -1,0 +1,177 @@
+"""What ranks say to each other: how much, how fast, how well hidden, who waits for whom."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+
+from htk.arrow import numbers
+from htk.dashboard import hangs, plots
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section, select
+
+_DEFAULTS = {"by": "size"}
+_MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
+
+
+def layout(visit: Visit) -> Any:
+    visit.trace.need("collectives")
+    hung = [part("communication", "hang", 200)] if hangs.recorded(visit) else []
+    by = visit.option("by", _DEFAULTS["by"])
+    return html.Div(
+        [
+            dmc.Title("What does communication cost?", order=2),
+            *hung,
+            html.Div(
+                [part("communication", "ratio", 400), part("communication", "overlap", 400)],
+                className="halves",
+            ),
+            part("communication", "groups", 420),
+            part("communication", "waits", 420),
+            part("communication", "bandwidth", 460),
+            html.Div([select("by", ["size", "group", "type"], by, label="summed by")]),
+            part("communication", "summary", 300),
+            html.Div(
+                [part("communication", "late", 400), part("communication", "matrix", 400)],
+                className="halves",
+            ),
+        ]
+    )
+
+
+def _ratio(visit: Visit) -> Any:
+    result = visit.ask("comm_compute_ratio")
+    heading = "Communication beside compute"
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+
+
+def _overlap(visit: Visit) -> Any:
+    result = visit.ask("comm_compute_overlap")
+    heading = "How much is hidden behind compute?"
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+
+
+def _groups(visit: Visit) -> Any:
+    result = visit.ask("comm_overlap_by_group")
+    heading = "Which group's communication is exposed, and is it waiting or transfer?"
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=8))
+
+
+def _waits(visit: Visit) -> Any:
+    """Rank × collective: a bright row never waits, and so makes the others wait."""
+    heading = "Who waits in which collective?"
+    table = visit.ask("collective_times").table
+    match, rank = numbers(table["match"], -1), numbers(table["rank"], -1)
+    wait, start = numbers(table["wait_ns"], -1), numbers(table["start_ns"], -1)
+    known = (match >= 0) & (wait >= 0)
+    if not known.any():
+        text = "No collective was found on more than one rank, so waiting cannot be told."
+        return section(heading, empty(text))
+    match, rank, wait, start = (v[known] for v in (match, rank, wait, start))
+    shown, column = np.unique(match, return_inverse=True)
+    ranks, row = np.unique(rank, return_inverse=True)
+    cells = np.full((len(ranks), len(shown)), np.nan)
+    cells[row, column] = wait / 1e6
+    begin = np.full(len(shown), np.iinfo(np.int64).max)
+    np.minimum.at(begin, column, start)
+    worst = np.sort(np.argsort(-np.nansum(cells, axis=0))[:_MOST_COLUMNS])
+    worst = worst[np.argsort(begin[worst], kind="stable")]
+    kinds = dict(zip(numbers(table["match"], -1).tolist(), table["type"].to_pylist(), strict=True))
+    texts = [f"{kinds[int(m)]} {m}" for m in shown[worst].tolist()]
+    fig = plots.heat(
+        texts,
+        [f"rank {r}" for r in ranks.tolist()],
+        cells[:, worst],
+        dark=visit.dark,
+        title="wait, ms",
+        hover="%{y} waits %{z:.3g} ms in %{x}<extra></extra>",
+        xaxis={"showticklabels": False, "title": "collectives in the order of their start"},
+        yaxis={"autorange": "reversed"},
+    )
+    left = len(shown) - len(worst)
+    note = "The dark row is the rank that the others wait for."
+    note += f" The {_MOST_COLUMNS} with most waiting, {left} left out." if left else ""
+    return section(heading, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
+
+
+def _bandwidth(visit: Visit) -> Any:
+    result = visit.ask("bucket_study")
+    rows = [r for r in result.to_pylist() if r["busbw_gbps"] and r["size_from_bytes"]]
+    heading = "Bus bandwidth by size"
+    if not rows:
+        return section(heading, empty("No collective of known size and transfer time."))
+    import plotly.graph_objects as go
+
+    keys = dict.fromkeys((r["type"], r["level"], r["group_size"]) for r in rows)
+    data: list[Any] = []
+    for k, key in enumerate(keys):
+        mine = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
+        colour = plots.FAMILIES[k % len(plots.FAMILIES)]
+        x = [r["size_from_bytes"] for r in mine]
+        name = f"{key[0]}, {key[2]} ranks, {key[1]}"
+        data.append(
+            go.Scatter(
+                x=x,
+                y=[r["busbw_gbps"] for r in mine],
+                mode="markers+lines",
+                name=name,
+                marker={"symbol": k, "size": 10, "color": colour},
+                line={"color": colour},
+            )
+        )
+        peak = max((r["peak_busbw_gbps"] or 0 for r in mine), default=0)
+        if peak:
+            line = {"dash": "dot", "color": colour}
+            wide = [min(x) / 2, max(x) * 2]
+            data.append(
+                go.Scatter(x=wide, y=[peak, peak], mode="lines", name=f"limit: {name}", line=line)
+            )
+    axes = {
+        "xaxis": {"type": "log", "title": "bytes of a call, from"},
+        "yaxis": {"title": "GB/s", "rangemode": "tozero"},
+    }
+    fig = plots.framed(data, dark=visit.dark, **axes)
+    note = "Dotted: the limit that the link's model reaches with ever larger calls."
+    table = grid(result, visit, {}, rows=6)
+    return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)
+
+
+def _summary(visit: Visit) -> Any:
+    by = visit.option("by", _DEFAULTS["by"])
+    return section(f"Communication by {by}", *answered(visit, "comm_summary", by=by))
+
+
+def _late(visit: Visit) -> Any:
+    heading = "Which collectives were waited in longest, and for whom?"
+    result = visit.ask("late_arrivals")
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+
+
+def _matrix(visit: Visit) -> Any:
+    result = visit.ask("comm_matrix")
+    heading = "Who sends how much to whom?"
+    if not len(result):
+        text = "No messages between two ranks and no all-to-alls: only these have a direction."
+        return section(heading, empty(text))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+
+
+PAGE = Page(
+    "communication",
+    "Communication",
+    12,
+    layout,
+    {
+        "hang": hangs.verdict,
+        "ratio": _ratio,
+        "overlap": _overlap,
+        "groups": _groups,
+        "waits": _waits,
+        "bandwidth": _bandwidth,
+        "summary": _summary,
+        "late": _late,
+        "matrix": _matrix,
+    },
+    _DEFAULTS,
+)

@@ -1,0 +1,186 @@
+"""Two recordings, or two sets of ranks of one, side by side: what became slower?"""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import pyarrow as pa
+from dash import html
+
+from htk.analysis import coverage_of
+from htk.compare import EACH, compare, diff
+from htk.dashboard import plots, start
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import attributes, empty, grid, plot, section, select
+from htk.dashboard.view import View
+from htk.errors import UsageError
+from htk.result import Result
+from htk.trace import Trace
+from htk.units import numbers_of, time
+
+_SAME = "this run"
+_ROWS = 200
+_DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel"}
+_HEADS = {
+    "kernel": "Kernels",
+    "op": "Operators, on the host",
+    "module": "Modules",
+    "phase": "Phases",
+    "time": "Where the time goes",
+}
+
+
+def layout(visit: Visit) -> Any:
+    values = {name: visit.option(name, value) for name, value in _DEFAULTS.items()}
+    controls = html.Div(
+        [
+            select("with", _others(visit), values["with"], label="compared with", w=320),
+            _ranks("base", "ranks of the base (this run)", values["base"]),
+            _ranks("new", "ranks of the other", values["new"]),
+            select("by", list(EACH[1:]), values["by"], label="table of"),
+        ],
+        className="controls",
+    )
+    head = [dmc.Title("What changed?", order=2), controls]
+    key = _key(values["with"])
+    if values["with"] == _SAME and not (values["base"] or values["new"]):
+        text = (
+            "Choose another run, or two sets of ranks of this one: for instance base 0 and other 4 "
+            "to see why rank 4 is slower."
+        )
+        return html.Div([*head, empty(text)])
+    if key is not None and visit.runs.trace(key) is None:
+        return html.Div([*head, _reading(visit, key)])
+    return html.Div(
+        [
+            *head,
+            _timelines(visit, key, values),
+            part("compare", "waterfall", 420),
+            part("compare", "time", 300),
+            part("compare", "table", 500),
+        ]
+    )
+
+
+def _ranks(name: str, label: str, value: str) -> Any:
+    place = {"type": "option", "name": name}
+    words = {"placeholder": "all, or 0,2..5", "debounce": 500, "w": 180}
+    return dmc.TextInput(id=place, label=label, value=value, **words)
+
+
+def _others(visit: Visit) -> list[str]:
+    own = visit.view.run
+    known = [r.key for r in visit.runs.listed() if r.key != own]
+    given = visit.option("with", _SAME)
+    more = [given] if given not in (_SAME, *known) else []
+    sample = ["sample"] if own != "sample" and given != "sample" else []
+    return [_SAME, *known, *sample, *more]
+
+
+def _key(other: str) -> str | None:
+    return None if other == _SAME else other
+
+
+def _reading(visit: Visit, key: str) -> Any:
+    job = visit.runs.job(key)
+    if job is not None and job.ended.is_set() and (job.error or job.cancelled):
+        visit.runs.forget(key)
+        return start.failed(key, job)
+    return start.reading(key, visit.runs.begin(key))
+
+
+def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
+    """The two timelines one above the other."""
+    base = View(filters=_only(values["base"]), run=visit.view.run).search()
+    new = View(filters=_only(values["new"]), run=visit.view.run if key is None else key).search()
+    links = [
+        html.A(
+            "timeline of the base", href=f"/timeline{base}", target="_blank", className="export"
+        ),
+        html.A(
+            "timeline of the other", href=f"/timeline{new}", target="_blank", className="export"
+        ),
+    ]
+    return html.Div(links, className="controls", **attributes(aria_label="timelines"))
+
+
+def _only(ranks: str) -> dict[str, str]:
+    return {"ranks": ranks} if ranks else {}
+
+
+def _sides(visit: Visit) -> tuple[Trace, Trace]:
+    key = _key(visit.option("with", _SAME))
+    base, new = visit.option("base", ""), visit.option("new", "")
+    other = visit.trace if key is None else visit.runs.narrowed(key, visit.view.selection)
+    chosen = []
+    for trace, ranks in ((visit.trace, base), (other, new)):
+        wanted = numbers_of(ranks) if ranks else None
+        if wanted and not set(wanted) & set(trace.ranks):
+            known = ", ".join(map(str, trace.ranks[:20]))
+            raise UsageError(f"no rank {ranks} there; the run has {known}")
+        chosen.append(trace.sel(ranks=wanted))
+    return chosen[0], chosen[1]
+
+
+def _changes(visit: Visit, by: str) -> Result:
+    """Rows of one kind, those that match the name filter."""
+    if by not in EACH:
+        raise UsageError(f"nothing is compared by {by!r}; there are {', '.join(EACH)}")
+    base, new = _sides(visit)
+    key = ("compare", by, *(visit.option(name, "") for name in ("with", "base", "new")))
+    table = visit.kept(key, lambda: compare(base.tables, new.tables, (by,), _ROWS))
+    wanted = visit.view.filters.get("name", "").lower()
+    rows = [wanted in (name or "").lower() for name in table["name"].to_pylist()]
+    kept = table.filter(pa.array(rows, pa.bool_()))
+    return Result(diff, kept, dict(coverage_of(table)))
+
+
+def _waterfall(visit: Visit) -> Any:
+    result = _changes(visit, "time")
+    rows = {row["name"]: row for row in result.to_pylist()}
+    heading = f"From base to other, {_per(result)}"
+    if "total" not in rows:
+        return section(
+            heading, empty("Neither side has GPU work to compare; see the tables below.")
+        )
+    parts = [row for name, row in rows.items() if name != "total" and row["diff_ns"]]
+    base = (rows["total"]["base_ns"] or 0) / 1e6
+    names = [row["name"] for row in parts]
+    fig = plots.waterfall(names, base, [row["diff_ns"] / 1e6 for row in parts], visit.dark)
+    change = rows["total"]["diff_ns"]
+    word = "longer" if change > 0 else "shorter"
+    told = {True: "more than noise", False: "within the noise of the steps", None: "noise unknown"}
+    text = f"The other is {time(abs(round(change)))} {word}: {told[rows['total']['significant']]}."
+    return section(heading, plot(fig, heading), note=text)
+
+
+def _per(result: Result) -> str:
+    return "a step" if result.coverage.get("compared") == "a step" else "a rank's recording"
+
+
+def _time(visit: Visit) -> Any:
+    return section(_HEADS["time"], _grid(visit, "time"))
+
+
+def _table(visit: Visit) -> Any:
+    by = visit.option("by", _DEFAULTS["by"])
+    return section(f"{_HEADS.get(by, by)}: largest changes first", _grid(visit, by))
+
+
+def _grid(visit: Visit, by: str) -> Any:
+    asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
+    return grid(_changes(visit, by), visit, asked, place=f"diff {by}")
+
+
+def _exported(visit: Visit) -> Result:
+    return _changes(visit, visit.option("by", _DEFAULTS["by"]))
+
+
+PAGE = Page(
+    "compare",
+    "Compare",
+    15,
+    layout,
+    {"waterfall": _waterfall, "time": _time, "table": _table},
+    _DEFAULTS,
+    {"diff": _exported},
+)

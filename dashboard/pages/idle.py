@@ -1,0 +1,96 @@
+"""Why GPUs stood still, and what the host did meanwhile."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from htk.dashboard import plots
+from htk.dashboard.busy import strip
+from htk.dashboard.instances import gaps, link
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section
+from htk.dashboard.shares import shares
+from htk.units import time
+
+_GAPS = 12
+
+
+def layout(_visit: Visit) -> Any:
+    return html.Div(
+        [
+            dmc.Title("Why were GPUs idle?", order=2),
+            part("idle", "busy", 260),
+            html.Div([part("idle", "causes", 460), part("idle", "gaps", 460)], className="two"),
+            part("idle", "stalls", 420),
+            html.Div(
+                [part("idle", "launches", 420), part("idle", "queue", 420)], className="halves"
+            ),
+        ]
+    )
+
+
+def _causes(visit: Visit) -> Any:
+    result = visit.ask("idle_breakdown")
+    found = shares(visit)
+    idle = [layer for layer in found.layers if layer.meaning == "idle"]
+    if not idle:
+        return section("Causes", empty("No idle time: the GPUs always ran something."))
+    fig = plots.shares(found.ranks, found.labels, idle, visit.dark, whole=None)
+    place = {"type": "by-rank", "name": "idle"}
+    drawn = plot(fig, "idle time by cause", place, min(130 + 34 * max(len(found.ranks), 3), 1600))
+    table = grid(result, visit, {}, rows=8)
+    return section("Causes", drawn, table, *coverage(result)[1:])
+
+
+def _gaps(visit: Visit) -> Any:
+    """The longest gaps, each a link into the timeline."""
+    visit.trace.need("activities")
+    rows = [
+        html.Tr(
+            [
+                html.Td(dcc.Link(time(gap.to_ns - gap.from_ns), href=link(visit, gap))),
+                html.Td(f"rank {gap.rank}"),
+                html.Td(time(gap.from_ns)),
+            ]
+        )
+        for gap in visit.kept("gaps", lambda: gaps(visit, _GAPS))
+    ]
+    if not rows:
+        return section("Longest gaps", empty("No gap between GPU activities."))
+    heads = html.Tr([html.Th(t) for t in ("length", "whose", "began at")])
+    table = html.Table([html.Thead(heads), html.Tbody(rows)], className="runs")
+    return section("Longest gaps", table, note="A length opens the timeline there.")
+
+
+def _stalls(visit: Visit) -> Any:
+    heading = "What does the host wait for, and what does it cost the GPU?"
+    return section(heading, *answered(visit, "host_stalls"))
+
+
+def _launches(visit: Visit) -> Any:
+    result = visit.ask("launch_stats")
+    heading = "How long do launches take?"
+    return section(heading, grid(result, visit, {}, rows=8), *coverage(result)[1:])
+
+
+def _queue(visit: Visit) -> Any:
+    result = visit.ask("queue_length")
+    heading = "How much work waits in the streams?"
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+
+
+PAGE = Page(
+    "idle",
+    "Idle & host stalls",
+    14,
+    layout,
+    {
+        "busy": strip,
+        "causes": _causes,
+        "gaps": _gaps,
+        "stalls": _stalls,
+        "launches": _launches,
+        "queue": _queue,
+    },
+)

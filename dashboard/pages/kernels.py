@@ -1,0 +1,148 @@
+"""What the GPU runs: top kernels, families, tensor cores, sequences, occupancy, the roofline."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.dashboard import plots
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import (
+    answered,
+    coverage,
+    empty,
+    grid,
+    picture,
+    plot,
+    section,
+    select,
+    slider,
+)
+from htk.models.hardware import Gpu, gpu
+
+_DEFAULTS = {"top": "15", "by": "total"}
+
+
+def layout(visit: Visit) -> Any:
+    return html.Div(
+        [
+            dmc.Title("What do the GPUs run?", order=2),
+            html.Div(
+                [
+                    slider("top", _top(visit), 5, 100, "kernels shown"),
+                    select("by", ["total", "count", "mean", "max"], _by(visit), label="order by"),
+                ],
+                className="controls",
+            ),
+            part("kernels", "top", 500),
+            html.Div(
+                [part("kernels", "families", 420), part("kernels", "tensor", 420)],
+                className="halves",
+            ),
+            part("kernels", "roofline", 520),
+            html.Div(
+                [part("kernels", "occupancy", 420), part("kernels", "sequences", 420)],
+                className="halves",
+            ),
+        ]
+    )
+
+
+def _top(visit: Visit) -> int:
+    given = visit.option("top", _DEFAULTS["top"])
+    return min(int(given), 1000) if given.isdigit() else int(_DEFAULTS["top"])
+
+
+def _by(visit: Visit) -> str:
+    return visit.option("by", _DEFAULTS["by"])
+
+
+def _kernels(visit: Visit) -> Any:
+    return section("Top kernels", *answered(visit, "kernel_top", n=_top(visit), by=_by(visit)))
+
+
+def _families(visit: Visit) -> Any:
+    return section("Families", *answered(visit, "kernel_families"))
+
+
+def _tensor(visit: Visit) -> Any:
+    """GPU time that could run on tensor cores, and does or does not."""
+    result = visit.ask("kernel_families")
+    rows = [r for r in result.to_pylist() if r["kind"] == "compute"]
+    if not rows:
+        return section("Tensor cores", empty("No kernels that compute."))
+    import plotly.graph_objects as go
+
+    own = plots.palette(visit.dark)
+    parts = (
+        ("on tensor cores", "tensor_core_ns", own["compute"], ""),
+        ("not on tensor cores", "no_tensor_core_ns", own["cpu"], "/"),
+        ("unknown", "tensor_core_unknown_ns", own["idle"], "."),
+    )
+    bars = [
+        go.Bar(
+            y=[r["family"] for r in rows],
+            x=[(r[column] or 0) / 1e6 for r in rows],
+            orientation="h",
+            name=name,
+            marker={"color": colour, "pattern": {"shape": shape}},
+        )
+        for name, column, colour, shape in parts
+    ]
+    axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
+    fig = plots.framed(bars, dark=visit.dark, barmode="stack", **axes)
+    return section("Tensor cores", plot(fig, "tensor cores"))
+
+
+def _roofline(visit: Visit) -> Any:
+    result = visit.ask("roofline", n=100)
+    rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
+    heading = "Roofline: how near does each operator come to what its GPU can do?"
+    if not rows:
+        text = "No operator with a model of its work: record shapes (record_shapes=True)."
+        return section(heading, empty(text), *coverage(result))
+    names = result.coverage.get("gpu") or []
+    names = [names] if isinstance(names, str) else list(names)
+    lines = [line for name in names[:1] for line in _peaks(gpu(name))]
+    fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
+    table = grid(result, visit, {"n": 100}, rows=10)
+    note = "A point for each operator and shape, as large as its GPU time; lines are dense peaks."
+    return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
+
+
+def _peaks(one: Gpu) -> list[tuple[str, float, float]]:
+    peaks = (("bf16", one.bf16_tflops), ("tf32", one.tf32_tflops), ("fp32", one.fp32_tflops))
+    bandwidth = one.memory_gbps / 1000
+    return [(f"{one.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
+
+
+def _occupancy(visit: Visit) -> Any:
+    result = visit.ask("kernel_occupancy", n=_top(visit))
+    rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
+    heading = "How well do kernels fill the GPU?"
+    if not rows:
+        return section(heading, empty("The files say nothing of occupancy."), *coverage(result))
+    return section(heading, grid(result, visit, {"n": _top(visit)}, rows=10))
+
+
+def _sequences(visit: Visit) -> Any:
+    result = visit.ask("kernel_sequences")
+    heading = "Which sequences of kernels do operators launch again and again?"
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=8))
+
+
+PAGE = Page(
+    "kernels",
+    "Kernels",
+    10,
+    layout,
+    {
+        "top": _kernels,
+        "families": _families,
+        "tensor": _tensor,
+        "roofline": _roofline,
+        "occupancy": _occupancy,
+        "sequences": _sequences,
+    },
+    _DEFAULTS,
+)

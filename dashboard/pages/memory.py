@@ -1,0 +1,101 @@
+"""Memory over time, what holds it at its peak, and where that is in the timeline."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from htk.dashboard import plots
+from htk.dashboard.instances import instance, link
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import coverage, empty, grid, picture, plot, section, select, tile
+from htk.units import size, time
+
+_DEFAULTS = {"by": "device", "holders": "holder"}
+
+
+def layout(visit: Visit) -> Any:
+    visit.trace.need("memory")
+    by, holders = (visit.option(name, value) for name, value in _DEFAULTS.items())
+    return html.Div(
+        [
+            dmc.Title("How much memory is in use, and by what?", order=2),
+            part("memory", "tiles", 90),
+            html.Div(
+                [
+                    select("by", ["device", "category"], by, label="over time by"),
+                    select("holders", ["holder", "category"], holders, label="at the peak by"),
+                ],
+                className="controls",
+            ),
+            part("memory", "line", 420),
+            part("memory", "peaks", 420),
+        ]
+    )
+
+
+def _tiles(visit: Visit) -> Any:
+    rows = visit.ask("memory_peaks").to_pylist()
+    if not rows:
+        return empty("No allocations under the filters that are set.")
+    top = max(rows, key=lambda r: r["peak_bytes"])
+    origin = visit.trace.origin_ns
+    when = f"rank {top['rank']}, at {time(top['peak_ns'] - origin)}"
+    tiles = [tile("highest in use", size(top["peak_bytes"]), when)]
+    if top["most_reserved_bytes"]:
+        unused = f"{top['unused_pct']:.1f} % of it unused at the peak"
+        tiles.append(tile("most reserved", size(top["most_reserved_bytes"]), unused))
+    failed = sum(r["failed"] or 0 for r in {r["rank"]: r for r in rows}.values())
+    tiles.append(tile("failed allocations", f"{failed:,}", "out of memory, as recorded"))
+    seen = instance(visit, "memory_peaks")
+    body: list[Any] = [html.Div(tiles, className="tiles")]
+    if seen is not None:
+        there = f"timeline: {seen.what}"
+        body.append(dcc.Link(there, href=link(visit, seen), className="export"))
+    return html.Div(body)
+
+
+def _line(visit: Visit) -> Any:
+    by = visit.option("by", _DEFAULTS["by"])
+    result = visit.ask("memory_timeline", by=by)
+    origin = visit.trace.origin_ns
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    for row in result.to_pylist():  # a few hundred points
+        name = f"rank {row['rank']} {row['device_kind']}"
+        name += f" {row['category']}" if row["category"] else ""
+        x, y = series.setdefault(name, ([], []))
+        x.append((row["time_ns"] - origin) / 1e6)
+        y.append(row["allocated_bytes"] / 2**30)
+    heading = "In use over time"
+    if not series:
+        return section(heading, empty("No allocations under the filters that are set."))
+    fig = plots.lines(
+        [(name, x, y) for name, (x, y) in series.items()],
+        dark=visit.dark,
+        x_title="ms since the recording began",
+        y_title="GiB",
+        steps=True,
+        dragmode="select",
+        selectdirection="h",
+    )
+    note = "Drag across a range to look at it alone, on every page."
+    place = {"type": "brush", "name": "memory"}
+    return section(heading, plot(fig, heading, place, 420), *coverage(result)[1:], note=note)
+
+
+def _peaks(visit: Visit) -> Any:
+    by = visit.option("holders", _DEFAULTS["holders"])
+    result = visit.ask("memory_peaks", by=by)
+    shown = picture(result, dark=visit.dark)
+    heading = "What holds it at the peak?"
+    return section(heading, shown, grid(result, visit, {"by": by}), *coverage(result))
+
+
+PAGE = Page(
+    "memory",
+    "Memory",
+    13,
+    layout,
+    {"tiles": _tiles, "line": _line, "peaks": _peaks},
+    _DEFAULTS,
+)

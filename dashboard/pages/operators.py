@@ -1,0 +1,106 @@
+"""Which operators take the time: a table by name, shape, stack or module, and the call tree."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.dashboard import plots
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import answered, coverage, empty, grid, plot, section, select
+
+_BY = ["name", "shape", "stack", "module", "thread"]
+_VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}
+_DEFAULTS = {"by": "name", "tree": "GPU time"}
+
+
+def layout(visit: Visit) -> Any:
+    by, tree = (visit.option(name, value) for name, value in _DEFAULTS.items())
+    return html.Div(
+        [
+            dmc.Title("Which operators take the time?", order=2),
+            html.Div(
+                [
+                    select("by", _BY, by, label="operators by"),
+                    select("tree", list(_VALUES), tree, label="tree of"),
+                ],
+                className="controls",
+            ),
+            part("operators", "tree", 460),
+            part("operators", "table", 500),
+            html.Div(
+                [part("operators", "modules", 400), part("operators", "phases", 400)],
+                className="halves",
+            ),
+            part("operators", "python", 300),
+        ]
+    )
+
+
+def _tree(visit: Visit) -> Any:
+    result = visit.ask("op_tree")
+    words = visit.option("tree", _DEFAULTS["tree"])
+    value = _VALUES.get(words, "device_total_ns")
+    rows = _whole(result.to_pylist(), value)
+    if not rows and value == "device_total_ns":
+        value, words = "cpu_total_ns", "CPU time (no GPU time was recorded)"
+        rows = _whole(result.to_pylist(), value)
+    heading = f"Call tree by {words}"
+    if not rows:
+        return section(heading, empty("No operators under the filters that are set."))
+    note = "Width is time, callees hang below their callers. A click goes in, the bar above out."
+    fig = plots.tree(rows, value, visit.dark)
+    return section(heading, plot(fig, heading, None, 440), *coverage(result)[1:], note=note)
+
+
+def _whole(rows: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
+    """Rows with time whose callers are there too; no callee longer than its caller."""
+    kept: dict[int, dict[str, Any]] = {}
+    left: dict[int | None, int] = {}
+    for row in rows:  # callers stand before callees
+        parent = row["parent"]
+        most = left.get(parent, row[value]) if parent is not None else row[value]
+        time = min(row[value] or 0, most or 0)
+        if time and (parent is None or parent in kept):
+            kept[row["id"]] = {**row, value: time}
+            left[row["id"]] = time
+            if parent is not None:
+                left[parent] -= time
+    return list(kept.values())
+
+
+def _table(visit: Visit) -> Any:
+    by = visit.option("by", _DEFAULTS["by"])
+    return section(f"Operators by {by}", *answered(visit, "op_breakdown", rows=15, by=by, n=100))
+
+
+def _modules(visit: Visit) -> Any:
+    result = visit.ask("module_breakdown")
+    heading = "Which modules take the time?"
+    if not len(result):
+        return section(heading, empty("No modules were recorded: profile with with_modules=True."))
+    return section(heading, grid(result, visit, {}, rows=10))
+
+
+def _phases(visit: Visit) -> Any:
+    return section("Phases of a step", *answered(visit, "phase_breakdown", rows=6))
+
+
+def _python(visit: Visit) -> Any:
+    return section("Which Python functions take the time?", *answered(visit, "python_hotspots"))
+
+
+PAGE = Page(
+    "operators",
+    "Operators",
+    11,
+    layout,
+    {
+        "tree": _tree,
+        "table": _table,
+        "modules": _modules,
+        "phases": _phases,
+        "python": _python,
+    },
+    _DEFAULTS,
+)

@@ -1,0 +1,298 @@
+"""Figures of the composed pages. Colours are fixed by meaning; hatching tells their kinds apart."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from htk.figures import DARK, LIGHT
+from htk.units import shortened
+
+# Shades and hatching of idle time: a pale neutral, never a hue.
+_IDLE = (
+    {"light": "#E5E7EB", "dark": "#374151", "shape": ""},
+    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "."},
+    {"light": "#E5E7EB", "dark": "#374151", "shape": "-"},
+    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "|"},
+    {"light": "#E5E7EB", "dark": "#374151", "shape": "+"},
+    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "x"},
+)
+_LAYERS = {"compute": "compute", "comm": "exposed communication", "memory": "exposed copies"}
+FAMILIES = ("#0898FF", "#C7830E", "#67067A", "#06371F", "#737373", "#B5179E", "#3A86A8", "#8A5A00")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Part of stacked bars: a value for each bar."""
+
+    name: str
+    meaning: str  # compute, comm, memory or idle
+    values: Sequence[float]
+    texts: Sequence[str]
+
+
+def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
+    """A figure in the colours of the page."""
+    import plotly.graph_objects as go
+
+    fig = go.Figure(list(data))
+    shared = {
+        "template": "plotly_dark" if dark else "plotly_white",
+        "margin": {"l": 60, "r": 16, "t": 24, "b": 44},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 13},
+        "hoverlabel": {"align": "left"},
+    }
+    fig.update_layout(**{**shared, **layout})
+    return fig
+
+
+def palette(dark: bool) -> dict[str, str]:
+    return DARK if dark else LIGHT
+
+
+def shares(
+    ranks: Sequence[int],
+    labels: Sequence[str],
+    layers: Sequence[Layer],
+    dark: bool,
+    whole: float | None = 100,
+) -> Any:
+    """Bars in percent of the recorded window, one for each rank; `whole` is where the axis ends."""
+    import plotly.graph_objects as go
+
+    bars, idle = [], 0
+    for layer in layers:
+        marker, idle = _marker(layer, idle, dark)
+        bars.append(
+            go.Bar(
+                x=list(layer.values),
+                y=list(labels),
+                orientation="h",
+                name=layer.name,
+                customdata=list(ranks),
+                text=list(layer.texts),
+                textposition="none",
+                hovertemplate="%{y}: %{x:.1f} %<br>%{text}<extra>" + layer.name + "</extra>",
+                marker=marker,
+            )
+        )
+    axis = {
+        "range": [0, whole] if whole else None,
+        "ticksuffix": " %",
+        "title": "of the recorded window",
+    }
+    return framed(
+        bars,
+        dark=dark,
+        barmode="stack",
+        bargap=0.25,
+        xaxis=axis,
+        yaxis={"autorange": "reversed"},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+    )
+
+
+def _marker(layer: Layer, idle: int, dark: bool) -> tuple[dict[str, Any], int]:
+    line = {"width": 0.5, "color": "#9CA3AF"}
+    if layer.meaning == "idle":
+        shade = _IDLE[idle % len(_IDLE)]
+        ink = "#E5E7EB" if dark else "#4B5563"
+        pattern = {"shape": shade["shape"], "fgcolor": ink, "size": 6, "solidity": 0.15}
+        colour = shade["dark" if dark else "light"]
+        return {"color": colour, "pattern": pattern, "line": line}, idle + 1
+    shape = "/" if "transfer" in layer.name or layer.name.endswith("communication") else ""
+    shape = "x" if "wait" in layer.name else shape
+    pattern = {"shape": shape, "size": 7, "solidity": 0.3}
+    return {"color": palette(dark)[layer.meaning], "pattern": pattern, "line": line}, idle
+
+
+def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, **axes: Any) -> Any:
+    """A map of cells; the scale reads the same to colour-blind eyes."""
+    import plotly.graph_objects as go
+
+    cells = go.Heatmap(
+        x=list(x),
+        y=list(y),
+        z=z,
+        colorscale="Cividis",
+        colorbar={"title": title, "thickness": 12},
+        hoverongaps=False,
+        hovertemplate=axes.pop("hover", "%{y} · %{x}: %{z:.3g}<extra></extra>"),
+        text=axes.pop("text", None),
+    )
+    return framed([cells], dark=dark, **axes)
+
+
+def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
+    """A call tree as a flame chart that hangs from its roots; a click zooms."""
+    import plotly.graph_objects as go
+
+    ids = [str(r["id"]) for r in rows]
+    own = palette(dark)
+    roots = [r for r in rows if r["parent"] is None]
+    total = sum(r[value] or 0 for r in roots)
+    chart = go.Icicle(
+        ids=["all", *ids],
+        parents=["", *("all" if r["parent"] is None else str(r["parent"]) for r in rows)],
+        labels=["all operators", *(shortened(r["op"], 60) for r in rows)],
+        values=[total, *((r[value] or 0) for r in rows)],
+        branchvalues="total",
+        customdata=[
+            ["", ""],
+            *([f"{(r[value] or 0) / 1e6:,.3g} ms", f"{r['count']:,}"] for r in rows),
+        ],
+        hovertemplate="%{label}<br>%{customdata[0]}, %{percentRoot:.1%}<br>"
+        "%{customdata[1]} calls<extra></extra>",
+        tiling={"orientation": "v"},
+        marker={
+            "colors": [own["idle"], *(_tree_colour(r, dark) for r in rows)],
+            "line": {"width": 1, "color": "#1f2937" if dark else "#ffffff"},
+        },
+        pathbar={"visible": True},
+    )
+    return framed([chart], dark=dark, margin={"l": 4, "r": 4, "t": 24, "b": 4})
+
+
+def _tree_colour(row: dict[str, Any], dark: bool) -> str:
+    name, own = row["op"], palette(dark)
+    if any(w in name for w in ("nccl", "c10d", "comms", "all_reduce", "gather", "scatter")):
+        return own["comm"]
+    if "copy" in name or "memcpy" in name.lower():
+        return own["memory"]
+    return own["compute"] if row["device_total_ns"] else own["cpu"]
+
+
+def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: bool) -> Any:
+    """From one total to another, by what changed. In ms."""
+    import plotly.graph_objects as go
+
+    own = palette(dark)
+    new = base + sum(parts)
+    bars = go.Waterfall(
+        x=["base", *names, "new"],
+        y=[base, *parts, new],
+        measure=["absolute", *["relative"] * len(names), "total"],
+        text=[f"{base:,.1f}", *(f"{p:+,.2f}" for p in parts), f"{new:,.1f}"],
+        textposition="outside",
+        increasing={"marker": {"color": own["comm"]}},
+        decreasing={"marker": {"color": own["compute"]}},
+        totals={"marker": {"color": own["cpu"]}},
+    )
+    low = min(base, new) - 3 * sum(abs(p) for p in parts)
+    top = max(base, new) + 0.6 * sum(abs(p) for p in parts)
+    axis = {"title": "ms", "range": [max(0, low), top * 1.02]}
+    return framed([bars], dark=dark, yaxis=axis, showlegend=False)
+
+
+def roofs(
+    points: Sequence[dict[str, Any]], lines: Sequence[tuple[str, float, float]], dark: bool
+) -> Any:
+    """Achieved rate over arithmetic intensity, under what the GPU could do.
+
+    `lines`: a name, a peak in TFLOP/s and the memory's bandwidth in TB/s.
+    """
+    import plotly.graph_objects as go
+
+    own = palette(dark)
+    data: list[Any] = []
+    at = [p["flops_per_byte"] for p in points] or [1.0]
+    low, high = min(min(at) / 3, 1.0), max(max(at) * 3, 1000.0)
+    for name, peak, bandwidth in lines:
+        knee = peak / bandwidth
+        x = sorted({low, max(low, min(knee, high)), high})
+        y = [min(peak, v * bandwidth) for v in x]
+        line = {"color": own["cpu"], "dash": "solid" if name == lines[0][0] else "dot"}
+        data.append(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="name"))
+    most = max((p["device_ns"] for p in points), default=1)
+    for k, family in enumerate(dict.fromkeys(p["family"] for p in points)):
+        mine = [p for p in points if p["family"] == family]
+        data.append(
+            go.Scatter(
+                x=[p["flops_per_byte"] for p in mine],
+                y=[p["achieved_tflops"] for p in mine],
+                mode="markers",
+                name=family,
+                text=[
+                    f"<b>{shortened(p['op'], 50)}</b><br>{shortened(p['shapes'] or '', 60)}<br>"
+                    f"{p['pct_of_device_time']:.1f} % of GPU time, "
+                    f"{p['pct_of_roofline']:.0f} % of the roofline ({p['bound']} bound)"
+                    for p in mine
+                ],
+                hovertemplate="%{text}<extra></extra>",
+                marker={
+                    "color": FAMILIES[k % len(FAMILIES)],
+                    "symbol": k,
+                    "size": [8 + 30 * (p["device_ns"] / most) ** 0.5 for p in mine],
+                    "opacity": 0.8,
+                    "line": {"width": 1, "color": "#9CA3AF"},
+                },
+            )
+        )
+    x_axis = {"type": "log", "title": "operations for each byte moved"}
+    y_axis = {"type": "log", "title": "TFLOP/s achieved"}
+    return framed(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
+
+
+def lines(
+    series: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+    *,
+    dark: bool,
+    x_title: str,
+    y_title: str,
+    steps: bool = False,
+    **layout: Any,
+) -> Any:
+    """Named lines; steps hold a value until the next."""
+    import plotly.graph_objects as go
+
+    dashes = ("solid", "dash", "dot", "dashdot")
+    data = [
+        go.Scatter(
+            x=list(x),
+            y=list(y),
+            name=name,
+            mode="lines" if len(x) > 60 else "lines+markers",
+            line={
+                "color": FAMILIES[k % len(FAMILIES)]
+                if not dark or k % 8 not in (2, 3)
+                else "#F3C5FC",
+                "dash": dashes[k // len(FAMILIES) % len(dashes)],
+                "shape": "hv" if steps else "linear",
+            },
+        )
+        for k, (name, x, y) in enumerate(series)
+    ]
+    return framed(data, dark=dark, xaxis={"title": x_title}, yaxis={"title": y_title}, **layout)
+
+
+def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:
+    """How busy the GPUs are over time: parts that add up to the busy time, to be brushed."""
+    import plotly.graph_objects as go
+
+    own = palette(dark)
+    middle = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+    data = [
+        go.Scatter(
+            x=middle,
+            y=list(values),
+            name=_LAYERS[kind],
+            mode="lines",
+            stackgroup="one",
+            line={"width": 0.5, "color": own[kind]},
+            fillcolor=own[kind],
+            hovertemplate="%{y:.0f} %",
+        )
+        for kind, values in layers.items()
+    ]
+    return framed(
+        data,
+        dark=dark,
+        dragmode="select",
+        selectdirection="h",
+        hovermode="x unified",
+        xaxis={"title": "ms since the recording began", "range": [edges[0], edges[-1]]},
+        yaxis={"ticksuffix": " %", "title": "of the GPUs", "range": [0, 100]},
+    )
