@@ -96,11 +96,11 @@ def fewer_replicas(scene: Scene, ways: float) -> Scene:
     world = found.world if found else int(scene.facts.group_size[chosen].max(initial=1))
     if not chosen.any() or world < 2:
         return scene
-    ranks = max(world / ways, 1.0)
-    node = gpus_of_a_node(scene)
-    old = (world - 1) / world * pace(scene, world, min(world, node))
-    each = max(int(node / ways), 1)
-    new = (ranks - 1) / ranks * pace(scene, round(ranks), min(round(ranks), each)) / ways
+    ranks, node = max(round(world / ways), 1), gpus_of_a_node(scene)
+    here = int(np.median(scene.facts.per_node[chosen])) or min(world, node)
+    there = min(max(round(here / ways), 1), node, ranks)
+    old = (world - 1) / world * pace(scene, world, here)
+    new = (ranks - 1) / ranks * pace(scene, ranks, there) / ways
     return scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
 
 

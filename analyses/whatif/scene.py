@@ -119,7 +119,7 @@ class Scene:
         """Length of each activity as it stands; of a joined collective its transfer."""
         return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
 
-    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints) -> "Scene":
+    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints | int) -> "Scene":
         """The scene with other lengths for some activities."""
         chosen = which & (self.run_edge >= 0)
         weight = self.weight.copy()

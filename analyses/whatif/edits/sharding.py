@@ -147,8 +147,8 @@ def _regathered(scene: Scene, now: Sharded) -> Scene:
         units = list(reversed(gathers))[: len(regions)]
         many, previous = len(acts.start), -1
         for k, (unit, region) in enumerate(zip(units[:-1], regions, strict=False)):
-            after = (regions[max(k - 2, 0)].first if k > 1 else _before(lane, regions[0]),)
-            after += (previous,) if previous >= 0 else ()
+            begin = regions[k - 2].first if k > 1 else _before(lane, regions[0])
+            after = (begin, previous) if previous >= 0 else (begin,)
             previous = many + len(works)
             works.append(
                 Work(
