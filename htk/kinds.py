@@ -148,6 +148,8 @@ def kind_of(name: str, activity: str) -> Kind:
     rule = comm_rule(name)
     if rule is not None:
         return Kind("comm", "communication", rule.library, None)
+    if name.startswith("dma"):  # MTIA's copies
+        return Kind("memory", "copy", "", None)
     bare = bare_name(name)
     family = _family(bare, name)
     library = _first(_LIBRARY_RULES, bare) or _first(_LIBRARY_RULES, name) or ""

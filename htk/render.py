@@ -132,7 +132,7 @@ def _fitting(columns: list[Column], width: int) -> list[Column]:
 
 
 def left_out(result: Result, limit: int, columns: list[Column]) -> list[str]:
-    lines = []
+    lines = [] if result.table.num_rows else ["nothing found"]
     if result.table.num_rows > limit:
         more = result.table.num_rows - limit
         lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")

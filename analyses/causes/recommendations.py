@@ -29,6 +29,7 @@ SMALL_COPY_BYTES = 64 << 10
 MANY_COPIES = 100
 FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
 FEW_BLOCKS = 1.0  # blocks for each multiprocessor: below it some have none
+UNEVEN_PCT = 5.0  # compute of the busiest rank beyond the mean; less is the noise of GPUs
 TENSOR_CORE_GAIN = 0.5  # at least twice the rate on every GPU since Volta
 
 # Causes of idle time, what they mean, what to do; "host" is several of them.
@@ -119,6 +120,7 @@ def recommendations(
         *_idle(idle_breakdown, lanes),
         *_stalls(host_stalls, idle_breakdown, lanes),
         *_communication(time_breakdown, collectives, collective_matches, lanes),
+        *_imbalance(time_breakdown),
         *_kernels(kernels, lanes),
         *_copies(time_breakdown, kernels, lanes),
         *_recompute(kernels, kernel_links, recomputed(cpu_ops, op_links), lanes),
@@ -139,7 +141,7 @@ def recommendations(
         ],
         schema=RETURNS,
     )
-    return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 9)
+    return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 10)
 
 
 def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
@@ -222,6 +224,29 @@ def _communication(
         )
     )
     return found
+
+
+def _imbalance(times: pa.Table) -> list[_Found]:
+    """Ranks that compute longer than others, for which these wait sooner or later."""
+    rank, compute = numbers(times["rank"], -1), numbers(times["compute_ns"])
+    mean = int(compute.mean()) if len(compute) else 0
+    if not mean:
+        return []
+    busiest = int(compute.argmax())
+    over = int(compute[busiest]) - mean
+    if 100.0 * over < UNEVEN_PCT * mean:
+        return []
+    return [
+        _Found(
+            "ranks compute unequally",
+            f"rank {rank[busiest]} computes {time(int(compute[busiest]))}, the mean is "
+            f"{time(mean)}, the least {time(int(compute.min()))}",
+            "equal work for all ranks: sequence lengths, experts, pipeline stages; gpu_speed tells "
+            "a slow GPU from more work",
+            over,
+            "gpu_speed",
+        )
+    ]
 
 
 def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:

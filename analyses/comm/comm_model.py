@@ -6,7 +6,9 @@ import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
 from htk.calls import Calls
+from htk.errors import MissingTable
 from htk.models.latency_bandwidth import fit
+from htk.recording import hint
 from htk.schema import table
 from htk.schema.columns import TEXT
 from htk.transfers import Transfers, of_benchmarks, of_trace
@@ -53,6 +55,8 @@ def comm_model(
     t = α + W/β by least squares on relative error, W = bytes × bus factor. Benchmarks are fitted
     in up to three pieces (protocols change with size), the trace's own transfers in one.
     """
+    if not bench_points.num_rows and not collectives.num_rows:
+        raise MissingTable(f"no collectives to fit; they need {hint('collectives')}")
     rows = []
     if basis != "trace":
         for transfers in of_benchmarks(bench_points):

@@ -133,3 +133,7 @@ def test_communication_copies_and_sets() -> None:
 )
 def test_bare_name(name: str, bare: str) -> None:
     assert bare_name(name) == bare
+
+
+def test_a_copy_of_mtia_is_no_kernel() -> None:
+    assert kind_of("dma_request", "kernel")[:2] == ("memory", "copy")

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk import api
 from htk.analyses.causes.recommendations import recommendations
+from htk.analyses.time.host_stalls import RETURNS as STALLS
 from htk.analyses.time.idle_breakdown import RETURNS as IDLE
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from tests.tables import ask, make
@@ -19,12 +20,13 @@ def rows_of(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), plain).cast(schema)
 
 
+EMPTY = {"host_stalls": rows_of(STALLS), "idle_breakdown": rows_of(IDLE)}
+
+
 def advice(
     idle: tuple[tuple[str, int], ...] = (), exposed: int = 0, **tables: pa.Table
 ) -> dict[str, int | None]:
     """Findings and their gains, of a rank that recorded 1000 ns."""
-    from htk.analyses.time.host_stalls import RETURNS as STALLS
-
     time = {"rank": 0, "total_ns": 1000, "comm_ns": 400, "exposed_comm_ns": exposed,
             "exposed_memory_ns": 100}  # fmt: skip
     causes = [{"rank": 0, "cause": c, "idle_ns": n, "count": 1} for c, n in idle]
@@ -49,6 +51,17 @@ def test_causes_of_idle_time_worst_first() -> None:
         ("launch-bound: the host launches slower than the GPU works", 150),
         ("the GPU waits for data", 100),
     ]
+
+
+def test_ranks_that_compute_unequally() -> None:
+    """100, 100 and 160: the mean is 120, which the others wait 40 beyond."""
+    times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 0, "exposed_comm_ns": 0,
+              "exposed_memory_ns": 0} for r, c in enumerate((100, 100, 160))]  # fmt: skip
+    found = ask(recommendations, time_breakdown=rows_of(TIMES, *times), **EMPTY)
+    assert [(r["finding"], r["gain_ns"]) for r in found] == [("ranks compute unequally", 40)]
+    assert "rank 2" in found[0]["evidence"]
+    even = [row | {"compute_ns": 100} for row in times]
+    assert ask(recommendations, time_breakdown=rows_of(TIMES, *even), **EMPTY) == []
 
 
 def test_exposed_communication_splits_into_waiting_and_bytes() -> None:
