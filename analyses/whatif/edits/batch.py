@@ -2,8 +2,9 @@
 
 A matrix product whose rows are tokens fills more waves of blocks; one that sums over tokens (the
 gradient of a weight) takes proportionally longer; all else that sees activations grows with its
-bytes above the shortest time of a kernel. Optimizer, parameter copies, collectives of parameters
-and the CPU stay as they are, so that a launch-bound step shows itself in the replay.
+bytes above the shortest time of a kernel, and collectives of activations with theirs. Optimizer,
+parameter copies, collectives of parameters and the CPU stay as they are, so that a launch-bound
+step shows itself in the replay.
 """
 
 import json
@@ -13,8 +14,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.analyses.whatif.parallel import tensor_reduces
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.transfers import rescaled
 from htk.analyses.whatif.values import factor
 from htk.errors import UsageError
 
@@ -41,6 +44,10 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = replace(
         scene.with_lengths(growing, new), samples=scene.samples * ratio, kept=scene.kept * ratio
     )
+    sent = _activations(scene)
+    if sent.any():
+        changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
+        changed = changed.doubted("communication", 0.1).said("collectives of activations grow too")
     return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
         f"micro-batch {ratio:g} times the recorded one",
         f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
@@ -56,6 +63,11 @@ def grows(scene: Scene) -> NDArray[np.bool_]:
     )
     optimizer = np.array([f in ("optimizer", "communication") for f in scene.facts.family], bool)
     return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
+
+
+def _activations(scene: Scene) -> NDArray[np.bool_]:
+    """Communication of activations: of tensor parallelism, experts, stages."""
+    return tensor_reduces(scene) | scene.is_collective("all_to_all", "send", "recv")
 
 
 def _ratio(scene: Scene, value: str) -> float:
