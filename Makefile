@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 
-.PHONY: demo test lint menu clean
+.PHONY: demo test lint menu docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -25,6 +25,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	PYTHONPATH=. $(BIN)/mkdocs build
+	@echo "Open build/site/index.html"
 
 menu: $(VENV)/.dev
 	$(BIN)/python -m htk.menu

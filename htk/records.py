@@ -134,7 +134,8 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, str):
         bare = value.strip()
         digits = bare.removeprefix("-")
-        return int(bare) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+        if digits.isascii() and digits.isdigit() and len(digits) < 20:
+            return whole_number(int(bare))
     return None
 
 

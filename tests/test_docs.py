@@ -1,0 +1,205 @@
+"""Docs and tool say the same: every name is documented, every command of the docs runs."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from htk import cli
+from htk.analyses import ANALYSES, find
+from htk.analyses.whatif.edits import EDITS
+from htk.parsers import PARSERS
+from htk.schema import DERIVED, TABLES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
+_BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
+_SERVERS = {"dashboard", "open"}
+
+
+@cache
+def _site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("htk_site_pages", DOCS / "site/pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def _generated() -> dict[str, str]:
+    found: dict[str, str] = _site().generated()
+    return found
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Every htk command of the pages: the page, and the line."""
+    found = []
+    for page in PAGES:
+        for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+            for line in re.sub(r"\\\n\s*", "", block).splitlines():
+                bare = line.removeprefix("$ ").partition("  #")[0].partition(" > ")[0].strip()
+                if bare.startswith("htk "):
+                    found.append((page.name, bare))
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that has the runs of which the docs speak."""
+    for name in ("latest", "main", "new", "step_100"):
+        shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "command"), _commands(), ids=lambda text: str(text)[:70])
+def test_commands_of_the_docs_run(
+    page: str, command: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
+    if "perf.json" in words and words[0] == "diff":
+        assert cli.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
+    if words[0] in _SERVERS:
+        words.append("--help")
+    if "report.pdf" in words and not shutil.which("chromium"):
+        pytest.skip("a PDF needs Chromium")
+    code = cli.run(words)
+    assert code == 0, capsys.readouterr().err
+
+
+def test_there_are_commands_in_the_docs() -> None:
+    assert len(_commands()) > 20
+
+
+@pytest.mark.parametrize("name", sorted(ANALYSES))
+def test_every_analysis_is_documented(name: str) -> None:
+    page, analysis = _generated()[f"analyses/{name}.md"], find(name)
+    assert analysis.question in page and f"> {_site().formulas()[name]}" in page
+    for field in analysis.returns:
+        assert f"| `{field.name}` |" in page
+    for option in analysis.options.values():
+        assert f"`--{option.name.replace('_', '-')}`" in page and option.doc
+    assert f"{name}.md" in _generated()["analyses/index.md"]
+
+
+def test_no_formula_without_its_analysis() -> None:
+    assert set(_site().formulas()) == set(ANALYSES)
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page, context = _generated()["commands.md"], click.Context(cli.htk)
+    for name in cli.htk.list_commands(context):
+        command = cli.htk.get_command(context, name)
+        assert command is not None and command.help, name
+        if name in ANALYSES:
+            continue
+        assert f"\n## {name}\n" in page
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert all(f"`{flag}`" in page for flag in option.opts), (name, option.name)
+                assert option.help or option.name == "form", (name, option.name)
+
+
+def test_edits_tables_and_formats_are_documented() -> None:
+    pages = _generated()
+    assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in EDITS)
+    assert all(f"\n## {name}\n" in pages["tables.md"] for name in {**TABLES, **DERIVED})
+    assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in PARSERS)
+
+
+def test_the_site_builds_with_strict_links(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is an extra")
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-s", "-d", str(tmp_path / "site")]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr[-2000:]
+    assert "kernel_top" in (tmp_path / "site/analyses/kernel_top.html").read_text()
+
+
+# What a page on extending says is done, in a copy of the project.
+
+
+def _blocks(page: str) -> dict[str, str]:
+    """Code blocks that begin with the path they belong to."""
+    text = (DOCS / "extending" / page).read_text(encoding="utf-8")
+    found = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        first, _, rest = block.partition("\n")
+        if first.startswith("# ") and first.endswith(".py"):
+            found[first[2:]] = rest
+    return found
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The project's code, without samples and tests."""
+    skip = shutil.ignore_patterns("__pycache__", "sample_traces", "*.png")
+    for room in ("htk", "parsers", "analyses", "dashboard"):
+        shutil.copytree(ROOT / room, tmp_path / room, symlinks=True, ignore=skip)
+    return tmp_path
+
+
+def _run(copy: Path, *words: str) -> str:
+    program = subprocess.run(
+        [sys.executable, "-m", *words], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert program.returncode == 0, program.stderr[-2000:]
+    return program.stdout
+
+
+def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
+    for name, code in _blocks("parser.md").items():
+        (copy / name).write_text(code)
+    index = copy / "parsers/__init__.py"
+    text = index.read_text().replace(
+        "    flight_recorder,\n", "    flight_recorder,\n    gpu_clock,\n"
+    )
+    index.write_text(text)
+    log = "gpuclock v1 host=node7\n1700000000000000000 0 1410\nbroken\n1700000001000000000 0 1395\n"
+    (copy / "clocks.log").write_text(log)
+    assert "gpu_clock" in _run(copy, "htk", "formats")
+    said = _run(copy, "htk", "doctor", "clocks.log", "--no-cache", "--format", "csv")
+    assert "gpu_clock" in said and "broken_line" in said
+    asked = "select sum(value) as s from counters"
+    assert "2805" in _run(copy, "htk", "sql", "clocks.log", asked, "--no-cache")
+
+
+def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
+    for name, code in _blocks("analysis.md").items():
+        (copy / name).write_text(code)
+    _run(copy, "htk.menu")
+    assert "How long does each stream pause" in _run(copy, "htk", "--help")
+    said = _run(copy, "htk", "kernel_pauses", "sample", "--shortest-us", "5", "--format", "csv")
+    assert said.splitlines()[0] == "rank,stream,pauses,pause_ns" and len(said.splitlines()) > 4
+    asked = "select max(pauses) > 0 as some from kernel_pauses(shortest_us := 5)"
+    assert "true" in _run(copy, "htk", "sql", "sample", asked, "--format", "json").lower()
+
+
+def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
+    for name, code in _blocks("edit.md").items():
+        (copy / name).write_text(code)
+    index = copy / "analyses/whatif/edits/__init__.py"
+    text = index.read_text()
+    index.write_text(
+        text.replace("    batch,\n", "    batch,\n    copies,\n", 1).replace(
+            "        batch,\n", "        batch,\n        copies,\n", 1
+        )
+    )
+    code = (
+        "import htk; t = htk.open('sample'); "
+        "print(htk.whatif(t).change('copies', '2x').run().to_pylist()[0]['assumptions'])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert "every copy and set takes 2 times less" in said.stdout, said.stderr[-2000:]
