@@ -56,8 +56,10 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     from rich.table import Table
 
     target = file or sys.stdout
-    wide = not Console(file=target).is_terminal
-    console = Console(file=target, highlight=False, width=_ENDLESS if wide else None)
+    wide = not Console(file=target, force_jupyter=False).is_terminal
+    console = Console(
+        file=target, highlight=False, width=_ENDLESS if wide else None, force_jupyter=False
+    )
     columns = text_columns(result, limit)
     shown = columns if wide else _fitting(columns, console.width)
     table = Table(header_style="bold", box=None, pad_edge=False)

@@ -57,6 +57,14 @@ def test_tables_sort_and_page_without_a_server() -> None:
     assert "http" not in shown
 
 
+def test_in_a_notebook_a_result_is_returned_as_text_not_shown(
+    trace: Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "gemm" in repr(trace.kernel_top())
+    assert capsys.readouterr().out == ""
+
+
 def test_narrowing_keeps_the_methods(trace: Session) -> None:
     assert trace.sel(from_ns=2000).kernel_top().to_pylist()[0]["name"] == "add"
 
