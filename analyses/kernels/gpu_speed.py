@@ -21,7 +21,7 @@ RETURNS = table(
     part=(pa.int32(), "Part of the recorded window, from 0, per time."),
     kernels=(pa.int64(), "Kernels compared: their name, grid and block come often enough."),
     compared_ns=(pa.int64(), "Sum of their durations."),
-    usual_ns=(pa.int64(), "The same at the usual duration of each, the median over all."),
+    usual_ns=(pa.int64(), "The same at the usual duration of each."),
     slowness_pct=(pa.float64(), "How much longer than usual; above 0 slower, below faster."),
     lost_ns=(pa.int64(), "compared_ns less usual_ns."),
     slow_kernels=(pa.int64(), "Kernels that took more than 1.2 times the usual."),
@@ -44,8 +44,8 @@ def gpu_speed(
     """Does a GPU run the same kernels slower than the others, or slower than before?
 
     Compute kernels of the same name, grid and block are compared; the usual duration of one is the
-    median over GPUs of each GPU's median, or over time when there is one GPU. A slow GPU shows
-    per rank, a throttling one per time. Kernels whose duration depends on their data (MoE,
+    median over GPUs of each GPU's mean, or the median over time when there is one GPU. A slow GPU
+    shows per rank, a throttling one per time. Kernels whose duration depends on their data (MoE,
     embedding, varlen attention) blur it.
     """
     rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
@@ -83,16 +83,23 @@ _WHO = ("rank", "device")
 def _usual(
     kernels: pa.Table, rows: Ints, length: Ints, gpu: Ints, min_count: int
 ) -> tuple[Floats, Mask]:
-    """The usual duration of each kernel, and where it is known."""
+    """The usual duration of each kernel, and where it is known.
+
+    Of several GPUs the middle one of their means: calls that are slow on all of them (beside
+    communication, say) make none look slow. Of one GPU its median.
+    """
     same = Groups.of(
         np.column_stack(
             [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
         )
     )
     of_gpu = Groups.of(np.column_stack([same.which, gpu]))
-    (median,) = of_gpu.quantiles(length, (0.5,))
+    if len(np.unique(gpu)) > 1:
+        each = _ratio(of_gpu.sum(length), of_gpu.count)
+    else:
+        (each,) = of_gpu.quantiles(length, (0.5,))
     over = Groups.of(of_gpu.keys[:, 0])
-    (usual,) = over.quantiles(median, (0.5,))
+    (usual,) = over.quantiles(each, (0.5,))
     grid = codes_of(kernels["grid"])[0][rows] >= 0
     return usual[same.which], (same.count >= min_count)[same.which] & grid
 

@@ -27,7 +27,7 @@ RETURNS = table(
     over_mean=(pa.float64(), "What it received over the mean of the recorded ranks."),
     max_over_mean=(pa.float64(), "The same of the rank that received most: 1 is even."),
     wait_ns=(pa.int64(), "What it waited for the others; null where not matched over ranks."),
-    time_ns=(pa.int64(), "Time in these all-to-alls; null where not recorded."),
+    total_ns=(pa.int64(), "Time in these all-to-alls; null where not recorded."),
 )
 
 

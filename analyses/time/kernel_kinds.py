@@ -23,14 +23,14 @@ RETURNS = table(
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     kinds=(TEXT, "Kinds that run at the same time: compute, comm, memory, joined by +."),
-    time_ns=(pa.int64(), "Just these kinds run."),
+    total_ns=(pa.int64(), "Just these kinds run."),
     busy_pct=(pa.float64(), "Share of the time in which any of the three runs."),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("rank", "time_ns", "kinds"),
+    chart=Bar("rank", "total_ns", "kinds"),
     needs=("rank_windows",),
 )
 def kernel_kinds(

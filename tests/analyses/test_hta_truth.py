@@ -81,7 +81,7 @@ def test_its_classes_of_kernels(shared: Path, name: str) -> None:
     trace, printed = opened(shared / "traces/hta" / name), truth(shared)["hta_output"][name]
     told = printed["kernel_breakdown_default_num_kernels_10"]["kernel_type"]
     mine = {
-        " overlapping ".join(LABELS[k] for k in r["kinds"].split("+")): r["time_ns"]
+        " overlapping ".join(LABELS[k] for k in r["kinds"].split("+")): r["total_ns"]
         for r in rows(trace, "kernel_kinds", like="hta")
         if r["rank"] is None
     }

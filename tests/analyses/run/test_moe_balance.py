@@ -50,7 +50,7 @@ def test_two_ranks_and_two_layers_over_two_steps() -> None:
     ]
     assert found[0]["received_bytes"] == 480
     assert found[0]["wait_ns"] is None  # not matched
-    assert found[0]["time_ns"] == 100
+    assert found[0]["total_ns"] == 100
 
 
 def test_what_is_not_recorded_is_no_zero() -> None:

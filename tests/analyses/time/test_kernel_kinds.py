@@ -31,7 +31,7 @@ def test_against_counting_every_nanosecond(rows: list[tuple[int, str, int, int]]
             if on:
                 expected[rank, "+".join(on)] += 1
                 expected[None, "+".join(on)] += 1
-    assert {(r["rank"], r["kinds"]): r["time_ns"] for r in found} == expected
+    assert {(r["rank"], r["kinds"]): r["total_ns"] for r in found} == expected
 
 
 def test_shares_are_of_the_busy_time() -> None:

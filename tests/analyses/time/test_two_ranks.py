@@ -14,7 +14,7 @@ def test_comm_compute_ratio(two_ranks: Session) -> None:
 
 def test_kernel_kinds(two_ranks: Session) -> None:
     rows = two_ranks.kernel_kinds().to_pylist()
-    assert [(r["rank"], r["kinds"], r["time_ns"]) for r in rows] == [
+    assert [(r["rank"], r["kinds"], r["total_ns"]) for r in rows] == [
         (None, "compute", 120_000),
         (None, "comm", 140_000),
         (0, "compute", 60_000),
