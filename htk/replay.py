@@ -25,6 +25,7 @@ class Replay:
     time: Ints  # of each node
     first_end: int  # end of the step when it follows the observed one
     period_ns: int  # once steady
+    steady: Ints  # of each node, in a step that follows one like it where the observed one began
 
 
 def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = None) -> Replay:
@@ -34,7 +35,7 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
     time = once(graph, weight, wraps, graph.wrap_seen)
     end = int(time[graph.end].max())
     if not len(graph.wrap_src):
-        return Replay(time, end, end - graph.window[0])
+        return Replay(time, end, end - graph.window[0], time)
     first_time, last, period = time, end, end - graph.window[0]
     for _ in range(_PASSES):
         time = once(graph, weight, wraps, time[graph.wrap_src])
@@ -42,7 +43,8 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
         before, period, last = period, end - last, end
         if abs(period - before) <= _STEADY * max(period, 1):
             break
-    return Replay(first_time, int(first_time[graph.end].max()), period)
+    steady = time - (last - period - graph.window[0])
+    return Replay(first_time, int(first_time[graph.end].max()), period, steady)
 
 
 def once(graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints) -> Ints:

@@ -2,19 +2,21 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from htk import api
-from htk.analyses.whatif.answer import Answer, Stage, stage
+from htk.analyses.whatif.answer import Answer, Stage, applied, ordered, stage
 from htk.analyses.whatif.edits import edit
 from htk.analyses.whatif.rates import MFU
 from htk.analyses.whatif.sweep import bounds, memory_edge, recommended, swept
-from htk.analyses.whatif.table import rows
+from htk.analyses.whatif.table import DEFAULT, Terms, rows
+from htk.analyses.whatif.traffic import traffic
 from htk.coverage import coverage
 from htk.graph import READS
 from htk.opening import Inputs
 from htk.result import Result
 from htk.trace import Trace
-from htk.whatif_label import LABEL
+from htk.whatif_label import LABEL, TRAFFIC_LABEL
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class WhatIf:
     edits: tuple[tuple[str, str], ...] = ()
     sweeps: tuple[tuple[str, tuple[str, ...]], ...] = ()
     measured_step_ns: int | None = None
-    gpu_hour_price: float | None = None
+    terms: Terms = DEFAULT
     wants_advice: bool = False
     others: tuple[tuple[Trace, float | None], ...] = ()
 
@@ -76,9 +78,10 @@ class WhatIf:
         """The step as it takes without the profiler."""
         return self._with(replace(self, measured_step_ns=step_ns))
 
-    def price(self, gpu_hour: float) -> "WhatIf":
-        """Of a GPU for an hour: gives the cost of a million tokens."""
-        return self._with(replace(self, gpu_hour_price=gpu_hour))
+    def economy(self, **terms: float | None) -> "WhatIf":
+        """price of a GPU-hour, run_tokens, watts of a GPU, node_hours_between_failures, restart_s,
+        checkpoint_s, gpus_per_node: give the cost of tokens and of a run, energy, goodput."""
+        return self._with(replace(self, terms=replace(self.terms, **terms)))  # type: ignore[arg-type]
 
     def recommend(self) -> "WhatIf":
         """What can be done without other hardware, by gain over doubt."""
@@ -105,10 +108,26 @@ class WhatIf:
         }
         if self.stage.memory is not None and not self.stage.refused:
             facts["largest_batch_that_fits"] = memory_edge(self.stage, self.edits)
-        table = rows(self.answers(), self.gpu_hour_price)
+        table = rows(self.answers(), self.terms)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
         return Result(LABEL, table, facts)
+
+    def traffic(self) -> Result:
+        """What a rank sends in a step by type, group and scope: as recorded, and predicted."""
+        edits = ordered(self.edits)
+        edited = None
+        if edits and not self.stage.refused:
+            edited = applied(self.stage, edits)[0]
+        table = traffic(self.stage.scene, edited, dict(edits))
+        return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """The predicted step as trace files, one for each recorded file."""
+        from htk.predicted import write_predicted
+
+        written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
+        return [one.file for one in written]
 
     def _with(self, other: "WhatIf") -> "WhatIf":
         """The same stage: it depends on the trace alone."""

@@ -32,6 +32,13 @@ RETURNS = table(
     ),
     p_oom=(pa.float64(), "Probability of running out of memory; null: peak or GPU not known."),
     cost_per_million_tokens=(pa.float64(), "At the price given; null: no price, or no tokens."),
+    cost_per_run=(pa.float64(), "At that price, for the tokens of a run, failures included."),
+    run_hours=(pa.float64(), "For the tokens of a run, failures included."),
+    goodput_pct=(pa.float64(), "Time that checkpoints, restarts and lost work leave."),
+    energy_j_per_token=(
+        pa.float64(),
+        "At the power given, else the GPU's limit, which is an upper bound.",
+    ),
     naive_no_change_ns=(pa.int64(), "What who expects no effect would say: the measured step …"),
     naive_linear_ns=(pa.int64(), "… and a step in proportion to the samples of a rank."),
     gain_over_doubt=(
@@ -56,4 +63,24 @@ def whatif() -> pa.Table:
     return RETURNS.empty_table()
 
 
+TRAFFIC = table(
+    step=(TEXT, "The recorded step, or the predicted one."),
+    type=(TEXT, "Of the collective."),
+    group_size=(pa.int64(), "Ranks that take part."),
+    scope=(TEXT, "within a node, across nodes, or unknown."),
+    calls=(pa.float64(), "Of a rank in the step, mean over ranks."),
+    message_bytes=(pa.float64(), "What a rank hands in, in the step."),
+    wire_bytes=(
+        pa.float64(),
+        "What a rank sends: (N-1)/N of the buffer; of all_reduce twice that.",
+    ),
+)
+
+
+def whatif_traffic() -> pa.Table:
+    """What does a rank send in a step, recorded and predicted?"""
+    return TRAFFIC.empty_table()
+
+
+TRAFFIC_LABEL: Analysis[...] = Analysis(whatif_traffic, TRAFFIC, Bar("type", ("wire_bytes",)))
 LABEL: Analysis[...] = Analysis(whatif, RETURNS, Bar("whatif", ("step_time_ns",)))

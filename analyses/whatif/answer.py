@@ -78,6 +78,7 @@ class Answer:
     peak_memory: int | None = None
     p_oom: float | None = None
     gpus: float = 1.0
+    watts: float | None = None  # a GPU's limit
     samples_ratio: float = 1.0
     devices_ratio: float = 1.0
     launch_bound: bool = False
@@ -180,6 +181,7 @@ def answer(
         peak_memory=peak,
         p_oom=p_oom,
         gpus=start.rates.gpus * edited.devices,
+        watts=start.rates.watts,
         samples_ratio=edited.samples,
         devices_ratio=edited.devices,
         launch_bound=_launch_bound(edited, found.period_ns),

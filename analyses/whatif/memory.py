@@ -18,6 +18,7 @@ import pyarrow as pa
 from htk.analyses.whatif.ledger import sharded
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.transfers import gpus_of_a_node
 from htk.arrow import numbers, valid
 from htk.models.detected import detected
 
@@ -40,6 +41,7 @@ class Units:
     layer: float  # one unit
     root: float  # what is no layer
     layers: int
+    node: int  # GPUs of a node
 
     @property
     def whole(self) -> float:
@@ -96,7 +98,9 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
     asked = dict(edits)
     units, static, gathered = before.units, before.static, 0.0
     if units is not None:
-        strategy, shards = _sharding(units, asked)
+        strategy, shards, _ = sharding_after(
+            units.strategy, units.shards, units.ranks, units.node, asked
+        )
         change = 1 / shards - 1 / units.shards
         static = max(static + _STATE * units.parameters * change, 0.0)
         gathered = units.gathered(strategy)
@@ -115,18 +119,21 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
     return round(peak), 1 - NormalDist().cdf(fits / sigma)
 
 
-def _sharding(units: Units, asked: Mapping[str, str]) -> tuple[str, int]:
-    """Strategy, and ranks that share a shard."""
-    name, _, given = asked.get("sharding", units.strategy).partition(":")
-    world = asked.get("world", "")
-    ranks = int(world) if world.isdigit() else units.ranks
+def sharding_after(
+    strategy: str, shards: int, ranks: int, node: int, asked: Mapping[str, str]
+) -> tuple[str, int, int]:
+    """Strategy, ranks that share a shard, and ranks in all, after these edits."""
+    name, _, given = asked.get("sharding", strategy).partition(":")
+    nodes, _, each = asked.get("world", "").partition("x")
+    if nodes.isdigit() and (not each or each.isdigit()):
+        ranks = int(nodes) * int(each or 1)
     if name == "ddp":
-        return name, 1
-    if name == "hybrid_shard":
-        if "sharding" not in asked:
-            return name, units.shards
-        return name, int(given) if given.isdigit() else max(min(8, ranks // 2), 1)
-    return name, ranks
+        return name, 1, ranks
+    if name != "hybrid_shard":
+        return name, ranks, ranks
+    if "sharding" not in asked:
+        return name, shards, ranks
+    return name, int(given) if given.isdigit() else max(min(node, ranks // 2), 1), ranks
 
 
 def _units(scene: Scene) -> Units | None:
@@ -137,7 +144,7 @@ def _units(scene: Scene) -> Units | None:
     layers = sum(abs(u - layer) <= 0.05 * layer for u in now.unit_bytes)
     root = max(sum(now.unit_bytes) - layers * layer, 0.0)
     ranks = max(int(scene.facts.group_size.max()), now.ranks)
-    return Units(now.strategy, now.ranks, ranks, layer, root, layers)
+    return Units(now.strategy, now.ranks, ranks, layer, root, layers, gpus_of_a_node(scene))
 
 
 def _recorded(memory: pa.Table) -> tuple[float, float] | None:

@@ -11,11 +11,14 @@ from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.shapes import inputs
 from htk.arrow import numbers
 from htk.errors import AnalysisError, UsageError
+from htk.models.detected import detected
 
 MFU = (
     "MFU: model FLOPs (2 a multiply-add, attention by the pairs that its mask leaves, without "
     "recomputation) over the step and the dense peak of the type of most matrix operations"
 )
+
+_LOSSES = ("aten::nll_loss", "aten::nll_loss_forward", "aten::cross_entropy_loss")
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,10 @@ class Rates:
     """Of the recorded step."""
 
     gpus: int
-    tokens: int | None  # of one micro-batch on one rank
+    tokens: int | None  # of a step on one rank
     flops: float | None  # model FLOPs of a step on one GPU
     peak_flops: float | None  # of one GPU, a second
+    watts: float | None = None  # a GPU's limit
 
     def tokens_per_s(self, samples: float, step_ns: int) -> float | None:
         if self.tokens is None:
@@ -44,7 +48,20 @@ def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
     told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
     gpus = max(known, told, len(scene.graph.ranks))
     work, peak = _work(tables, scene.graph.step)
-    return Rates(gpus, inputs(scene).tokens, work, peak)
+    gpu = detected(scene.facts.device_name)
+    watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
+    tokens = inputs(scene).tokens
+    whole = None if tokens is None else tokens * _micro_batches(scene)
+    return Rates(gpus, whole, work, peak, watts)
+
+
+def _micro_batches(scene: Scene) -> int:
+    """How often a rank reckons its loss in the step."""
+    mine = scene.graph.activities.rank == scene.graph.ranks[0]
+    rows = scene.facts.op_row[mine]
+    names = np.array([op or "" for op in scene.facts.op])[mine]
+    counts = [len(np.unique(rows[names == name])) for name in _LOSSES]
+    return max([*counts, 1])
 
 
 def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | None, float | None]:

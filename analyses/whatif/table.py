@@ -1,21 +1,38 @@
 """Answers as a table."""
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from htk.analyses.whatif.answer import Answer
+from htk.analyses.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
 from htk.arrow import texts
 from htk.schema import TEXT
 from htk.whatif_label import RETURNS
 
 
-def rows(answers: Sequence[Answer], price: float | None = None) -> pa.Table:
-    """`price`: of a GPU-hour."""
-    made = [_row(a, price) for a in answers]
+@dataclass(frozen=True)
+class Terms:
+    """What money, energy and failures are reckoned with; None: left out."""
+
+    price: float | None = None  # of a GPU-hour
+    run_tokens: float | None = None  # of the whole run
+    watts: float | None = None  # of a GPU; else its limit
+    node_hours_between_failures: float | None = None
+    restart_s: float = 600.0
+    checkpoint_s: float = 60.0
+    gpus_per_node: int = 8
+
+
+DEFAULT = Terms()
+
+
+def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
+    """A row for each answer."""
+    made = [_row(a, terms) for a in answers]
     columns = [
         texts([m[f.name] for m in made])
         if f.type == TEXT
@@ -25,7 +42,7 @@ def rows(answers: Sequence[Answer], price: float | None = None) -> pa.Table:
     return pa.table(columns, schema=RETURNS)
 
 
-def _row(a: Answer, price: float | None) -> dict[str, Any]:
+def _row(a: Answer, terms: Terms) -> dict[str, Any]:
     lo50, hi50, lo90, hi90 = a.bands
     ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
     each = a.each
@@ -46,7 +63,7 @@ def _row(a: Answer, price: float | None) -> dict[str, Any]:
         "idle_ns": a.idle_ns,
         "peak_memory_bytes": a.peak_memory,
         "p_oom": a.p_oom,
-        "cost_per_million_tokens": _cost(a, price),
+        **_economy(a, terms),
         "naive_no_change_ns": None if ratio is None else a.measured_ns,
         "naive_linear_ns": None if ratio is None else round(a.measured_ns * each),
         "gain_over_doubt": a.gain_over_doubt,
@@ -60,8 +77,36 @@ def _row(a: Answer, price: float | None) -> dict[str, Any]:
     }
 
 
-def _cost(a: Answer, price: float | None) -> float | None:
-    """GPUs for an hour, over the millions of tokens of that hour."""
-    if price is None or not a.tokens_per_s or math.isinf(a.tokens_per_s):
-        return None
-    return a.gpus * price / (3.6e-3 * a.tokens_per_s)
+def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
+    found: dict[str, float | None] = dict.fromkeys(_ECONOMY)
+    if not a.tokens_per_s:
+        return found
+    if terms.price is not None:
+        found["cost_per_million_tokens"] = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
+    watts = terms.watts or a.watts
+    if watts is not None:
+        found["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
+    share = 1.0
+    if terms.node_hours_between_failures is not None:
+        share = goodput(
+            max(a.gpus / terms.gpus_per_node, 1.0),
+            terms.node_hours_between_failures,
+            terms.restart_s,
+            terms.checkpoint_s,
+        ).share
+        found["goodput_pct"] = 100 * share
+    if terms.run_tokens is not None and share:
+        seconds = terms.run_tokens / a.tokens_per_s / share
+        found["run_hours"] = seconds / 3600
+        if terms.price is not None:
+            found["cost_per_run"] = per_run(terms.price, a.gpus, seconds)
+    return found
+
+
+_ECONOMY = (
+    "cost_per_million_tokens",
+    "cost_per_run",
+    "run_hours",
+    "goodput_pct",
+    "energy_j_per_token",
+)

@@ -7,6 +7,7 @@ import click
 
 from htk import plugins
 from htk.commands.common import trace_options
+from htk.errors import UsageError
 
 # Kept here in words, so that help prints without importing the edits; a test compares them.
 EDIT_HELP = {
@@ -58,7 +59,21 @@ def _edit_options(function: Any) -> Any:
 )
 @click.option("--recommend", is_flag=True, help="What can be done, by gain over doubt.")
 @click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
+@click.option(
+    "--write", "folder", type=click.Path(file_okay=False), help="The predicted step as traces."
+)
+@click.option("--ledger", is_flag=True, help="What a rank sends in a step instead.")
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
+@click.option("--run-tokens", type=float, help="Tokens of a run, for its cost and hours: 1e12.")
+@click.option("--watts", type=float, help="Of a GPU, for the energy; else its limit.")
+@click.option(
+    "--node-mtbf-hours",
+    "node_hours_between_failures",
+    type=float,
+    help="Hours between failures of a node, for the goodput.",
+)
+@click.option("--restart-s", type=float, default=600.0, show_default=True)
+@click.option("--checkpoint-s", type=float, default=60.0, show_default=True)
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -66,7 +81,14 @@ def command(
     others: tuple[str, ...],
     recommend: bool,
     measured_step_ms: float | None,
+    folder: str | None,
+    ledger: bool,
     price: float | None,
+    run_tokens: float | None,
+    watts: float | None,
+    node_hours_between_failures: float | None,
+    restart_s: float,
+    checkpoint_s: float,
     form: str,
     output: str | None,
     limit: int,
@@ -78,7 +100,9 @@ def command(
     could be won at most, each cause alone, most first. Several folders are recordings of one job
     at several batches, the first of them the one that is changed.
     """
+    from htk.analyses.whatif.table import Terms
     from htk.commands.common import opened
+    from htk.render import write
     from htk.whatif_api import WhatIf
     from htk.whatif_text import show
 
@@ -87,10 +111,19 @@ def command(
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
     paths, beside = _recordings(paths, others)
-    asked = WhatIf(opened(paths, given), fixed, over, anchor, price, recommend)
+    terms = Terms(price, run_tokens, watts, node_hours_between_failures, restart_s, checkpoint_s)
+    asked = WhatIf(opened(paths, given), fixed, over, anchor, terms, recommend)
     for path, ratio in beside:
         asked = asked.beside(path, ratio)
-    show(asked.run(), form, output, limit=limit)
+    if ledger:
+        write(asked.traffic(), form, output, limit=limit)
+    else:
+        show(asked.run(), form, output, limit=limit)
+    if folder is not None:
+        if asked.sweeps or recommend:
+            raise UsageError("--write writes one step: give edits and no sweep")
+        for file in asked.write(folder):
+            click.echo(str(file), err=True)
 
 
 def _recordings(
