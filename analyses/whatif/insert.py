@@ -101,29 +101,19 @@ def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene
     return replace(scene, graph=numbered, weight=weight)
 
 
-def held_to(scene: Scene, which: Ints, apart: Ints) -> Scene:
-    """The scene in which these activities begin so long after they did in the step before."""
-    node = scene.graph.start[which]
-    return _wrapped(scene, node, node, apart)
-
-
 def followed(scene: Scene, lasts: Ints, firsts: Ints) -> Scene:
     """The scene in which these activities wait for others of the step before."""
-    graph = scene.graph
-    return _wrapped(scene, graph.end[lasts], graph.start[firsts], np.zeros(len(lasts), np.int64))
-
-
-def _wrapped(scene: Scene, tails: Ints, heads: Ints, weight: Ints) -> Scene:
-    """The untouched step knows none of these edges."""
-    graph = scene.graph
+    graph, many = scene.graph, len(lasts)
+    tails = graph.end[lasts]
     grown = replace(
         graph,
         wrap_src=np.append(graph.wrap_src, tails),
-        wrap_dst=np.append(graph.wrap_dst, heads),
-        wrap_weight=np.append(graph.wrap_weight, np.full(len(tails), NEVER)),
+        wrap_dst=np.append(graph.wrap_dst, graph.start[firsts]),
+        wrap_weight=np.append(graph.wrap_weight, np.full(many, NEVER)),
         wrap_seen=np.append(graph.wrap_seen, graph.time[tails] - graph.period_ns),
     )
-    return replace(scene, graph=grown, wrap_weight=np.append(scene.wrap_weight, weight))
+    weight = np.append(scene.wrap_weight, np.zeros(many, np.int64))
+    return replace(scene, graph=grown, wrap_weight=weight)
 
 
 def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:

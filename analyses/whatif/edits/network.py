@@ -1,7 +1,6 @@
 """A faster or slower network, at each of its levels; or one that a benchmark has measured."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.transfers import latency, wire
@@ -20,8 +19,6 @@ HELP = (
 _LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave its node?
 _KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")), "curve")
 
-Mask = NDArray[np.bool_]
-
 
 def apply(scene: Scene, value: str) -> Scene:
     given = pairs(value, NAME, _KNOWN)
@@ -30,26 +27,20 @@ def apply(scene: Scene, value: str) -> Scene:
         if given["curve"] != "on":
             raise UsageError(f"{NAME} curve={given['curve']!r}: it can only be on")
         changed = _measured(scene)
+    faster, slower = np.ones(len(scene.facts.op)), np.ones(len(scene.facts.op))
     for level, crosses in _LEVELS.items():
-        faster = factor(given.get(level + "bandwidth", "1"), "bandwidth")
-        slower = factor(given.get(level + "latency", "1"), "latency")
-        if faster == slower == 1:
-            continue
-        mine = changed.is_comm
+        mine = scene.is_comm
         if crosses is not None:
-            mine = mine & (changed.facts.crosses == crosses)
-        changed = _scaled(changed, mine, faster, slower)
+            mine = mine & (scene.facts.crosses == crosses)
+        faster[mine] *= factor(given.get(level + "bandwidth", "1"), "bandwidth")
+        slower[mine] *= factor(given.get(level + "latency", "1"), "latency")
+    length = changed.lengths()
+    fixed = np.minimum(latency(changed), length)
+    changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
     return changed.doubted("communication", 0.1).said(
         "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
         "collective of its kind"
     )
-
-
-def _scaled(scene: Scene, which: Mask, faster: float, slower: float) -> Scene:
-    fixed = latency(scene)
-    length = scene.lengths()
-    moving = np.maximum(length - fixed, 0)
-    return scene.with_lengths(which, np.minimum(fixed, length) * slower + moving / faster)
 
 
 def _measured(scene: Scene) -> Scene:

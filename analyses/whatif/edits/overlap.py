@@ -3,9 +3,10 @@
 import numpy as np
 
 from htk.analyses.whatif.contention import factor, share
-from htk.analyses.whatif.insert import held_to
 from htk.analyses.whatif.scene import Floats, Scene
 from htk.errors import UsageError
+from htk.intervals import subtract, union
+from htk.replay import replay
 
 NAME = "overlap"
 HELP = (
@@ -30,14 +31,14 @@ def apply(scene: Scene, value: str) -> Scene:
 
 def _hidden(scene: Scene) -> Scene:
     """Nobody waits for a transfer, but a stream carries no more than it can in a step."""
-    first, total = [], []
     acts, length = scene.graph.activities, scene.lengths()
-    for lane in np.unique(acts.lane[scene.is_comm]).tolist():  # a few a rank
-        mine = np.flatnonzero(scene.is_comm & (acts.lane == lane))
-        first.append(int(mine[np.argmin(acts.start[mine])]))
-        total.append(int(length[mine].sum()))
-    held = held_to(scene, np.array(first, np.int64), np.array(total, np.int64))
-    return held.with_lengths(scene.is_comm, 0).said(
+    lanes = np.unique(acts.lane[scene.is_comm]).tolist()  # a few a rank
+    busy = [int(length[scene.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
+    bare = scene.with_lengths(scene.is_comm, 0)
+    step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
+    short = max(busy, default=0) - step
+    found = bare.longer("communication", short) if short > 0 else bare
+    return found.said(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
         "that is late still is waited for"
     )
@@ -73,16 +74,16 @@ def _beside(scene: Scene) -> Floats:
 
 
 def _serial(scene: Scene) -> Scene:
-    """What was hidden adds to the compute that hid it."""
-    graph = scene.graph
-    acts = graph.activities
-    length = scene.lengths().astype(np.float64)
+    """The step is longer by what compute hides of communication, on a GPU of the middle."""
+    graph, acts = scene.graph, scene.graph.activities
+    time = replay(graph, scene.weight, scene.wrap_weight).time
+    start, end = time[graph.start], time[graph.end]
+    hidden = []
     for device in np.unique(acts.device).tolist():  # a few
-        compute = np.flatnonzero(scene.is_compute & (acts.device == device))
-        for comm in np.flatnonzero(scene.is_comm & (acts.device == device)).tolist():
-            low = np.maximum(acts.start[compute], acts.start[comm])
-            hidden = np.maximum(np.minimum(acts.end[compute], acts.end[comm]) - low, 0)
-            length[compute] += hidden
-    return scene.with_lengths(scene.is_compute, length).said(
+        mine = acts.device == device
+        comm = union(start[mine & scene.is_comm], end[mine & scene.is_comm])
+        compute = union(start[mine & scene.is_compute], end[mine & scene.is_compute])
+        hidden.append(comm.total - subtract(comm, compute).total)
+    return scene.longer("communication", float(np.median(hidden))).said(
         "compute stands still while communication runs"
     )

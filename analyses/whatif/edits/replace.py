@@ -19,7 +19,7 @@ HELP = (
     "with ,claimed=1.6x behind it whether such a speed-up of the step can be."
 )
 
-_VALUE = re.compile(r"(.+)=(gone|fused|[\d.]+x?)(?:,claimed=([\d.]+x?))?")
+_VALUE = re.compile(r"(.+?)=(gone|fused|[\d.]+x?)(?:,claimed=([\d.]+x?))?")
 
 Mask = NDArray[np.bool_]
 

@@ -69,8 +69,8 @@ def recorded(scene: Scene) -> Iteration:
         raise UsageError(f"{NAME}: no iterations of a server are seen: {why}") from None
 
     def median(name: str) -> float:
-        values = numbers(found[name], np.nan).astype(np.float64)
-        return 0.0 if np.isnan(values).all() else float(np.nanmedian(values))
+        values = numbers(found[name].drop_null())
+        return float(np.median(values)) if len(values) else 0.0
 
     requests = median("decode_requests")
     context = median("context_tokens") / requests if requests else 0.0

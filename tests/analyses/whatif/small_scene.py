@@ -46,6 +46,38 @@ class Act:
     joined: str | None = None  # the collective that it is a rank's part of
 
 
+@dataclass(frozen=True)
+class KnownFacts(Facts):
+    """Facts that are given, where those of a trace are read from tables."""
+
+    acts: Sequence[Act] = ()
+    named: str | None = None
+
+    @property
+    def op_row(self) -> np.ndarray:  # type: ignore[override]
+        return np.full(len(self.rows), -1)
+
+    @property
+    def backward(self) -> np.ndarray:  # type: ignore[override]
+        return np.array([self.acts[r].backward for r in self.rows.tolist()], bool)
+
+    @property
+    def recomputed(self) -> np.ndarray:  # type: ignore[override]
+        return np.array([self.acts[r].recomputed for r in self.rows.tolist()], bool)
+
+    @property
+    def module(self) -> list[str | None]:  # type: ignore[override]
+        return [self.acts[r].module for r in self.rows.tolist()]
+
+    @property
+    def types(self) -> list[str | None]:  # type: ignore[override]
+        return [self.acts[r].types for r in self.rows.tolist()]
+
+    @property
+    def device_name(self) -> str | None:  # type: ignore[override]
+        return self.named
+
+
 def comm(name: str, length: int, collective: str, **given: Any) -> Act:
     given.setdefault("lane", "comm")
     return Act(name, length, kind="comm", family="communication", collective=collective, **given)
@@ -90,7 +122,7 @@ def small_scene(
     activities = replace(activities, call=of)
     graph = _graph(acts, activities, calls, int(end.max()))
     tables = {name: schema.empty_table() for name, schema in {**TABLES, **DERIVED}.items()}
-    found = Facts(
+    found = KnownFacts(
         tables=tables,
         rows=activities.row,
         family=[a.family for a in acts],
@@ -105,19 +137,10 @@ def small_scene(
         single=np.array([a.kind == "comm" and a.joined is None for a in acts]),
         gpus_per_node=gpus_per_node,
         scale_up_gbps=None,
+        acts=acts,
+        named=device_name,
     )
-    known = {
-        "backward": np.array([a.backward for a in acts]),
-        "recomputed": np.array([a.recomputed for a in acts]),
-        "module": [a.module for a in acts],
-        "types": [a.types for a in acts],
-        "op_row": np.full(many, -1),
-        "device_name": device_name,
-    }
-    found.__dict__.update(known)  # what would be read from tables
-    return Scene(
-        graph, replace(found, **facts) if facts else found, graph.weight, graph.wrap_weight
-    )
+    return Scene(graph, replace(found, **facts), graph.weight, graph.wrap_weight)
 
 
 def _timed(acts: Sequence[Act]) -> tuple[np.ndarray, np.ndarray]:
