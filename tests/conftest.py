@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
+settings.register_profile("htk", deadline=None)  # a busy machine is no failure
+settings.load_profile("htk")
 
 
 @pytest.fixture(scope="session")
