@@ -11,14 +11,13 @@ import numpy as np
 from htk import api
 from htk.analyses.whatif.answer import Stage, stage
 from htk.models.hardware import Gpu
-from htk.simulate.config import TILES, Config
+from htk.simulate.config import TILES, Config, Pass
 from htk.simulate.groups import process_groups
 from htk.simulate.instructions import Program
 from htk.simulate.job import simulate
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule
 
-_STEPS = 4
 _EFFICIENCY, _NETWORK = 0.15, 0.30
 
 Change = Callable[[Program], Program]
@@ -30,7 +29,18 @@ class Job(Config):
 
     compute: float = 1.0  # matrix products, times the catalogue's
     bandwidth: float = 1.0  # of memory
-    tile_rates: tuple[float, ...] = tuple(rate for _, _, rate in TILES)
+    tile_sizes: tuple[tuple[int, int, float], ...] = TILES
+    attention: tuple[float, float] = (0.52, 0.62)
+    passes: tuple[Pass, ...] = ()  # of a norm; none: the simulator's own
+    optimizer_ranks: float | None = None
+
+    @property
+    def norm(self) -> tuple[Pass, ...]:
+        return self.passes or super().norm
+
+    @property
+    def owners(self) -> float:
+        return self.optimizer_ranks or super().owners
 
     @property
     def device(self) -> Gpu:
@@ -44,8 +54,7 @@ class Job(Config):
 
     @property
     def tiles(self) -> tuple[tuple[int, int, float], ...]:
-        rates = zip(TILES, self.tile_rates, strict=True)
-        return tuple((tall, wide, rate) for (tall, wide, _), rate in rates)
+        return self.tile_sizes
 
     def drawn(self, seed: int) -> Self:
         """The same job on the cluster of a seed: efficiencies, links, tiles; contention and the
@@ -65,7 +74,7 @@ class Job(Config):
             inter_gbps=plain.scale_out_gbps * self.gpus_per_node * about(_NETWORK),
             intra_latency_us=self.intra_latency_us * about(_NETWORK),
             inter_latency_us=self.inter_latency_us * about(_NETWORK),
-            tile_rates=(1.0, *(rate * about(0.08) for _, _, rate in TILES[1:])),
+            tile_sizes=(TILES[0], *((t, w, rate * about(0.08)) for t, w, rate in TILES[1:])),
         )
 
     def with_(self, **given: Any) -> Self:
@@ -90,7 +99,7 @@ def step_ns(job: Job, change: Change | None = None) -> float:
     made = program(job)
     schedule = Schedule(job, change(made) if change else made, process_groups(job))
     now, periods = schedule.now, []
-    for number in range(job.first_step, job.first_step + _STEPS):
+    for number in range(job.first_step, job.first_step + job.steps):
         schedule.step(number)
         periods.append(float((schedule.now - now).mean()))
         now = schedule.now

@@ -3,7 +3,7 @@
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from htk.errors import UsageError
 from htk.models.decoder import Decoder, decoder
@@ -24,6 +24,19 @@ PLANTS = (
 
 # Tiles of matrix products, and their rates relative to the best.
 TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
+
+
+class Pass(NamedTuple):
+    """An operator that passes over memory, and its gradient: tensors moved by each."""
+
+    name: str
+    moved: int
+    back: int
+    gradient: str = "mul"
+
+
+GATED_NORM = (Pass("pow", 2, 3), Pass("mean", 1, 2), Pass("mul", 2, 3), Pass("mul", 2, 3))
+PLAIN_NORM = (Pass("native_layer_norm", 2, 4),)
 
 
 @dataclass(frozen=True)
@@ -114,6 +127,21 @@ class Config:
     @property
     def tiles(self) -> tuple[tuple[int, int, float], ...]:
         return TILES
+
+    @property
+    def norm(self) -> tuple[Pass, ...]:
+        """What a norm of a layer launches."""
+        return GATED_NORM if self.decoder.gated else PLAIN_NORM
+
+    @property
+    def attention(self) -> tuple[float, float]:
+        """Rate of attention over that of matrix products, from and to."""
+        return 0.52, 0.62
+
+    @property
+    def owners(self) -> float:
+        """Over how many ranks the optimizer's work is spread."""
+        return self.shards
 
     @property
     def memory(self) -> Memory:

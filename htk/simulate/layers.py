@@ -81,14 +81,10 @@ class Layers:
 
     def _norm(self) -> None:
         elements = self.tokens * self.model.hidden
-        if self.model.gated:
-            for name, reads in (("pow", 2), ("mean", 1), ("mul", 2), ("mul", 2)):
-                node = f"{name.capitalize()}Backward0"
-                self._pointwise(name, elements, reads, node, reads + 1)
-            self._weight(self.model.hidden)
-        else:
-            self._pointwise("native_layer_norm", elements, 2, "NativeLayerNormBackward0", 4)
-            self._weight(2 * self.model.hidden)
+        for each in self.config.norm:
+            node = "".join(word.capitalize() for word in each.name.split("_")) + "Backward0"
+            self._pointwise(each.name, elements, each.moved, node, each.back, each.gradient)
+        self._weight((1 if self.model.gated else 2) * self.model.hidden)
 
     def _linear(self, out: int, into: int, own_weight: bool = True) -> None:
         host, tokens = self.host, self.tokens
@@ -164,7 +160,9 @@ class Layers:
 
         host.tape.append(backward)
 
-    def _pointwise(self, name: str, elements: int, reads: int, node: str, back: int) -> None:
+    def _pointwise(
+        self, name: str, elements: int, reads: int, node: str, back: int, gradient: str = "mul"
+    ) -> None:
         """An operator that passes over memory; `reads` and `back` count tensors moved."""
         host, hidden = self.host, self.model.hidden
         sequence = host.next_sequence()
@@ -176,8 +174,8 @@ class Layers:
         def backward() -> None:
             with self._node(node, sequence):
                 if back:
-                    with host.range("aten::mul", dims=dims, types=types):
-                        host.launch(self._pass("mul", elements, back))
+                    with host.range(f"aten::{gradient}", dims=dims, types=types):
+                        host.launch(self._pass(gradient, elements, back))
 
         host.tape.append(backward)
 

@@ -108,7 +108,7 @@ def _replay(host: Host) -> None:
 def _optimize(host: Host) -> None:
     """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
     given = host.config
-    held = given.decoder.parameters // given.tensor_parallel // given.shards
+    held = int(given.decoder.parameters // given.tensor_parallel // given.owners)
     kernels = max(1, min(24, held // 40_000_000 + 1))
     moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
     step = Activity(

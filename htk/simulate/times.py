@@ -37,7 +37,7 @@ class Times:
         self._ramp = rng.uniform(180, 420)  # inner length at which half the rate is reached
         self._memory = device.memory_gbps * rng.uniform(0.76, 0.87)  # bytes per ns
         self._cache = rng.uniform(1.3, 1.8)  # gain of what fits in the cache
-        self._attention = rng.uniform(0.52, 0.62)
+        self._attention = rng.uniform(*config.attention)
         self._architecture = device.architecture
         self._intra = (config.intra_gbps or device.scale_up_gbps) * rng.uniform(0.76, 0.84)
         per_node = config.inter_gbps or device.scale_out_gbps * config.gpus_per_node

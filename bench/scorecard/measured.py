@@ -1,0 +1,103 @@
+"""Measured rows: there is no trace of them, so each is simulated until its step takes as long as it
+took, and goes the same road as any trace: gate, edit, replay.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import exp, log
+
+from bench.scorecard.jobs import Job, staged, step_ns
+from bench.scorecard.rows import Pair, Row
+from bench.scorecard.score import Prediction, predicted
+from htk.analyses.whatif.answer import Stage, answer
+from htk.analyses.whatif.edits import EDITS
+from htk.errors import HtkError
+
+_ROUNDS = 4
+_CLOSE = 0.003
+_SPEEDS = (-2.5, 1.5)  # logarithm, at most
+
+
+def calibrated(job: Job, measured_ns: float) -> Job:
+    """The job on a GPU so fast or slow that a step takes what was measured."""
+    speed, slope = 0.0, -1.0  # d log(step) / d log(speed)
+    last: tuple[float, float] | None = None
+    for _ in range(_ROUNDS):
+        off = log(step_ns(_at(job, speed)) / measured_ns)
+        if abs(off) < _CLOSE:
+            break
+        if last is not None and speed != last[0]:
+            slope = min((off - last[1]) / (speed - last[0]), -0.2)
+        last = speed, off
+        speed = min(max(speed - off / slope, _SPEEDS[0]), _SPEEDS[1])
+    return _at(job, speed)
+
+
+def _at(job: Job, speed: float) -> Job:
+    return replace(job, compute=exp(speed), bandwidth=exp(speed))
+
+
+def sampled(pairs: Sequence[Pair], starts: int | None) -> list[Pair]:
+    """The pairs of so many starts of each kind and source, drawn once and for all."""
+    if starts is None:
+        return list(pairs)
+    chosen: list[Pair] = []
+    kinds = sorted({(p.kind, p.start.source) for p in pairs})
+    for kind, source in kinds:
+        mine = [p for p in pairs if (p.kind, p.start.source) == (kind, source)]
+        rows = sorted({p.start for p in mine}, key=repr)
+        kept = set(random.Random(7).sample(rows, min(starts, len(rows))))
+        chosen += [p for p in mine if p.start in kept]
+    return chosen
+
+
+def predictions(pairs: Sequence[Pair]) -> Iterator[Prediction]:
+    """Each start is simulated once, and all its pairs predicted from it."""
+    known = {e.NAME for e in EDITS}
+    starts: dict[Row, list[Pair]] = {}
+    for pair in pairs:
+        if {name for name, _ in pair.edits} <= known:
+            starts.setdefault(pair.start, []).append(pair)
+    for row, mine in starts.items():
+        start = staged(calibrated(row.job, row.simulated_ns))
+        for pair in mine:
+            yield _held(start, pair)
+
+
+def _held(start: Stage, pair: Pair) -> Prediction:
+    base = pair.start.simulated_ns
+    label = f"{pair.start.source}, {pair.start.family}: {_said(pair.start)} → {_said(pair.end)}"
+    try:
+        found = answer(start, pair.edits, round(base))
+    except HtkError as error:
+        return Prediction(
+            "measured", pair.kind, label, pair.start.group, f"refused: {error}",
+            base, pair.truth_ns, _linear(pair), None, 0.0,
+        )  # fmt: skip
+    made = predicted("measured", pair.kind, label, pair.start.group, found, pair.truth_ns)
+    return replace(made, linear_ns=_linear(pair))
+
+
+def _linear(pair: Pair) -> float:
+    """At the same hardware efficiency, as its publishers count it: the whole square of attention,
+    and what is recomputed.
+    """
+    return pair.start.simulated_ns * _flops(pair.end.job) / _flops(pair.start.job)
+
+
+def _flops(job: Job) -> float:
+    model, tokens = job.decoder, job.micro_batch * job.seq
+    again = 4 / 3 if job.checkpointing else 1.0
+    each = 6 * model.parameters + 12 * model.layers * model.hidden * job.seq
+    return again * each * tokens
+
+
+def _said(row: Row) -> str:
+    job = row.job
+    parts = [f"{job.micro_batch}×{job.seq}", f"{job.ranks} GPUs"]
+    if job.tensor_parallel > 1 or row.pipeline > 1:
+        parts.append(f"tp {job.tensor_parallel} pp {row.pipeline}")
+    return " ".join(
+        parts + ["checkpointed"] * job.checkpointing + ["fused norms"] * row.norm_kernel
+    )

@@ -1,0 +1,287 @@
+"""Published measurements as jobs that can be simulated.
+
+A job with a pipeline is described by one stage of it: a step of m micro-batches through p stages
+takes as long as m + p - 1 of them take one stage. A step of many micro-batches is simulated with a
+few of them.
+"""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+
+from bench.scorecard.jobs import Job
+from htk.simulate.config import Pass
+
+_MOST_SLOTS = 2
+_NOISE = 0.02  # of real clusters: GPUs and steps differ more than the simulator's own
+_RANKS = 4  # recorded, at most
+# Attention kernels before FlashAttention-2 reached half of its rate (Dao, 2023).
+_TILES = ((128, 64, 1.0),)  # a library that picks well loses little to part-filled waves
+_EARLY_ATTENTION = (0.26, 0.34)
+# Eager RMSNorm computes in single precision; a fused one reads and writes once.
+_EAGER_NORM = (
+    Pass("rms_norm_to_copy", 3, 3, "rms_norm_backward"),
+    Pass("rms_norm_pow", 4, 6, "rms_norm_backward"),
+    Pass("rms_norm_mean", 2, 2, "rms_norm_backward"),
+    Pass("rms_norm_mul", 4, 8, "rms_norm_backward"),
+    Pass("rms_norm_to_copy", 3, 3, "rms_norm_backward"),
+    Pass("rms_norm_mul", 2, 4, "rms_norm_backward"),
+)
+_FUSED_NORM = (Pass("rms_norm", 2, 4, "rms_norm_backward"),)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured job: what is simulated of it, and how long its own step took."""
+
+    source: str
+    family: str  # what two rows must share to be held against each other
+    group: str  # what is left out as one
+    job: Job
+    step_ns: float
+    slots: int = 1  # micro-batches of the step, in the time of a stage
+    pipeline: int = 1
+    norm_kernel: bool = False  # fused norms
+
+    @property
+    def simulated_ns(self) -> float:
+        """What the simulated part of the step took."""
+        return self.step_ns * self.job.accumulation / self.slots
+
+    @property
+    def samples(self) -> float:
+        """Of the simulated part, on a GPU."""
+        return self.job.micro_batch * self.job.accumulation
+
+
+@dataclass(frozen=True)
+class Pair:
+    """From one measured row to another."""
+
+    kind: str
+    start: Row
+    end: Row
+    edits: tuple[tuple[str, str], ...]
+
+    @property
+    def truth_ns(self) -> float:
+        """What the end took, for as many micro-batches as were simulated of the start."""
+        return self.end.step_ns * self.start.job.accumulation / self.end.slots
+
+
+def load(folder: Path) -> list[Row]:
+    """All rows that describe a job which can be simulated."""
+    found = [*_foundry(folder), *_layouts(folder), *_vtrain(folder), *_scaling(folder)]
+    return found
+
+
+def _read(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# LLM-Foundry's models: hidden, layers, heads.
+_MPT = {
+    "125m": (768, 12, 12),
+    "760m": (1536, 24, 12),
+    "1b": (2048, 24, 16),
+    "3b": (2560, 32, 20),
+    "7b": (4096, 32, 32),
+    "30b": (7168, 48, 56),
+    "70b": (8192, 64, 64),
+}
+_FOUNDRY_GPUS = {"a100_40gb": "a100-40gb", "a100_80gb": "a100-80gb", "h100_80gb": "h100"}
+
+
+def _foundry(folder: Path) -> Iterator[Row]:
+    for row in _read(folder, "llmfoundry_throughput.csv"):
+        if row["precision"] == "amp_fp8" or row["model"] not in _MPT:
+            continue
+        hidden, layers, heads = _MPT[row["model"]]
+        seq, micro = int(row["seq_len"]), int(row["micro_batch"])
+        ranks = int(row["n_gpus"])
+        job = Job(
+            model=f"mpt-{row['model']}",
+            hidden=hidden,
+            layers=layers,
+            heads=heads,
+            kv_heads=heads,
+            ffn=4 * hidden,
+            vocab=50368,
+            gpu=_FOUNDRY_GPUS[row["gpu"]],
+            nodes=max(1, ranks // 8),
+            gpus_per_node=min(8, ranks),
+            strategy=row["sharding"].lower(),
+            fsdp=1,
+            micro_batch=micro,
+            seq=seq,
+            checkpointing=row["act_ckpt"] == "True",
+            ranks_only=_written(ranks),
+            steps=3,
+            noise=_NOISE,
+            tile_sizes=_TILES,
+            attention=_EARLY_ATTENTION,
+        )
+        step = 1e9 * micro * seq / float(row["tokens_per_s_per_gpu"])
+        family = f"{row['model']} {row['gpu']} {row['sharding']}"
+        yield Row("LLM-Foundry", family, row["model"], job, step)
+
+
+def _layouts(folder: Path) -> Iterator[Row]:
+    for row in _read(folder, "alephalpha_layout_sweep.csv"):
+        if not row["step_time_s"] or row["attn_kernel"] in ("torch", "fused"):
+            continue
+        if row["seq_parallel"] not in ("", "0.0", "False"):
+            continue
+        stage = _stage(
+            row, "llama2-13b", layers=40, vocab=128000, ranks=int(row["n_gpus"]),
+            checkpointing=row["act_ckpt"] == "every_layer", batch=int(row["global_batch"]),
+        )  # fmt: skip
+        if stage is None:
+            continue
+        job, slots = stage
+        early = row["attn_kernel"] != "flash_attention2"
+        job = replace(
+            job,
+            passes=_FUSED_NORM if row["rms_kernel"] == "True" else _EAGER_NORM,
+            attention=_EARLY_ATTENTION if early else job.attention,
+        )
+        family = f"13B {row['seq_len']} {row['n_gpus']} {row['attn_kernel']}"
+        yield Row(
+            "Aleph Alpha", family, f"{row['seq_len']} {row['attn_kernel']}", job,
+            1e9 * float(row["step_time_s"]), slots, int(row["pp"]), row["rms_kernel"] == "True",
+        )  # fmt: skip
+
+
+def _vtrain(folder: Path) -> Iterator[Row]:
+    for row in _read(folder, "vtrain_megatron_deepspeed_multi_node.csv"):
+        stage = _stage(
+            row, f"megatron-{row['params_b']}b", layers=int(row["layers"]), vocab=51200,
+            ranks=int(row["n_gpus"]), checkpointing=True, batch=int(row["global_batch"]),
+            hidden=int(row["hidden"]), heads=int(row["heads"]),
+        )  # fmt: skip
+        if stage is not None:
+            job, slots = replace(stage[0], attention=_EARLY_ATTENTION), stage[1]
+            yield Row(
+                "vTrain", f"{row['params_b']}B {row['n_gpus']}", row["params_b"], job,
+                1e6 * float(row["iter_ms"]), slots, int(row["pp"]),
+            )  # fmt: skip
+
+
+def _stage(
+    row: dict[str, str], model: str, *, layers: int, vocab: int, ranks: int, batch: int,
+    checkpointing: bool, hidden: int | None = None, heads: int | None = None,
+) -> tuple[Job, int] | None:  # fmt: skip
+    """One stage on one tensor-parallel group, and the micro-batch slots of a step."""
+    tensor, pipeline, micro = int(row["tp"]), int(row["pp"]), int(row["micro_batch"])
+    count = batch // (ranks // (tensor * pipeline)) // micro
+    if tensor > 8 or layers % pipeline or count < 1:
+        return None
+    slots = count + pipeline - 1
+    kept = min(slots, _MOST_SLOTS)
+    sizes = (
+        {"hidden": hidden, "heads": heads, "kv_heads": heads, "ffn": 4 * hidden} if hidden else {}
+    )
+    job = Job(
+        model=model,
+        **sizes,
+        layers=layers // pipeline,
+        vocab=vocab,
+        nodes=1,
+        gpus_per_node=tensor,
+        tensor_parallel=tensor,
+        strategy="ddp",
+        micro_batch=micro,
+        seq=int(row["seq_len"]),
+        accumulation=kept,
+        checkpointing=checkpointing,
+        ranks_only=tuple(range(min(tensor, 2))),
+        steps=3,
+        noise=_NOISE,
+        tile_sizes=_TILES,
+        optimizer_ranks=ranks / (tensor * pipeline) * slots / kept,  # once in a whole step
+    )
+    return job, slots
+
+
+def _scaling(folder: Path) -> Iterator[Row]:
+    """Jobs that grow in nodes, each GPU's work the same: sharded over all ranks."""
+    for row in _read(folder, "weak_scaling.csv"):
+        ranks = int(row["n_gpus"])
+        if row["tokens_per_s"] and row["model"] in ("GPT-3 5B", "GPT-3 126M"):
+            model = row["model"].lower().replace(" ", "-").replace("gpt-3-", "gpt3-")
+            job = Job(model=model, gpu="a100-80gb", micro_batch=4 if "5b" in model else 8)
+            rate = float(row["tokens_per_s"]) / ranks
+        elif row["tflops_per_gpu"] and row["model"].startswith("Llama2-7B"):
+            job = Job(model="llama2-7b", gpu="h100", micro_batch=4, seq=4096)
+            rate = float(row["tflops_per_gpu"]) * 1e12 / (6 * 6.74e9 + 12 * 32 * 4096 * 4096)
+        else:
+            continue
+        job = replace(
+            job,
+            strategy="shard_grad_op" if job.model != "llama2-7b" else "full_shard",
+            nodes=ranks // 8,
+            ranks_only=_written(ranks),
+            steps=3,
+            noise=_NOISE,
+            tile_sizes=_TILES,
+        )
+        step = 1e9 * job.micro_batch * job.seq / rate
+        family = f"{row['model']} {row['platform']}"
+        yield Row("weak scaling", family, row["model"], job, step)
+
+
+def _written(ranks: int) -> tuple[int, ...]:
+    """A few ranks, from the first to the last."""
+    few = min(_RANKS, ranks)
+    return tuple(k * (ranks - 1) // (few - 1) for k in range(few))
+
+
+def pairs(rows: list[Row]) -> Iterator[Pair]:
+    """Every ordered pair of a family that one kind of what-if leads from and to."""
+    families: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        families.setdefault((row.source, row.family), []).append(row)
+    for members in families.values():
+        for start, end in permutations(members, 2):
+            found = pair(start, end)
+            if found is not None:
+                yield found
+
+
+def pair(start: Row, end: Row) -> Pair | None:
+    """What is different, if it is one kind of thing."""
+    a, b = start.job, end.job
+    differs = {
+        "batch": (a.micro_batch, a.seq) != (b.micro_batch, b.seq),
+        "world": a.ranks != b.ranks and a.tensor_parallel == b.tensor_parallel,
+        "checkpointing": a.checkpointing != b.checkpointing,
+        "norms": start.norm_kernel != end.norm_kernel,
+        "layout": (a.tensor_parallel, start.pipeline) != (b.tensor_parallel, end.pipeline),
+    }
+    kinds = [kind for kind, is_other in differs.items() if is_other]
+    if kinds == ["batch"]:
+        return Pair("batch" if a.seq == b.seq else "batch and length", start, end, _batch(a, b))
+    if kinds == ["world"]:
+        return Pair("world", start, end, (("world", str(b.ranks)),))
+    if kinds == ["batch", "world"] and a.seq == b.seq:
+        return Pair("batch and world", start, end, (*_batch(a, b), ("world", str(b.ranks))))
+    if kinds == ["checkpointing"]:
+        asked = "on" if b.checkpointing else "off"
+        return Pair("checkpointing", start, end, (("checkpointing", asked),))
+    if kinds == ["norms"] and end.norm_kernel:
+        return Pair("fused norms", start, end, (("replace", NORMS),))
+    return None
+
+
+NORMS = "rms_norm=fused"
+
+
+def _batch(a: Job, b: Job) -> tuple[tuple[str, str], ...]:
+    """Tokens of a micro-batch; attention takes longer by the length too."""
+    tokens = b.micro_batch * b.seq / (a.micro_batch * a.seq)
+    longer = b.seq / a.seq
+    asked = (("batch", f"{tokens:.6g}x"),)
+    return asked if longer == 1 else (("replace", f"flash={1 / longer:.6g}x"), *asked)
