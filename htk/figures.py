@@ -92,6 +92,7 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
         return
     axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
     axis(categoryorder="array", categoryarray=order)
+    fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(order)))  # a bar alone is no wall
     if chart.horizontal:
         axis(tickmode="array", tickvals=order)
 
@@ -119,6 +120,7 @@ def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
         ("transfer", "comm"),
         ("memory", "memory"),
         ("copy", "memory"),
+        ("copies", "memory"),
         ("compute", "compute"),
         ("launch", "launch"),
         ("cpu", "cpu"),

@@ -38,9 +38,17 @@ def command(
 
     chosen = form_of(form, output)
     trace = opened(paths, given)
-    name = title or Path(paths[0].rstrip("/*")).name or paths[0]
+    name = title or _name(paths[0])
     said = shlex.join(["htk", *sys.argv[1:]])
     report = gathered(trace, title=name, command=said, whatif=whatif)
     target = write(report, chosen, output)
     if target is not None:
         click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)
+
+
+def _name(path: str) -> str:
+    """What people call a recording: its folder, or its file without endings."""
+    name = Path(path.rstrip("/*")).name or path
+    for ending in (".gz", ".zst", ".json", ".trace", ".pt"):
+        name = name.removesuffix(ending)
+    return name

@@ -135,7 +135,10 @@ def _before(at: Ints, times: Ints) -> Ints:
 
 def _short(name: str) -> str:
     """A kernel's name without what every kernel's name has."""
-    return shortened(name, _NAME).removeprefix("ncclDevKernel_").removeprefix("void ")
+    short = shortened(name, _NAME)
+    for prefix in ("ncclDevKernel_", "ncclKernel_", "void "):
+        short = short.removeprefix(prefix)
+    return short
 
 
 def _label(key: Ints, keys: Ints) -> str:

@@ -23,8 +23,9 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     found = report.verdict
     facts = []
     if found.step_ns is not None:
-        spread = f"± {time((found.step_spread_ns or 0) / 2)}" if found.steps > 1 else "one step"
-        facts.append((time(found.step_ns), "step", f"{spread}, {found.steps} recorded", ""))
+        spread = f"± {time((found.step_spread_ns or 0) / 2)}, {found.steps} recorded"
+        alone = "the only one recorded"
+        facts.append((time(found.step_ns), "step", spread if found.steps > 1 else alone, ""))
     else:
         facts.append((time(found.window_ns), "recorded", "no steps", ""))
     for name, words, kind in (
@@ -46,7 +47,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     facts.append((str(ranks), "rank" if ranks == 1 else "ranks", report.devices or of, ""))
     linked = found.coverage.get("gpu_activities_linked_pct")
     if linked is not None:
-        facts.append((f"{linked:g} %", "linked", "of GPU time, to its launch", ""))
+        facts.append((f"{linked:.3g} %", "linked", "of GPU time, to its launch", ""))
     return facts
 
 

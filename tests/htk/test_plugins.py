@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,16 @@ def test_one_that_is_broken_is_named_and_left_out(installed: Path, tmp_path: Pat
     assert "Traceback" not in said
     known = ran(tmp_path, "-m", "htk", "kernel-top", "sample", "--n", "1")
     assert "gemm" in known or "nccl" in known, "htk's own analysis stays"
+
+
+def test_the_page_shows_the_package_that_is_tested() -> None:
+    page = (ROOT / "docs/plugins.md").read_text()
+    files = [
+        p.read_text()
+        for p in (ROOT / "tests/plugin_package").rglob("*")
+        if p.suffix in (".py", ".toml")
+    ]
+    blocks = re.findall(r"```(?:python|toml)\n(.*?)\n```", page, re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        assert any(block in text for text in files), block
