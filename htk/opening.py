@@ -19,6 +19,8 @@ from htk.trace import Part, Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 
+_SIDECARS = ("truth.json", "measured.json")  # that lie beside simulated and recorded traces
+
 Inputs = str | Path | Sequence[str | Path]
 
 
@@ -89,7 +91,8 @@ def _read_all(
                 try:
                     read.append(job.result())
                 except UnknownFormat:
-                    unread.append(source.name)
+                    if source.file_name not in _SIDECARS or len(sources) == 1:
+                        unread.append(source.name)
                 except TraceError as error:
                     failed.append((source.name, str(error)))
         except BaseException:

@@ -7,7 +7,8 @@ import click
 
 PLANTED = (
     "straggler, slow_link, data_stall, cpu_bound, clock_offset, regressed_kernel, missing_rank,"
-    " unlinked_launch"
+    " unlinked_launch; where and how much may follow, as in straggler:rank=3,factor=1.5 (of rank,"
+    " node, step, factor, ms, launch)"
 )
 
 
@@ -42,15 +43,18 @@ PLANTED = (
 @click.option("--noise", type=float, help="Spread of kernel times; 0 for none.")
 @click.option("--jitter-ns", type=int, help="Spread of the ends of a collective.")
 @click.option("--contention/--no-contention", default=None)
+@click.option(
+    "--synchronous/--asynchronous", default=None, help="Collectives on the compute stream."
+)
 @click.option("--queue", type=int, help="Launches that may wait.")
 @click.option("--carry-in", type=int, help="Kernels launched before the recording.")
 @click.option("--cut-last-step/--whole-last-step", default=None)
-@click.option("--stagger-us", type=float, help="Ranks begin within this.")
+@click.option("--stagger-us", type=float, help="Ranks begin to record within this.")
 @click.option("--clock-offset-us", type=float, help="Spread of the ranks' clocks.")
 @click.option("--clock-drift-ppm", type=float)
 @click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading; GC stalls.")
 @click.option("--programmatic/--no-programmatic", default=None, help="Kernels may overlap.")
-@click.option("--graphs/--no-graphs", default=None, help="CUDA graphs in the forward pass.")
+@click.option("--graphs/--no-graphs", default=None, help="Layers as CUDA graphs.")
 @click.option("--profiler-ns", type=int, help="Cost of recording an event of the host.")
 @click.option("--sync-records/--no-sync-records", default=None)
 @click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")

@@ -11,16 +11,17 @@ from htk.models.hardware import Gpu, gpu
 from htk.models.memory import Memory, memory
 from htk.models.wire import STRATEGIES
 
-PLANTS = (
-    "straggler",
-    "slow_link",
-    "data_stall",
-    "cpu_bound",
-    "clock_offset",
-    "regressed_kernel",
-    "missing_rank",
-    "unlinked_launch",
-)
+# What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
+PLANTS: dict[str, tuple[str, ...]] = {
+    "straggler": ("rank", "factor"),
+    "slow_link": ("node", "factor"),
+    "data_stall": ("rank", "step", "ms"),
+    "cpu_bound": ("rank", "step", "factor"),
+    "clock_offset": ("ms",),
+    "regressed_kernel": ("step", "factor"),
+    "missing_rank": ("rank",),
+    "unlinked_launch": ("rank", "launch"),
+}
 
 # Tiles of matrix products, and their rates relative to the best.
 TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
@@ -72,15 +73,16 @@ class Config:
     noise: float = 0.01  # spread of kernel times, logarithmic; half of it per step, half per GPU
     jitter_ns: int = 7000  # collectives of all ranks end within this
     contention: bool = True  # compute and communication slow each other
+    synchronous: bool = False  # collectives run on the compute stream
     queue: int = 1022  # launches that may wait
     carry_in: int = 0  # kernels launched before the recording
     cut_last_step: bool = False
-    stagger_us: float = 0.0  # ranks begin to record within this
+    stagger_us: float = 0.0  # ranks begin to record within this, before the first step
     clock_offset_us: float = 0.0  # spread over hosts
     clock_drift_ppm: float = 0.0
     heavy_tails: bool = False  # data loading and garbage collection
     programmatic: bool = False  # some kernels begin before the one before them ends
-    graphs: bool = False  # the forward pass of each layer is one CUDA graph
+    graphs: bool = False  # each layer is a CUDA graph forward, and another backward
     profiler_ns: int = 350  # cost of recording a CPU event
     sync_records: bool = True
     metadata: bool = True  # of collectives
@@ -111,8 +113,27 @@ class Config:
     def written(self) -> tuple[int, ...]:
         """Ranks that are written."""
         chosen = tuple(range(self.ranks)) if self.ranks_only is None else self.ranks_only
-        gone = {self.ranks - 1} if "missing_rank" in self.plants else set()
-        return tuple(r for r in chosen if r not in gone)
+        return tuple(r for r in chosen if r != self.missing)
+
+    @property
+    def planted(self) -> dict[str, dict[str, float]]:
+        """By name, what was given with it."""
+        return dict(read_plant(text) for text in self.plants)
+
+    @property
+    def missing(self) -> int | None:
+        """The rank that is planted as missing."""
+        given = self.planted.get("missing_rank")
+        return None if given is None else int(given.get("rank", self.ranks - 1))
+
+    @property
+    def element_bytes(self) -> int:
+        return 4 if self.precision == "fp32" else 2
+
+    @property
+    def element_type(self) -> str:
+        """As the profiler writes it."""
+        return "float" if self.precision == "fp32" else "c10::BFloat16"
 
     @property
     def decoder(self) -> Decoder:
@@ -145,7 +166,7 @@ class Config:
 
     @property
     def memory(self) -> Memory:
-        return memory(
+        held = memory(
             self.decoder,
             self.strategy,
             self.shards,
@@ -153,6 +174,15 @@ class Config:
             self.seq,
             checkpointing=self.checkpointing,
             tensor_parallel=self.tensor_parallel,
+        )
+        if self.precision == "bf16":
+            return held
+        return replace(  # no copy of single precision beside the parameters
+            held,
+            parameters=2 * held.parameters,
+            gradients=2 * held.gradients,
+            optimizer=held.optimizer * 2 // 3,
+            activations=2 * held.activations,
         )
 
 
@@ -173,9 +203,8 @@ def checked(config: Config) -> Config:
         raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
     if config.fsdp not in (1, 2):
         raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
-    for plant in config.plants:
-        if plant not in PLANTS:
-            raise UsageError(f"nothing called {plant!r} to plant; there are {', '.join(PLANTS)}")
+    for name, given in config.planted.items():
+        _possible(config, name, given)
     if not config.written or not set(config.written) <= set(range(config.ranks)):
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
     if config.graphs and config.tensor_parallel > 1:
@@ -208,6 +237,36 @@ def _must_suit(path: Path, name: str, value: Any) -> None:
     number = (int, float) if usual is None or isinstance(usual, float) else type(usual)
     if not isinstance(value, number) or isinstance(value, bool) != isinstance(usual, bool):
         raise UsageError(f"{path}: {name} is {value!r}, which is not of its kind")
+
+
+def read_plant(text: str) -> tuple[str, dict[str, float]]:
+    """`name`, or `name:key=value,key=value`."""
+    name, _, rest = text.partition(":")
+    if name not in PLANTS:
+        raise UsageError(f"nothing called {name!r} to plant; there are {', '.join(PLANTS)}")
+    found = {}
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        if key not in PLANTS[name]:
+            raise UsageError(f"{name} takes {', '.join(PLANTS[name])}, not {key!r}")
+        try:
+            found[key] = float(value)
+        except ValueError:
+            raise UsageError(f"{text}: {value!r} is no number") from None
+    return name, found
+
+
+def _possible(config: Config, name: str, given: dict[str, float]) -> None:
+    last = config.first_step + config.steps - 1
+    ranges = {
+        "rank": (0, config.ranks - 1),
+        "node": (0, config.nodes - 1),
+        "step": (config.first_step, last),
+    }
+    for key, value in given.items():
+        low, high = ranges.get(key, (0, 1e9))
+        if not low <= value <= high or (key in ranges and value != int(value)):
+            raise UsageError(f"{name}: {key} is {value:g}, and must be of {low:g} to {high:g}")
 
 
 def _fits(config: Config) -> None:

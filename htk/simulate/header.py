@@ -8,6 +8,25 @@ from htk.simulate.clock import BASE_NS
 from htk.simulate.config import Config
 from htk.simulate.groups import Group
 
+_OF_AMD = {"maxSharedMemoryPerMultiProcessor": 65536}
+
+
+def _of_a_unit(shared_kib: int) -> dict[str, int]:
+    """Registers and shared memory of an NVIDIA multiprocessor; a kilobyte of it is reserved."""
+    shared = shared_kib * 1024
+    return {
+        "regsPerMultiprocessor": 65536,
+        "sharedMemPerBlockOptin": shared - 1024,
+        "sharedMemPerMultiprocessor": shared,
+    }
+
+
+_OF_A_UNIT = {
+    "ampere": _of_a_unit(164),
+    "ada": _of_a_unit(100),
+    "hopper": _of_a_unit(228),
+    "blackwell": _of_a_unit(228),
+}
 _CAPABILITY = {"ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0)}
 
 
@@ -29,9 +48,13 @@ def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
     return f'{{\n{lines}  "traceEvents": [\n'
 
 
-def _versions(config: Config) -> dict[str, int]:
+def _versions(config: Config) -> dict[str, float]:
     if config.device.vendor == "amd":
-        return {"hip_runtime_version": 70051831, "hip_driver_version": 70051831}
+        return {
+            "roctracer_version": 4.1,
+            "hip_runtime_version": 70051831,
+            "hip_driver_version": 70051831,
+        }
     return {"cupti_version": 130000, "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
 
 
@@ -48,8 +71,9 @@ def _device(config: Config, number: int) -> dict[str, Any]:
         "maxThreadsPerMultiprocessor": 2048,
         "regsPerBlock": 65536,
         "warpSize": 64 if device.vendor == "amd" else 32,
-        "sharedMemPerBlock": 49152,
+        "sharedMemPerBlock": 65536 if device.vendor == "amd" else 49152,
         "numSms": device.units,
+        **_OF_A_UNIT.get(device.architecture, _OF_AMD),
     }
 
 

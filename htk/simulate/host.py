@@ -6,10 +6,14 @@ from dataclasses import replace
 
 from htk.models.wire import wire_bytes
 from htk.simulate.config import Config
+from htk.simulate.given import Given, Tensors, arguments
 from htk.simulate.groups import Group, process_groups
 from htk.simulate.instructions import (
     COMPUTE,
+    GATHER,
     MAIN,
+    REDUCE,
+    REPLICATE,
     Activity,
     Collective,
     Do,
@@ -48,7 +52,8 @@ class Host:
         self.thread = MAIN
         self.tape: list[Callable[[], None]] = []
         self._events = 0
-        self._graph: int | None = None  # kernels so far in the graph that is being launched
+        self._graph = 0  # that is being launched
+        self._nodes = 0  # so far in it
 
     @contextmanager
     def range(
@@ -56,15 +61,14 @@ class Host:
         name: str,
         *,
         annotation: bool = False,
-        dims: str = "",
-        types: str = "",
+        given: Given | None = None,
         sequence: int = -1,
         flow: int = 0,
         collective: Collective | None = None,
         on_gpu: bool = False,
     ) -> Iterator[None]:
-        what = Range(name, self.thread, annotation, dims, types, sequence, flow, collective, on_gpu)
-        if self._graph is not None:  # no operator runs: the graph has it all
+        what = Range(name, self.thread, annotation, given, sequence, flow, collective, on_gpu)
+        if self._graph:  # no operator runs: the graph has it all
             yield
             return
         self.program.add(Do.OPEN, _ENTER + self.config.profiler_ns, what)
@@ -75,18 +79,20 @@ class Host:
         return self.range(name, annotation=True, on_gpu=True)
 
     @contextmanager
-    def graph(self) -> Iterator[None]:
+    def graph(self, number: int) -> Iterator[None]:
         """What is launched meanwhile is one CUDA graph, launched with its first kernel."""
-        self._graph = 0
+        self._graph, self._nodes = number, 0
         yield
-        self._graph = None
+        self._graph = 0
 
     def launch(self, activity: Activity) -> None:
         self.program.hardware_flops += activity.flops
-        if self._graph is not None:
-            self._graph += 1
-            activity = replace(activity, call="cudaGraphLaunch", node=self._graph)
-            if self._graph > 1:
+        if self._graph:
+            self._nodes += 1
+            activity = replace(
+                activity, call="cudaGraphLaunch", graph=self._graph, node=self._nodes
+            )
+            if self._nodes > 1:
                 self.program.add(Do.NODE, 0, (activity, self.thread))
                 return
         self.program.add(Do.LAUNCH, _LAUNCH + self.config.profiler_ns, (activity, self.thread))
@@ -99,19 +105,21 @@ class Host:
 
     def record(self, stream: int) -> Event:
         self._events += 1
-        event = Event(self._events, stream)
+        event = Event(self._events, self._on(stream))
         self.program.add(Do.RECORD, _RECORD, (event, self.thread))
         return event
 
     def wait(self, stream: int, event: Event) -> None:
-        self.program.add(Do.WAIT, _WAIT, (event, stream, self.thread))
+        if event.stream != self._on(stream):
+            self.program.add(Do.WAIT, _WAIT, (event, self._on(stream), self.thread))
 
     def synchronize(self, event: Event) -> None:
         self.program.add(Do.SYNC, _SYNC, (event, self.thread))
 
     def order(self, after: int, stream: int) -> None:
         """What is launched next on a stream waits for what is on another now."""
-        self.wait(stream, self.record(after))
+        if self._on(after) != self._on(stream):
+            self.wait(stream, self.record(after))
 
     def next_sequence(self) -> int:
         self.program.sequences += 1
@@ -125,7 +133,11 @@ class Host:
             return
         into = elements // n if kind == "all_gather" else elements
         out = elements // n if kind == "reduce_scatter" else elements
-        size = 4 if self.config.precision == "fp32" else 2
+        size, element, stream = (
+            self.config.element_bytes,
+            self.config.element_type,
+            self._on(stream),
+        )
         wire = wire_bytes(kind, into * size, out * size, n) or 0
         transfer = self.times.collective(wire, n, members.nodes, members.per_node)
         record, op, note = _RECORDS[kind]
@@ -134,15 +146,23 @@ class Host:
         made = Collective(
             kind, record, into, out, size, group, wire, transfer, number, stream == COMPUTE
         )
-        dims = f"[[{out}], [{into}], [], [], []]"
-        types = '["c10::BFloat16", "c10::BFloat16", "", "Scalar", "Scalar"]'
+        called = {
+            "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
+            "reduce_scatter": arguments(element, (out,), (into,), None, None, "False", "-1"),
+            "all_reduce": arguments(element, Tensors(((into,),)), None, None, None, None, "-1"),
+        }[kind]
         with (
-            self.range(op, dims=dims, types=types),
+            self.range(op, given=called),
             self.range("record_param_comms", collective=made),
-            self.range(note, annotation=True, on_gpu=True),
+            self.range(note, annotation=True, given=arguments(element, (into,)), on_gpu=True),
         ):
             self.think(6000)
             self.launch(self._kernel(made, stream))
+
+    def _on(self, stream: int) -> int:
+        """Synchronous collectives have no stream of their own."""
+        own = stream in (GATHER, REDUCE, REPLICATE)
+        return COMPUTE if own and self.config.synchronous else stream
 
     def _kernel(self, made: Collective, stream: int) -> Activity:
         name = _KERNELS[made.kind].format("f32" if made.element_bytes == 4 else "bf16")

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from htk.simulate.given import Given
+
 
 class Do(IntEnum):
     OPEN = 0  # an operator or annotation begins
@@ -28,8 +30,7 @@ class Range:
     name: str
     thread: int
     annotation: bool = False
-    dims: str = ""  # as JSON; empty: not recorded
-    types: str = ""
+    given: Given | None = None  # shapes and values; None: not recorded
     sequence: int = -1  # within the step
     flow: int = 0  # 1: forward, its backward is to come; 2: that backward
     collective: "Collective | None" = None  # of record_param_comms
@@ -66,7 +67,8 @@ class Activity:
     moved: int = 0
     flops: int = 0
     call: str = "cudaLaunchKernel"
-    node: int = 0  # of a graph; 0: in none
+    graph: int = 0  # 0: in none
+    node: int = 0  # of that graph
     collective: Collective | None = None
 
 

@@ -1,6 +1,7 @@
 """A whole simulated job: one step after the other, each written before the next is made."""
 
-import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from htk.simulate.config import Config
 from htk.simulate.groups import process_groups
 from htk.simulate.program import program
-from htk.simulate.schedule import Schedule
+from htk.simulate.schedule import Schedule, Timed
 from htk.simulate.truth import Truth
 from htk.simulate.writer import Writer
 
@@ -19,20 +20,28 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     groups = process_groups(config)
     schedule = Schedule(config, program(config), groups)
     paths = [folder / f"rank{rank}.pt.trace.json.gz" for rank in config.written]
-    truth = Truth(config, groups)
     writers = [
         Writer(config, rank, groups, path) for rank, path in zip(config.written, paths, strict=True)
     ]
-    steps = range(config.first_step, config.first_step + config.steps)
-    for number in [None, *steps]:
-        if number is None and not config.carry_in:
-            continue
-        timed = schedule.carry_in() if number is None else schedule.step(number)
-        truth.add(timed, schedule.now if timed.recorded else np.full(config.ranks, -1, np.int64))
-        for writer in writers:
-            writer.step(timed)
+    sidecar = folder / "truth.json"
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as aside:
+        truth = Truth(config, groups, aside)
+        for timed in _steps(config, schedule):
+            never = np.full(config.ranks, -1, np.int64)
+            truth.add(timed, schedule.now if timed.recorded else never)
+            for writer in writers:
+                writer.step(timed)
+        truth.write(sidecar)
     for writer in writers:
         writer.close()
-    sidecar = folder / "truth.json"
-    sidecar.write_text(json.dumps(truth.told(), indent=None) + "\n", encoding="utf-8")
     return [*paths, sidecar]
+
+
+def _steps(config: Config, schedule: Schedule) -> Iterator[Timed]:
+    """Those that are recorded, and what of others reaches into the recording."""
+    if config.stagger_us:
+        yield schedule.warm_up()
+    if config.carry_in:
+        yield schedule.carry_in()
+    for number in range(config.first_step, config.first_step + config.steps):
+        yield schedule.step(number)

@@ -5,11 +5,22 @@ from contextlib import contextmanager
 
 from htk.models.decoder import attention_pairs, model_flops
 from htk.models.memory import layer_activations
+from htk.simulate.given import Argument, Given, Shape, Tensor, arguments
 from htk.simulate.host import Host
 from htk.simulate.instructions import COMPUTE, Activity
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
-_BF16 = '"c10::BFloat16"'
+_SAME: Shape = ()  # a tensor of the same shape
+# What operators take after their first tensor.
+_MORE: dict[str, tuple[Argument, ...]] = {
+    "add": (_SAME, "1"),
+    "mul": (_SAME,),
+    "pow": ("2",),
+    "mean": ("[-1]", "True", None),
+    "gelu": ("none",),
+    "_to_copy": ("6", None, None, None, "False", None),
+    "_log_softmax": ("-1", "False"),
+}
 
 
 class Layers:
@@ -19,6 +30,7 @@ class Layers:
         self.host = host
         self.config = host.config
         self.model = host.config.decoder
+        self.kind = host.config.element_type
         self.split = host.config.tensor_parallel
         self.tokens = host.config.micro_batch * host.config.seq
         self.gradient_ready: Callable[[int], None] = lambda elements: None
@@ -29,14 +41,19 @@ class Layers:
 
     def embed(self) -> None:
         hidden = self.model.hidden
-        self._pointwise("embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3)
+        rows = self.model.vocab // self.split
+        tokens = Tensor((self.config.micro_batch, self.config.seq), "long int")
+        called = arguments(self.kind, (rows, hidden), tokens, "-1", "False", "False")
+        self._pointwise(
+            "embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3, called=called
+        )
         self._weight(self.model.vocab * hidden // self.split)
 
     def layer(self, kept: bool = True) -> None:
         """One layer; what is kept of it for the backward pass is allocated and freed."""
         model, split = self.model, self.split
         if kept:
-            held = layer_activations(model, self.tokens, split)
+            held = layer_activations(model, self.tokens, split) * self.config.element_bytes // 2
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
         inner = self.tokens * model.hidden // split
@@ -61,22 +78,25 @@ class Layers:
         self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
 
     def head(self) -> None:
-        logits = self.tokens * self.model.vocab // self.split
+        width = self.model.vocab // self.split
+        logits, labels = self.tokens * width, Tensor((self.tokens,), "long int")
+        called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
         self._norm()
         self._linear(self.model.vocab // self.split, self.model.hidden, not self.model.tied)
-        self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3)
-        self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6)
-        self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4)
+        self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
+        self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
+        self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
 
     def _feed_forward(self) -> None:
-        model, inner = self.model, self.tokens * self.model.ffn // self.split
+        model, width = self.model, self.model.ffn // self.split
+        inner = self.tokens * width
         self._linear(model.ffn // self.split, model.hidden)
         if model.gated:
-            self._pointwise("silu", inner, 2, "SiluBackward0", 3)
+            self._pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
             self._linear(model.ffn // self.split, model.hidden)
-            self._pointwise("mul", inner, 3, "MulBackward0", 5)
+            self._pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
         else:
-            self._pointwise("gelu", inner, 2, "GeluBackward0", 3)
+            self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
         self._linear(model.hidden, model.ffn // self.split)
 
     def _norm(self) -> None:
@@ -89,11 +109,11 @@ class Layers:
     def _linear(self, out: int, into: int, own_weight: bool = True) -> None:
         host, tokens = self.host, self.tokens
         sequence = host.next_sequence()
-        dims = f"[[{tokens}, {into}], [{out}, {into}], []]"
-        types = f'[{_BF16}, {_BF16}, ""]'
+        linear = arguments(self.kind, (tokens, into), (out, into), None)
+        matmul = arguments(self.kind, (tokens, into), (into, out))
         with (
-            host.range("aten::linear", dims=dims, types=types, sequence=sequence, flow=1),
-            host.range("aten::matmul", dims=dims, types=types, sequence=sequence),
+            host.range("aten::linear", given=linear, sequence=sequence, flow=1),
+            host.range("aten::matmul", given=matmul, sequence=sequence),
         ):
             self._multiply(tokens, out, into, "tn", sequence)
 
@@ -108,8 +128,8 @@ class Layers:
 
     def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
         found = self.host.times.gemm(m, n, k, layout)
-        dims, types = f"[[{m}, {k}], [{k}, {n}]]", f"[{_BF16}, {_BF16}]"
-        with self.host.range("aten::mm", dims=dims, types=types, sequence=sequence):
+        called = arguments(self.kind, (m, k), (k, n))
+        with self.host.range("aten::mm", given=called, sequence=sequence):
             self.host.launch(
                 Activity(
                     found.name,
@@ -125,25 +145,20 @@ class Layers:
             )
 
     def _attention(self) -> None:
-        host, given, model = self.host, self.config, self.model
-        heads, batch = model.heads // self.split, given.micro_batch
-        pairs = attention_pairs(given.seq, given.seq, causal=True)
+        host, config, model = self.host, self.config, self.model
+        heads, batch = model.heads // self.split, config.micro_batch
+        pairs = attention_pairs(config.seq, config.seq, causal=True)
         flops = 4 * batch * heads * model.head_dim * pairs
-        moved = 2 * self.tokens * 2 * (model.hidden + model.kv_width) // self.split
-        shape = f"[{batch}, {heads}, {given.seq}, {model.head_dim}]"
-        dims, types = f"[{shape}, {shape}, {shape}]", f"[{_BF16}, {_BF16}, {_BF16}]"
+        moved = 2 * self.tokens * (model.hidden + model.kv_width) * config.element_bytes
+        moved //= self.split
         sequence = host.next_sequence()
-        grid = (-(-given.seq // 128), batch, heads)
+        grid = (-(-config.seq // 128), batch, heads)
+        whole, flash, forward, gradient = self._attention_arguments(heads)
+        name = "aten::_scaled_dot_product_flash_attention"
         with (
-            host.range("aten::scaled_dot_product_attention", dims=dims, types=types),
-            host.range(
-                "aten::_scaled_dot_product_flash_attention",
-                dims=dims,
-                types=types,
-                sequence=sequence,
-                flow=1,
-            ),
-            host.range("aten::_flash_attention_forward", dims=dims, types=types),
+            host.range("aten::scaled_dot_product_attention", given=whole),
+            host.range(name, given=flash, sequence=sequence, flow=1),
+            host.range("aten::_flash_attention_forward", given=forward),
         ):
             ns = host.times.attention(flops, moved)
             host.launch(_flash("flash_fwd_kernel", ns, grid, flops))
@@ -151,7 +166,7 @@ class Layers:
         def backward() -> None:
             with (
                 self._node("ScaledDotProductFlashAttentionBackward0", sequence),
-                host.range("aten::_flash_attention_backward", dims=dims, types=types),
+                host.range("aten::_flash_attention_backward", given=gradient),
             ):
                 work = flops * 5 // 2  # one of the products is computed again
                 ns = host.times.attention(work, 2 * moved)
@@ -160,24 +175,59 @@ class Layers:
 
         host.tape.append(backward)
 
+    def _attention_arguments(self, heads: int) -> list[Given]:
+        """Of the four operators: causal, no dropout; heads first, and tokens first in the last."""
+        batch, seq, size = self.config.micro_batch, self.config.seq, self.model.head_dim
+        first, last = (batch, heads, seq, size), (batch, seq, heads, size)
+        longest, sums = str(seq), Tensor((batch, heads, seq), "float")
+        random = Tensor((), "unsigned long int")
+        return [
+            arguments(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
+            arguments(self.kind, *[first] * 3, "0.", "True", "False", None),
+            arguments(
+                self.kind, *[last] * 3, None, None, longest, longest, "0.", "True", "False",
+                None, None, None, None, None,
+            ),
+            arguments(
+                self.kind, *[last] * 5, sums, None, None, longest, longest, "0.", "True",
+                random, random, None, None, None,
+            ),
+        ]  # fmt: skip
+
     def _pointwise(
-        self, name: str, elements: int, reads: int, node: str, back: int, gradient: str = "mul"
+        self,
+        name: str,
+        elements: int,
+        reads: int,
+        node: str,
+        back: int,
+        gradient: str = "mul",
+        *,
+        width: int | None = None,
+        called: Given | None = None,
     ) -> None:
         """An operator that passes over memory; `reads` and `back` count tensors moved."""
-        host, hidden = self.host, self.model.hidden
+        host = self.host
         sequence = host.next_sequence()
-        shape = f"[{max(1, elements // hidden)}, {hidden}]"
-        dims, types = f"[{shape}, []]", f'[{_BF16}, "Scalar"]'
-        with host.range(f"aten::{name}", dims=dims, types=types, sequence=sequence, flow=1):
+        width = width or self.model.hidden
+        shape = (max(1, elements // width), width)
+        called = called or self._called(name, shape)
+        with host.range(f"aten::{name}", given=called, sequence=sequence, flow=1):
             host.launch(self._pass(name, elements, reads))
 
         def backward() -> None:
             with self._node(node, sequence):
                 if back:
-                    with host.range(f"aten::{gradient}", dims=dims, types=types):
+                    with host.range(f"aten::{gradient}", given=self._called(gradient, shape)):
                         host.launch(self._pass(gradient, elements, back))
 
         host.tape.append(backward)
+
+    def _called(self, name: str, shape: Shape) -> Given:
+        more: tuple[Argument, ...] = _MORE.get(name, ())
+        if name == "native_layer_norm":
+            more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")
+        return arguments(self.kind, shape, *(shape if m == _SAME else m for m in more))
 
     def _pass(self, name: str, elements: int, tensors: int) -> Activity:
         blocks = max(1, elements // 512)
@@ -185,7 +235,7 @@ class Layers:
             _ELEMENTWISE.format(f"{name.strip('_')}_functor") + "(int, std::array<char*, 3ul>)",
             "compute",
             COMPUTE,
-            self.host.times.elementwise(2 * tensors * elements),
+            self.host.times.elementwise(self.config.element_bytes * tensors * elements),
             grid=(blocks, 1, 1),
         )
 

@@ -5,10 +5,9 @@ compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on
 own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
 """
 
-from contextlib import nullcontext
-
 from htk.models.memory import layer_input
 from htk.simulate.config import Config
+from htk.simulate.given import Tensor, Tensors, arguments
 from htk.simulate.host import Host
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
 from htk.simulate.layers import Layers
@@ -27,6 +26,7 @@ def program(config: Config) -> Program:
         with host.annotation("forward"):
             _forward(host, layers, strategy)
         host.think(9000)
+        host.think(0, "gc")
         with host.annotation("backward"):
             _backward(host)
             strategy.finish()
@@ -40,8 +40,8 @@ def _load(host: Host) -> None:
     with host.range(fetch, annotation=True):
         host.think(400_000, "data")
     moved = 8 * host.config.micro_batch * host.config.seq
-    dims = f"[[{host.config.micro_batch}, {host.config.seq}], []]"
-    with host.range("aten::copy_", dims=dims, types='["long int", "Scalar"]'):
+    tokens = Tensor((host.config.micro_batch, host.config.seq), "long int")
+    with host.range("aten::copy_", given=arguments("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
@@ -65,9 +65,36 @@ def _forward(host: Host, layers: Layers, strategy: Strategy) -> None:
 
 def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
     host.tape.append(lambda: strategy.after_backward(unit))
-    with host.graph() if host.config.graphs else nullcontext():
+    if host.config.graphs:
+        _graphed(host, layers, unit)
+    else:
         layers.layer()
     host.tape.append(lambda: strategy.before_backward(unit))
+
+
+def _graphed(host: Host, layers: Layers, unit: int, kept: bool = True) -> None:
+    """A layer as make_graphed_callables has it: a graph, and another one for its backward pass.
+
+    Gradients are ready when the second one is launched as a whole.
+    """
+    outer, host.tape = host.tape, []
+    sequence = host.next_sequence()
+    with host.range("Graphed", sequence=sequence, flow=1), host.graph(2 * unit + 1):
+        layers.layer(kept)
+    inner, host.tape = host.tape, outer
+
+    def backward() -> None:
+        ready: list[int] = []
+        at_once, layers.gradient_ready = layers.gradient_ready, ready.append
+        evaluate = "autograd::engine::evaluate_function: GraphedBackward"
+        with host.range(evaluate, sequence=sequence, flow=2), host.graph(2 * unit + 2):
+            for entry in reversed(inner):
+                entry()
+        layers.gradient_ready = at_once
+        for elements in ready:
+            at_once(elements)
+
+    host.tape.append(backward)
 
 
 def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
@@ -75,14 +102,20 @@ def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> 
     kept = layer_input(host.config.decoder, layers.tokens)
     host.memory(kept)
     outer, host.tape = host.tape, []
-    layers.layer(kept=False)
+    if host.config.graphs:
+        _graphed(host, layers, unit, kept=False)
+    else:
+        layers.layer(kept=False)
     host.tape = outer
 
     def again() -> None:
         strategy.before_backward(unit)
         host.tape = []
         with host.range("CheckpointFunctionBackward"):
-            layers.layer()
+            if host.config.graphs:
+                _graphed(host, layers, unit)
+            else:
+                layers.layer()
             _replay(host)
         host.memory(-kept)
         strategy.after_backward(unit)
@@ -120,14 +153,25 @@ def _optimize(host: Host) -> None:
         block=(512, 1, 1),
         registers=64,
     )
-    with host.annotation("Optimizer.step#AdamW.step"), host.range("aten::_fused_adamw_"):
+    state = Tensors(((held,),))
+    scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
+    count = Tensors(((),))
+    called = arguments("float", *[state] * 4, Tensors(()), count, *scalars, None, None)
+    with (
+        host.annotation("Optimizer.step#AdamW.step"),
+        host.range("aten::_fused_adamw_", given=called),
+    ):
         for _ in range(kernels):
             host.launch(step)
 
 
 def _log(host: Host) -> None:
     """loss.item(): a copy that the host waits for."""
-    with host.range("aten::item"), host.range("aten::_local_scalar_dense"):
+    loss = arguments("float", ())
+    with (
+        host.range("aten::item", given=loss),
+        host.range("aten::_local_scalar_dense", given=loss),
+    ):
         host.launch(_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
         host.synchronize(host.record(COMPUTE))
 

@@ -6,40 +6,68 @@ the queue. A collective begins to move when its last member is there.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.simulate.config import Config
+from htk.simulate.contention import Beside, Shares
 from htk.simulate.groups import Group
 from htk.simulate.instructions import COMPUTE, MAIN, Activity, Collective, Do, Program
 from htk.simulate.plants import Plants
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+OnGpu = tuple[Ints, Ints, Ints, Ints]  # start, end, common, cause: see Timed
 
 _GAP_NS = {"nvidia": 1000, "amd": 1, "intel": 500}  # between kernels of a stream, at least
 _CARRIED_NS = 180_000  # each kernel that was launched before the recording
 _LAUNCH_NS = 3200  # from the begin of a launch call to the kernel on an empty stream
+_EVENT_NS = 1200  # to an event on an empty stream
 _PROGRAMMATIC = 0.08  # of kernels: 74 of 928 were seen on a B200
 _COLLECTION_NS = 40_000_000  # of garbage, in one step of ten
-_REMEMBERED = 4  # communication kernels that a kernel may run beside
+_ROUNDS = 2  # of looking what ran beside what; a third moves hardly anything
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One step: begin and end on the host, and on the GPU for launches; a row per instruction."""
+    """One step: a row per instruction, a column per rank that is written."""
 
     step: int
     program: Program
-    begin: Ints  # instructions × ranks
+    begin: Ints  # on the host; of a graph's nodes that of its launch
     end: Ints
     gpu_start: Ints  # -1: not a launch
     gpu_end: Ints
-    common: Ints  # of collectives: when the last member came
+    common: Ints  # of collectives: when the last member came; of recorded events: when they fired
     cause: Ints  # what a GPU activity waited for last: 0 launch, 1 stream, 2 event, 3 network
-    recorded: bool = True  # the host's side of it
+    since: Ints  # of each rank: what begins earlier is not recorded
+    recorded: bool = True  # as a step
+
+
+@dataclass
+class _State:
+    """Between two instructions. Arrays in it are replaced, never changed."""
+
+    now: Ints  # the hosts' clocks
+    queue: deque[Ints]
+    launched: Ints
+    free: dict[int, Ints] = field(default_factory=dict)  # when streams have nothing left
+    channel: dict[str, Ints] = field(default_factory=dict)  # until when a communicator is taken
+    hold: dict[int, Ints] = field(default_factory=dict)
+    events: dict[int, Ints] = field(default_factory=dict)
+
+    def copy(self) -> "_State":
+        return replace(
+            self,
+            queue=self.queue.copy(),
+            free=dict(self.free),
+            channel=dict(self.channel),
+            hold=dict(self.hold),
+            events=dict(self.events),
+        )
 
 
 class Schedule:
@@ -51,46 +79,52 @@ class Schedule:
         ranks = config.ranks
         again = [config.run] if config.run else []
         self._random = np.random.default_rng([config.seed, 29, *again])
-        self._now = np.zeros(ranks, np.int64)
-        if config.stagger_us:
-            apart = np.random.default_rng([config.seed, 23])  # leaves the other draws as they are
-            self._now += apart.integers(0, round(1e3 * config.stagger_us), ranks)
+        zero = np.zeros(ranks, np.int64)
+        self._state = _State(zero, deque(maxlen=config.queue), zero)
+        self._none = zero
+        self._written = np.array(config.written)
         self._gap = _GAP_NS[config.device.vendor]
-        self._free: dict[int, Ints] = {}
-        self._channel: dict[str, Ints] = {}  # until when a communicator is taken
-        self._hold: dict[int, Ints] = {}
-        self._events: dict[int, Ints] = {}
-        self._queue: deque[Ints] = deque(maxlen=config.queue)
-        self._recent: deque[tuple[Ints, Ints]] = deque(maxlen=_REMEMBERED)
-        self._busy_until = np.zeros(ranks, np.int64)
         half = config.noise / 2
         self._gpu = np.exp(self._random.normal(0, half, ranks))
         draw = np.random.default_rng([config.seed, 31])
         self._slowed = float(draw.uniform(0.08, 0.22))  # of compute beside communication
         self._shared = float(draw.uniform(0.04, 0.12))  # of communication beside compute
 
+    @property
+    def now(self) -> Ints:
+        """The hosts' clocks: nothing launched later starts earlier."""
+        return self._state.now
+
     def step(self, number: int) -> Timed:
         """Time the next step."""
-        program = self.program
         self._at = number - self.config.first_step
         self._speed = self._gpu * self._lognormal(self.config.noise / 2)
         self._speed = self._speed * self.plants.gpu_factor(self._at)
         self._host = self._lognormal(3 * self.config.noise) * self.plants.host_factor(self._at)
+        program = self.program
         if self.config.cut_last_step and self._at == self.config.steps - 1:
             program = cut(program)
-        made = [np.full((len(program.do), self.config.ranks), -1, np.int64) for _ in range(6)]
-        begin, end, *on_gpu = made
-        items = zip(program.do, program.cost, program.what, strict=True)
-        for k, (do, cost, what) in enumerate(items):
-            begin[k] = self._now
-            if do in (Do.LAUNCH, Do.NODE):
-                for column, value in zip(on_gpu, self._launch(do, cost, what[0]), strict=True):
-                    column[k] = value
-            else:
-                self._host_side(do, cost, what)
-            end[k] = self._now
-        start, stop, common, cause = on_gpu
-        return Timed(number, program, begin, end, start, stop, common, cause)
+        shares = self._contention(program) if self.config.contention else None
+        made = [np.full((len(program.do), len(self._written)), -1, np.int64) for _ in range(6)]
+
+        def write(row: int, begin: Ints, on_gpu: OnGpu | None) -> None:
+            made[0][row], made[1][row] = begin[self._written], self.now[self._written]
+            for column, value in zip(made[2:], on_gpu or (), strict=False):
+                column[row] = value[self._written]
+
+        self._run(program, shares, write)
+        begin, end, *columns = made
+        start, stop, common, cause = columns
+        since = np.zeros(len(self._written), np.int64)
+        return Timed(number, program, begin, end, start, stop, common, cause, since)
+
+    def warm_up(self) -> Timed:
+        """The step before the first: each rank begins to record at another instant of it."""
+        timed = self.step(self.config.first_step - 1)
+        apart = np.random.default_rng([self.config.seed, 23])
+        early = apart.integers(0, round(1e3 * self.config.stagger_us), self.config.ranks)
+        since = np.maximum(0, self.now - early)
+        return replace(timed, since=since[self._written], recorded=False)
 
     def carry_in(self) -> Timed:
         """Kernels that run when the recording begins: nobody sees who launched them."""
@@ -99,105 +133,148 @@ class Schedule:
         program, count = Program(), self.config.carry_in
         for _ in range(count):
             program.add(Do.LAUNCH, 0, (activity, MAIN))
-        starts = self._now + (_CARRIED_NS + self._gap) * np.arange(count)[:, None]
-        ends = starts + _CARRIED_NS
+        starts = self.now + (_CARRIED_NS + self._gap) * np.arange(count)[:, None]
         if count:
-            self._free[COMPUTE] = ends[-1]
-        never = np.full_like(starts, -1)
-        zero = np.zeros_like(starts)
+            self._state.free[COMPUTE] = starts[-1] + _CARRIED_NS
+        starts = starts[:, self._written]
+        never, zero = np.full_like(starts, -1), np.zeros_like(starts)
+        on_gpu = (starts, starts + _CARRIED_NS, starts, zero)
         first = self.config.first_step - 1
-        return Timed(first, program, never, never, starts, ends, starts, zero, recorded=False)
+        since = np.zeros(len(self._written), np.int64)
+        return Timed(first, program, never, never, *on_gpu, since=since, recorded=False)
 
-    @property
-    def now(self) -> Ints:
-        """The hosts' clocks: nothing launched later starts earlier."""
-        return self._now
+    def _contention(self, program: Program) -> Shares:
+        """What runs beside what: the step is timed for it, and forgotten."""
+        before, chance = self._state, self._random.bit_generator.state
+        shares = None
+        for _ in range(_ROUNDS):
+            self._state = before.copy()
+            self._random.bit_generator.state = chance
+            beside = Beside(program, self.config.ranks)
 
-    def _host_side(self, do: Do, cost: int, what: object) -> None:
-        if do == Do.THINK and what == "data":
-            self._now = self._now + self._loading(cost)
-            return
-        self._now = self._now + (cost * self._host).astype(np.int64)
+            def note(row: int, _begin: Ints, on_gpu: OnGpu | None, beside: Beside = beside) -> None:
+                if on_gpu:
+                    beside.note(row, on_gpu)
+
+            self._run(program, shares, note)
+            shares = beside.shares(self.groups)
+        self._state = before
+        self._random.bit_generator.state = chance
+        assert shares is not None
+        return shares
+
+    def _run(
+        self,
+        program: Program,
+        shares: Shares | None,
+        note: Callable[[int, Ints, OnGpu | None], None],
+    ) -> None:
+        """Each instruction in turn; `shares` of launches, in their order."""
+        launches = 0
+        items = zip(program.do, program.cost, program.what, strict=True)
+        for row, (do, cost, what) in enumerate(items):
+            begin = self.now
+            if do in (Do.LAUNCH, Do.NODE):
+                share = None if shares is None else shares[launches]
+                launches += 1
+                found: OnGpu | None = self._launch(do, cost, what[0], share)
+                begin = self._state.launched
+            else:
+                found = self._host_side(do, cost, what)
+            note(row, begin, found)
+
+    def _host_side(self, do: Do, cost: int, what: object) -> OnGpu | None:
+        state = self._state
+        if do == Do.THINK and what in ("data", "gc"):
+            state.now = state.now + (self._loading(cost) if what == "data" else self._collecting())
+            return None
+        begin = state.now
+        state.now = begin + (cost * self._host).astype(np.int64)
         if do == Do.RECORD:
             event = what[0]  # type: ignore[index]
-            self._events[event.number] = self._stream(event.stream)
-        elif do == Do.WAIT:
+            done = state.events[event.number] = self._stream(event.stream)
+            never = self._none - 1
+            return never, never, np.maximum(done, begin + _EVENT_NS), self._none
+        if do == Do.WAIT:
             event, stream = what[0], what[1]  # type: ignore[index]
-            held = self._hold.get(stream)
-            done = self._events[event.number]
-            self._hold[stream] = done if held is None else np.maximum(held, done)
+            held = state.hold.get(stream)
+            done = state.events[event.number]
+            state.hold[stream] = done if held is None else np.maximum(held, done)
         elif do == Do.SYNC:
             event = what[0]  # type: ignore[index]
-            self._now = np.maximum(self._now, self._events[event.number] + 1500)
+            state.now = np.maximum(state.now, state.events[event.number] + 1500)
+        return None
 
     def _loading(self, cost: int) -> Ints:
-        """The next batch: now and then it takes far longer, or Python collects garbage."""
+        """The next batch: now and then it takes far longer."""
         spread = 0.5 if self.config.heavy_tails else 0.05
         time = cost * np.exp(self._random.normal(0, spread, self.config.ranks))
         if self.config.heavy_tails:
             time += 2e4 * self._random.pareto(1.5, self.config.ranks)
-            time += _COLLECTION_NS * (self._random.random(self.config.ranks) < 0.1)
         return time.astype(np.int64) + self.plants.data_stall_ns(self._at)
 
-    def _launch(self, do: Do, cost: int, activity: Activity) -> tuple[Ints, Ints, Ints, Ints]:
-        begin = self._now
+    def _collecting(self) -> Ints:
+        """Python collects garbage, now and then."""
+        if not self.config.heavy_tails:
+            return self._none
+        some = self._random.random(self.config.ranks) < 0.1
+        return np.where(some, _COLLECTION_NS, 0)
+
+    def _launch(
+        self, do: Do, cost: int, activity: Activity, share: NDArray[np.float32] | None
+    ) -> OnGpu:
+        state = self._state
+        begin = state.now
         done = begin + (cost * self._host).astype(np.int64)
-        if len(self._queue) == self.config.queue:  # full: wait until the oldest has started
-            done = np.maximum(done, self._queue[0])
+        if len(state.queue) == self.config.queue:  # full: wait until the oldest has started
+            done = np.maximum(done, state.queue[0])
         if do == Do.LAUNCH:
-            self._launched = begin
-        self._now = done
-        ready = self._launched + _LAUNCH_NS
+            state.launched = begin
+        state.now = done
+        ready = state.launched + _LAUNCH_NS
         free = self._stream(activity.stream)
         behind = free + self._gap - self._early(activity)
-        held = self._hold.pop(activity.stream, None)
+        held = state.hold.pop(activity.stream, None)
         start = np.maximum(ready, behind)
         cause = (behind > ready).astype(np.int64)
         if held is not None:
             cause = np.where(held + 500 > start, 2, cause)
             start = np.maximum(start, held + 500)
         if activity.collective:  # one after the other on a communicator, whatever the stream
-            taken = self._channel.get(activity.collective.group, start)
+            taken = state.channel.get(activity.collective.group, start)
             cause = np.where(taken > start, 3, cause)
             start = np.maximum(start, taken)
-            common, end = self._together(activity.collective, start)
-            self._recent.append((start, end))
-            self._channel[activity.collective.group] = end + self._gap
+            common, end = self._together(activity.collective, start, share)
+            state.channel[activity.collective.group] = end + self._gap
         else:
-            common, end = start, self._alone(activity, start)
-            if activity.kind == "compute":
-                self._busy_until = np.maximum(self._busy_until, end)
-        self._free[activity.stream] = np.maximum(free, end)
-        self._queue.append(start)
+            common, end = start, self._alone(activity, start, share)
+        state.free[activity.stream] = np.maximum(free, end)
+        state.queue.append(start)
         return start, end, common, cause
 
-    def _together(self, what: Collective, start: Ints) -> tuple[Ints, Ints]:
+    def _together(
+        self, what: Collective, start: Ints, share: NDArray[np.float32] | None
+    ) -> tuple[Ints, Ints]:
         """When the last member came, and when each ends."""
         group = self.groups[what.group]
         table = group.table
         common = np.empty_like(start)
         common[table] = start[table].max(axis=1)[:, None]
         noise = np.exp(self._random.normal(0, self.config.noise, len(group.members)))
-        slow = self.plants.link_factor(group)
-        shared = self._shared if self.config.contention else 0.0
-        beside = (self._busy_until > common) * shared
-        share = beside[table].mean(axis=1)
+        took = what.transfer_ns * noise * self.plants.link_factor(group)
+        if share is not None:
+            took = took * (1 + self._shared * share[table[:, 0]].astype(np.float64))
         transfer = np.empty_like(start)
-        took = what.transfer_ns * noise * slow * (1 + share)
         transfer[table] = took.astype(np.int64)[:, None]
         jitter = self._random.integers(0, self.config.jitter_ns + 1, len(start))
         return common, common + transfer + jitter
 
-    def _alone(self, activity: Activity, start: Ints) -> Ints:
+    def _alone(self, activity: Activity, start: Ints, share: NDArray[np.float32] | None) -> Ints:
         factor = self._speed * self._lognormal(self.config.noise)
         factor = factor * self.plants.kernel_factor(activity, self._at)
         length = np.maximum(1, (activity.ns * factor).astype(np.int64))
-        if self.config.contention and activity.kind == "compute":
-            beside = np.zeros(len(start), np.int64)
-            for low, high in self._recent:
-                cut = np.minimum(high, start + length) - np.maximum(low, start)
-                beside = np.maximum(beside, np.maximum(cut, 0))
-            length = length + (self._slowed * beside).astype(np.int64)
+        if share is not None and activity.kind == "compute":
+            length = length + (self._slowed * share * length).astype(np.int64)
         return start + length
 
     def _early(self, activity: Activity) -> Ints | int:
@@ -208,7 +285,7 @@ class Schedule:
         return np.where(some, self._random.integers(500, 2500, self.config.ranks), 0)
 
     def _stream(self, stream: int) -> Ints:
-        found = self._free.get(stream)
+        found = self._state.free.get(stream)
         return np.full(self.config.ranks, -self._gap, np.int64) if found is None else found
 
     def _lognormal(self, spread: float) -> Floats:

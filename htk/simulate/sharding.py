@@ -1,5 +1,6 @@
 """What each strategy does around a unit: gather its parameters, reduce its gradients."""
 
+from htk.simulate.given import Given, Tensors, arguments
 from htk.simulate.host import Host
 from htk.simulate.instructions import (
     COMPUTE,
@@ -21,13 +22,15 @@ class Strategy:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        given = host.config
-        layer = given.decoder.layer_parameters // given.tensor_parallel
-        root = given.decoder.root_parameters // given.tensor_parallel
-        n = given.shards
-        whole = [layer] * given.decoder.layers + [root]
+        config = host.config
+        layer = config.decoder.layer_parameters // config.tensor_parallel
+        root = config.decoder.root_parameters // config.tensor_parallel
+        n = config.shards
+        whole = [layer] * config.decoder.layers + [root]
         self.elements = [-(-size // n) * n for size in whole]  # padded to be shared out
-        self.root = given.decoder.layers
+        self.root = config.decoder.layers
+        self.size = config.element_bytes
+        self.kind = config.element_type
 
     def before_forward(self, unit: int) -> None:
         """The parameters of a unit are about to be used."""
@@ -58,7 +61,7 @@ class DataParallel(Strategy):
 
     def gradient_ready(self, elements: int) -> None:
         self._filled += elements
-        if 2 * self._filled >= _BUCKET_BYTES:
+        if self.size * self._filled >= _BUCKET_BYTES:
             self._send()
 
     def finish(self) -> None:
@@ -124,20 +127,22 @@ class FullyShard(Strategy):
         self.host.wait(COMPUTE, self._gathered.pop(unit))
         with (
             self.host.range("FSDP::all_gather_copy_out", annotation=True),
-            self.host.range("fsdp::split_with_sizes_copy"),
+            self.host.range("fsdp::split_with_sizes_copy", given=self._split(unit)),
         ):
             name = "void at::native::split_with_sizes_copy_out_contiguous_no_cast_kernel"
-            self.host.launch(self._copy(name, COMPUTE, 4 * self.elements[unit]))
+            self.host.launch(self._copy(name, COMPUTE, 2 * self.elements[unit]))
         self._copied.append(self.host.record(COMPUTE))
         self._whole.add(unit)
-        self.host.memory(2 * self.elements[unit])
+        self.host.memory(self.size * self.elements[unit])
 
     def _gather(self, unit: int) -> None:
         share = self.elements[unit] // self.host.config.shards
         with self.host.range("FSDP::all_gather", annotation=True):
-            with self.host.range("fsdp::all_gather_copy_in"):
+            whole, mine = self.elements[unit], f"[{share}]"
+            parts = arguments(self.kind, Tensors(((share,),)), (whole,), mine, str(share), "0")
+            with self.host.range("fsdp::all_gather_copy_in", given=parts):
                 name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
-                self.host.launch(self._copy(name, COPY_IN, 4 * share))
+                self.host.launch(self._copy(name, COPY_IN, 2 * share))
             self.host.order(COPY_IN, GATHER)
             if len(self._copied) > 1:
                 self.host.wait(GATHER, self._copied[-2])
@@ -147,14 +152,16 @@ class FullyShard(Strategy):
     def _free(self, unit: int) -> None:
         if unit in self._whole:
             self._whole.discard(unit)
-            self.host.memory(-2 * self.elements[unit])
+            self.host.memory(-self.size * self.elements[unit])
 
     def _reduce(self, unit: int) -> None:
         if self._reduced:
             self.host.wait(COMPUTE, self._reduced)
-        with self.host.range("fsdp::chunk_cat"):
+        n, whole = self.host.config.shards, self.elements[unit]
+        parts = arguments(self.kind, Tensors(((whole,),)), "0", str(n), (n, whole // n))
+        with self.host.range("fsdp::chunk_cat", given=parts):
             name = "void at::native::chunk_cat_cuda_kernel<c10::BFloat16, c10::BFloat16>"
-            self.host.launch(self._copy(name, COMPUTE, 4 * self.elements[unit]))
+            self.host.launch(self._copy(name, COMPUTE, 2 * whole))
         self.host.order(COMPUTE, REDUCE)
         self.host.collective("reduce_scatter", self.elements[unit], "shard", REDUCE)
         self._reduced = self.host.record(REDUCE)
@@ -164,7 +171,14 @@ class FullyShard(Strategy):
             self.host.collective("all_reduce", share, "replicate", REPLICATE)
             self._replicated = self.host.record(REPLICATE)
 
-    def _copy(self, name: str, stream: int, moved: int) -> Activity:
+    def _split(self, unit: int) -> Given:
+        n = self.host.config.shards
+        shape = (n, self.elements[unit] // n)
+        return arguments(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
+
+    def _copy(self, name: str, stream: int, elements: int) -> Activity:
+        """Elements that are read and written."""
+        moved = self.size * elements
         ns = self.host.times.elementwise(moved)
         return Activity(name, "compute", stream, ns, grid=(max(1, moved // 65536), 1, 1))
 
@@ -183,7 +197,7 @@ class FlatShard(FullyShard):
             self._gather(unit)
         self.host.wait(COMPUTE, self._gathered.pop(unit))
         self._whole.add(unit)
-        self.host.memory(2 * self.elements[unit])
+        self.host.memory(self.size * self.elements[unit])
 
     def _gather(self, unit: int) -> None:
         with self.host.range("FullyShardedDataParallel._unshard", annotation=True):
@@ -207,8 +221,8 @@ class FlatShard(FullyShard):
 
 
 def strategy_of(host: Host) -> Strategy:
-    given = host.config
-    if given.strategy == "ddp":
+    config = host.config
+    if config.strategy == "ddp":
         return DataParallel(host)
-    reshard = given.strategy != "shard_grad_op"
-    return FullyShard(host, reshard) if given.fsdp == 2 else FlatShard(host, reshard)
+    reshard = config.strategy != "shard_grad_op"
+    return FullyShard(host, reshard) if config.fsdp == 2 else FlatShard(host, reshard)

@@ -51,7 +51,7 @@ class Times:
         waves = ceil(blocks / self._units)
         reach = k / (k + self._ramp)
         wave_ns = 2 * tall * wide * k * self._units / (self._rate * share * reach)
-        moved_ns = 2 * (m * k + k * n + m * n) / self._memory
+        moved_ns = self._config.element_bytes * (m * k + k * n + m * n) / self._memory
         work_ns = (float(waves * wave_ns) ** 4 + moved_ns**4) ** 0.25  # a rounded roofline
         name = self._gemm_name(tall, wide, layout)
         grid = (ceil(n / wide), ceil(m / tall), 1)

@@ -3,9 +3,11 @@
 Times of a rank are by its own clock (its file tells the same); those of collectives are true ones.
 """
 
+import json
 from collections import defaultdict
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from htk.models.wire import Sharding, ledger
 from htk.simulate.clock import Clocks
 from htk.simulate.config import Config
 from htk.simulate.groups import Group
-from htk.simulate.instructions import Activity, Do
+from htk.simulate.instructions import Activity, Collective, Do
 from htk.simulate.plants import Plants
 from htk.simulate.schedule import Timed
 
@@ -22,41 +24,55 @@ Ints = NDArray[np.int64]
 _BITS = {"compute": 1, "comm": 2, "memory": 4}
 _MOVING = 8  # a collective whose last member has come
 _CAUSES = ("host", "stream", "dependency", "network")
-_HOST = {"data": "host_data_loading", "sync": "host_sync"}
+_HOST = {"data": "host_data_loading", "gc": "host_gc", "sync": "host_sync"}
 _LATENCY_NS = 3200  # what a launch takes to reach an empty stream
 
 
 class Truth:
     """Adds up step after step; a step is closed once nothing launched later can begin in it."""
 
-    def __init__(self, config: Config, groups: dict[str, Group]) -> None:
+    def __init__(self, config: Config, groups: dict[str, Group], aside: TextIO) -> None:
+        """`aside`: a file to keep collectives in, one in each line."""
         self.config, self.groups = config, groups
+        self._collectives = aside
         self._clocks = Clocks(config)
         self._ranks = {r: _Rank(config) for r in config.written}
-        self._collectives: list[dict[str, Any]] = []
         self._used: defaultdict[str, int] = defaultdict(int)
         self._flops: tuple[int, int] = (0, 0)
 
     def add(self, timed: Timed, now: Ints) -> None:
         """A step; `now` is what the hosts' clocks have come to."""
-        rows = [k for k, do in enumerate(timed.program.do) if do in (Do.LAUNCH, Do.NODE)]
-        activities: list[Activity] = [timed.program.what[k][0] for k in rows]
-        for rank, its in self._ranks.items():
-            local = [
-                self._clocks.local(rank, column[rows, rank])
-                for column in (timed.gpu_start, timed.gpu_end, timed.common)
-            ]
-            its.add(timed, activities, local[0], local[1], timed.cause[rows, rank])
-            its.add_moving(activities, np.clip(local[2], local[0], local[1]), local[1])
-            if timed.recorded:
-                its.add_host(timed, rank, self._clocks)
+        rows = np.array(
+            [k for k, do in enumerate(timed.program.do) if do in (Do.LAUNCH, Do.NODE)], np.int64
+        )
+        for column, (rank, its) in enumerate(self._ranks.items()):
+            since = timed.since[column]
+            seen = rows[timed.gpu_start[rows, column] >= since]
+            activities: list[Activity] = [timed.program.what[k][0] for k in seen.tolist()]
+            start, end, common = (
+                self._clocks.local(rank, each[seen, column])
+                for each in (timed.gpu_start, timed.gpu_end, timed.common)
+            )
+            its.add(timed, activities, start, end, timed.cause[seen, column])
+            its.add_moving(activities, np.clip(common, start, end), end)
+            its.carry(int((end - start)[timed.begin[seen, column] < since].sum()))
+            its.add_host(timed, column, rank, self._clocks)
+            its.remember(timed, column)
             its.close_until(int(self._clocks.local(rank, now[rank : rank + 1])[0]))
         if timed.recorded:
             self._flops = (timed.program.flops, timed.program.hardware_flops)
-            self._add_collectives(timed, rows, activities)
+        self._add_collectives(timed, rows.tolist())
 
-    def told(self) -> dict[str, Any]:
-        """All of it, as written."""
+    def write(self, file: Path) -> None:
+        """All of it, collectives last: they are many, and were kept aside."""
+        self._collectives.seek(0)
+        with file.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(self._told())[:-1] + ', "collectives": [')
+            for number, line in enumerate(self._collectives):
+                out.write((", " if number else "") + line.rstrip("\n"))
+            out.write("]}\n")
+
+    def _told(self) -> dict[str, Any]:
         for its in self._ranks.values():
             its.close_until(np.iinfo(np.int64).max)
         model, hardware = self._flops
@@ -77,12 +93,11 @@ class Truth:
                 }
                 for rank, its in self._ranks.items()
             ],
-            "collectives": self._collectives,
         }
 
     def _ledger(self) -> dict[str, float]:
         given = self.config
-        size = 4 if given.precision == "fp32" else 2
+        size = given.element_bytes
         shared = Sharding(given.strategy, given.shards, given.replicas, size, size)
         kept = given.decoder.root_parameters if given.strategy != "shard_grad_op" else 0
         split = given.tensor_parallel
@@ -96,36 +111,40 @@ class Truth:
         )
         return asdict(found)
 
-    def _add_collectives(self, timed: Timed, rows: list[int], activities: list[Activity]) -> None:
-        for k, activity in zip(rows, activities, strict=True):
-            what = activity.collective
+    def _add_collectives(self, timed: Timed, rows: list[int]) -> None:
+        place = {rank: column for column, rank in enumerate(self._ranks)}
+        for k in rows:
+            what: Collective | None = timed.program.what[k][0].collective
             if not what:
                 continue
             group = self.groups[what.group]
-            number = self._used[what.group] + what.sequence + 1
             for members, name in zip(group.members, group.names, strict=True):
-                mine = [r for r in members if r in self._ranks]
-                if not mine:
+                mine = [r for r in members if r in place]
+                found = self._collective(timed, k, [place[r] for r in mine])
+                if not found["start_ns"]:
                     continue
-                start, end = timed.gpu_start[k, mine], timed.gpu_end[k, mine]
-                wait = np.minimum(timed.common[k, mine] - start, end - start)
-                self._collectives.append(
-                    {
-                        "step": timed.step,
-                        "group": name,
-                        "group_size": group.size,
-                        "type": what.kind,
-                        "seq": number,
-                        "wire_bytes": what.wire,
-                        "ranks": mine,
-                        "start_ns": start.tolist(),
-                        "end_ns": end.tolist(),
-                        "wait_ns": wait.tolist(),
-                        "transfer_ns": (end - start - wait).tolist(),
-                    }
-                )
+                seq = self._used[what.group] + what.sequence + 1
+                facts = {"step": timed.step, "group": name, "group_size": group.size}
+                facts |= {"type": what.kind, "seq": seq, "wire_bytes": what.wire}
+                ranks = {"ranks": [mine[n] for n in found.pop("recorded_by")]}
+                self._collectives.write(json.dumps(facts | ranks | found) + "\n")
         for name, count in timed.program.collectives.items():
             self._used[name] += count
+
+    @staticmethod
+    def _collective(timed: Timed, k: int, columns: list[int]) -> dict[str, Any]:
+        """Times of the members that recorded it."""
+        start, end = timed.gpu_start[k, columns], timed.gpu_end[k, columns]
+        seen = start >= timed.since[columns]
+        wait = np.minimum(timed.common[k, columns] - start, end - start)
+        return {
+            "recorded_by": np.flatnonzero(seen).tolist(),
+            "before_window": not bool(seen.all()),
+            "start_ns": start[seen].tolist(),
+            "end_ns": end[seen].tolist(),
+            "wait_ns": wait[seen].tolist(),
+            "transfer_ns": (end - start - wait)[seen].tolist(),
+        }
 
 
 class _Rank:
@@ -133,7 +152,8 @@ class _Rank:
 
     def __init__(self, config: Config) -> None:
         held = config.memory
-        self._allocated = self._peak = held.parameters + held.gradients + held.optimizer
+        self._allocated = held.parameters + held.gradients + held.optimizer
+        self._peak = 0
         self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
         self._host: list[tuple[int, int, str]] = []  # what the host did, where it matters
         self._open: list[tuple[int, int]] = []  # step and its end
@@ -151,11 +171,9 @@ class _Rank:
         self._bits = np.append(self._bits, bits)
         self._cause = np.append(self._cause, cause)
         if not timed.recorded:
-            self._carried += int((end - start).sum())
             return
         self._reach = max(self._reach, int(end.max(initial=0)))
         self._open.append((timed.step, self._reach))
-        self._remember(timed)
         kernels: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         wire = 0
         for activity, length in zip(activities, (end - start).tolist(), strict=True):
@@ -178,22 +196,32 @@ class _Rank:
         self._bits = np.append(self._bits, np.full(count, _MOVING))
         self._cause = np.append(self._cause, np.zeros(count, np.int64))
 
-    def add_host(self, timed: Timed, rank: int, clocks: Clocks) -> None:
-        """When the host loaded data or waited for the GPU."""
+    def carry(self, ns: int) -> None:
+        """GPU time that was launched before the window."""
+        self._carried += ns
+
+    def add_host(self, timed: Timed, column: int, rank: int, clocks: Clocks) -> None:
+        """When the host loaded data, collected garbage or waited for the GPU."""
         doing = {
-            k: "sync" if do == Do.SYNC else "data"
+            k: "sync" if do == Do.SYNC else what
             for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True))
-            if do == Do.SYNC or (do == Do.THINK and what == "data")
+            if do == Do.SYNC or (do == Do.THINK and what in _HOST)
         }
         rows = list(doing)
-        low, high = (clocks.local(rank, c[rows, rank]) for c in (timed.begin, timed.end))
+        low, high = (clocks.local(rank, c[rows, column]) for c in (timed.begin, timed.end))
         self._host += zip(low.tolist(), high.tolist(), doing.values(), strict=True)
 
-    def _remember(self, timed: Timed) -> None:
-        for do, what in zip(timed.program.do, timed.program.what, strict=True):
+    def remember(self, timed: Timed, column: int) -> None:
+        """What the allocator did: the peak of what is recorded, and of the step."""
+        highest = 0
+        for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True)):
             if do == Do.MEMORY:
                 self._allocated += what[0]
-                self._peak = max(self._peak, self._allocated)
+                if timed.begin[k, column] >= timed.since[column]:
+                    highest = max(highest, self._allocated)
+        self._peak = max(self._peak, highest)
+        if timed.recorded:
+            self._steps[timed.step]["peak_allocated_bytes"] = highest or self._allocated
 
     def close_until(self, now: int) -> None:
         """Close the steps that end before anything launched from now on can begin."""
@@ -213,7 +241,7 @@ class _Rank:
             "window_start_ns": self._first,
             "window_end_ns": self._at,
             "carry_in_ns": self._carried,
-            "peak_allocated_bytes": self._peak,
+            "peak_allocated_bytes": self._peak or self._allocated,
             "steps": list(self._steps.values()),
         }
 

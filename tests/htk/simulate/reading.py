@@ -29,11 +29,12 @@ def read(file: Path) -> dict[str, Any]:
     steps: dict[int, Span] = {}
     launched_at: dict[int, int] = {}
     activities: list[tuple[int, int, str, str, int]] = []
-    peak = 0
+    allocated: list[Span] = []
     for event in trace["traceEvents"]:
         category = event.get("cat")
         if category == "cpu_instant_event":
-            peak = max(peak, int(event["args"]["Total Allocated"]))
+            at = whole_ns(base, Decimal(event["ts"]))
+            allocated.append((at, int(event["args"]["Total Allocated"])))
         if event["ph"] != "X":
             continue
         start = whole_ns(base, Decimal(event["ts"]))
@@ -45,7 +46,11 @@ def read(file: Path) -> dict[str, Any]:
         elif category in ("kernel", "gpu_memcpy", "gpu_memset"):
             kind = "comm" if "nccl" in event["name"] else KINDS.get(category, "compute")
             activities.append((start, end, kind, event["name"], event["args"]["correlation"]))
-    return {"peak_allocated_bytes": peak, **_of_steps(steps, launched_at, activities)}
+    found = _of_steps(steps, launched_at, activities)
+    for step in found["steps"]:
+        low, high = steps[step["step"]]
+        step["peak_allocated_bytes"] = max([b for t, b in allocated if low <= t < high], default=0)
+    return {"peak_allocated_bytes": max([b for _, b in allocated], default=0), **found}
 
 
 def _of_steps(

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import htk
+from htk.errors import UsageError
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 
 TINY = Config(model="gpt3-126m", layers=2, seq=128, nodes=1, gpus_per_node=2, steps=2)
-ODD = replace(TINY, nodes=2, micro_batch=2, carry_in=3, stagger_us=900.0, heavy_tails=True, seed=5)
+ODD = replace(TINY, nodes=2, micro_batch=2, carry_in=3, heavy_tails=True, seed=5)
 FIGURES = (
     "total_ns",
     "busy_ns",
@@ -34,6 +35,10 @@ KINDS = {
     "cut": replace(TINY, steps=3, cut_last_step=True),
     "short_queue": replace(TINY, queue=20),
     "graphs": replace(TINY, graphs=True),
+    "graphs_again": replace(TINY, graphs=True, checkpointing=True, strategy="ddp"),
+    "staggered": replace(ODD, stagger_us=20_000.0),
+    "synchronous": replace(ODD, synchronous=True),
+    "single": replace(TINY, precision="fp32"),
     "programmatic": replace(ODD, gpu="b200", programmatic=True),
 }
 
@@ -83,6 +88,25 @@ def test_waits_of_collectives_are_the_true_ones(config: Config, tmp_path: Path) 
     assert found == true
 
 
+def test_windows_that_begin_apart_cut_collectives(tmp_path: Path) -> None:
+    """What a rank recorded is as long as it was, and it is said where another one was too late."""
+    trace, truth = written(replace(ODD, stagger_us=20_000.0, strategy="ddp"), tmp_path)
+    began = [r["window_start_ns"] for r in truth["ranks"]]
+    assert max(began) - min(began) > 1_000_000
+    cut = [c for c in truth["collectives"] if c["before_window"]]
+    assert cut and all(c["step"] == ODD.first_step - 1 for c in cut)
+    assert all(len(c["ranks"]) < c["group_size"] for c in cut)
+    assert all(r["carry_in_ns"] > 0 for r in truth["ranks"])
+    whole = {(c["group"], c["seq"]) for c in truth["collectives"] if not c["before_window"]}
+    rows = trace.collective_times().to_pylist()
+    found = {(r["rank"], r["group"], r["seq"]): r["wait_ns"] for r in rows}
+    for one in truth["collectives"]:
+        if (one["group"], one["seq"]) in whole:
+            for rank, wait in zip(one["ranks"], one["wait_ns"], strict=True):
+                assert found[rank, one["group"], one["seq"]] == wait
+    assert {(r["group"], r["seq"]) for r in rows} == whole | {(c["group"], c["seq"]) for c in cut}
+
+
 def test_collectives_end_together_and_late_ranks_wait_for_nobody(tmp_path: Path) -> None:
     _, truth = written(ODD, tmp_path)
     for one in truth["collectives"]:
@@ -127,6 +151,65 @@ def test_a_stall_of_data_lengthens_its_step(tmp_path: Path) -> None:
     assert longer[1] == pytest.approx(stall["ns"], rel=0.05)
 
 
+def test_where_and_how_much_is_planted_may_be_given(tmp_path: Path) -> None:
+    plants = ("straggler:rank=1,factor=2", "data_stall:rank=0,step=11,ms=30", "missing_rank:rank=2")
+    _, truth = written(replace(TINY, gpus_per_node=4, plants=plants), tmp_path)
+    assert truth["planted"] == [
+        {"plant": "straggler", "rank": 1, "factor": 2.0},
+        {"plant": "data_stall", "rank": 0, "step": 11, "ns": 30_000_000},
+        {"plant": "missing_rank", "rank": 2},
+    ]
+    compute = {r["rank"]: r["steps"][0]["compute_ns"] for r in truth["ranks"]}
+    assert set(compute) == {0, 1, 3}
+    assert compute[1] > 1.5 * compute[0]
+    loading = [r["steps"][1]["idle_by_cause_ns"]["host_data_loading"] for r in truth["ranks"]]
+    assert loading[0] > 25_000_000 > max(loading[1:])
+
+
+@pytest.mark.parametrize(
+    "plant",
+    ["nothing", "straggler:rnk=1", "straggler:rank=two", "straggler:rank=9", "data_stall:step=3"],
+)
+def test_what_cannot_be_planted_is_refused(plant: str) -> None:
+    with pytest.raises(UsageError):
+        checked(replace(TINY, plants=(plant,)))
+
+
+def test_a_slow_link_shows_in_the_bandwidth_of_its_groups(tmp_path: Path) -> None:
+    """A tensor-parallel pair on each of two nodes: what leaves a node is slow, and nothing else."""
+    given = replace(TINY, nodes=2, gpus_per_node=2, tensor_parallel=2, micro_batch=4, seq=512)
+
+    def speeds(plants: tuple[str, ...], folder: Path) -> dict[str, float]:
+        trace, truth = written(replace(given, plants=plants), folder)
+        spans = {c["group"]: len({r // 2 for r in c["ranks"]}) for c in truth["collectives"]}
+        rows = trace.comm_summary(by="group").to_pylist()
+        return {
+            f"{spans[r['group']]} {r['type']}": r["busbw_median_gbps"]
+            for r in rows
+            if r["type"] != "all_reduce" or spans[r["group"]] == 1
+        }
+
+    calm, slow = speeds((), tmp_path / "a"), speeds(("slow_link",), tmp_path / "b")
+    assert calm.keys() == slow.keys() == {"1 all_reduce", "2 all_gather", "2 reduce_scatter"}
+    for key, speed in calm.items():
+        assert speed / slow[key] == pytest.approx(2.5 if key[0] == "2" else 1.0, rel=0.1), key
+
+
+def test_a_step_bound_by_the_host_is_idle_for_the_host(tmp_path: Path) -> None:
+    trace, truth = written(replace(TINY, steps=3, seq=512, plants=("cpu_bound",)), tmp_path)
+    planted = truth["planted"][0]
+    idle: dict[tuple[int, int], int] = {}
+    for row in trace.idle_breakdown(per="step").to_pylist():
+        if row["cause"].startswith("host"):
+            key = row["rank"], row["step"]
+            idle[key] = idle.get(key, 0) + row["idle_ns"]
+    (there,) = (k for k in idle if k == (planted["rank"], planted["step"]))
+    usual = [ns for (rank, step), ns in idle.items() if step != planted["step"]]
+    assert idle[there] > 3 * max(usual)
+    rows = trace.recommendations().to_pylist()
+    assert "host" in json.dumps(rows[0]).lower() or "launch" in json.dumps(rows[0]).lower()
+
+
 def test_a_regressed_kernel_takes_longer_from_its_step_on(tmp_path: Path) -> None:
     _, truth = written(replace(TINY, seq=1024, plants=("regressed_kernel",)), tmp_path)
     planted = truth["planted"][0]
@@ -144,6 +227,7 @@ def test_clocks_apart_shift_a_hosts_ranks(tmp_path: Path) -> None:
 def test_only_some_ranks_are_written(tmp_path: Path) -> None:
     config = replace(TINY, nodes=16, gpus_per_node=8, ranks_only=(0, 9))
     trace, truth = written(config, tmp_path)
+    assert trace.time_breakdown().coverage["files_unread"] == 0  # the sidecar is ours
     assert [r["rank"] for r in truth["ranks"]] == [0, 9]
     assert trace.time_breakdown().coverage["world_size"] == 128
 

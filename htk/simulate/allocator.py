@@ -1,0 +1,38 @@
+"""Addresses as a caching allocator hands them out: a freed block is the next one of its size."""
+
+from collections import defaultdict
+
+_BEGIN = 0x7F0000000000
+_SEGMENT = 2 << 20
+
+
+class Allocator:
+    def __init__(self, held: int) -> None:
+        """`held`: what was allocated before, and stays."""
+        self.allocated = held
+        self._next = _BEGIN + _whole(held)
+        self._taken: defaultdict[int, list[int]] = defaultdict(list)  # by size
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
+
+    @property
+    def reserved(self) -> int:
+        return self._next - _BEGIN
+
+    def move(self, size: int) -> int:
+        """Allocate, or free the youngest block of that size where negative; its address."""
+        self.allocated += size
+        taken, free = self._taken[abs(size)], self._free[abs(size)]
+        if size < 0:
+            free.append(taken.pop() if taken else self._new(-size))
+            return free[-1]
+        taken.append(free.pop() if free else self._new(size))
+        return taken[-1]
+
+    def _new(self, size: int) -> int:
+        address = self._next
+        self._next += _whole(size)
+        return address
+
+
+def _whole(size: int) -> int:
+    return -(-size // _SEGMENT) * _SEGMENT

@@ -1,0 +1,70 @@
+"""What runs beside what on a GPU: compute and communication slow each other while both run.
+
+How long anything takes depends on what runs beside it, also on what is launched later. So a step is
+timed, what overlapped is looked up here, and the step is timed again.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.simulate.groups import Group
+from htk.simulate.instructions import Activity, Do, Program
+
+Ints = NDArray[np.int64]
+Shares = NDArray[np.float32]
+
+
+class Beside:
+    """When all launches of a step ran, on all ranks."""
+
+    def __init__(self, program: Program, ranks: int) -> None:
+        self._rows = [k for k, do in enumerate(program.do) if do in (Do.LAUNCH, Do.NODE)]
+        self._place = {row: place for place, row in enumerate(self._rows)}
+        self._what: list[Activity] = [program.what[k][0] for k in self._rows]
+        self._start, self._end = (np.zeros((len(self._rows), ranks), np.int64) for _ in range(2))
+        self._moving: dict[int, Ints] = {}  # of collectives: since when all members are there
+
+    def note(self, row: int, on_gpu: tuple[Ints, ...]) -> None:
+        place = self._place.get(row)
+        if place is not None:
+            self._start[place], self._end[place] = on_gpu[:2]
+            if self._what[place].collective:
+                self._moving[place] = on_gpu[2]
+
+    def shares(self, groups: dict[str, Group]) -> Shares:
+        """Of each launch on each rank, the share of its time that the other kind ran beside it.
+
+        For a collective the mean over its members: the slowest part of a ring is not each part.
+        """
+        found = np.zeros(self._start.shape, np.float32)
+        compute = [k for k, what in enumerate(self._what) if what.kind == "compute"]
+        comm = list(self._moving)
+        if not compute or not comm:
+            return found
+        moving = np.stack([self._moving[k] for k in comm])
+        for rank in range(found.shape[1]):  # each has intervals of its own
+            start, end = self._start[:, rank], self._end[:, rank]
+            found[compute, rank] = _share(start[comm], end[comm], start[compute], end[compute])
+            found[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
+        for k in comm:
+            what = self._what[k].collective
+            assert what is not None
+            table = groups[what.group].table
+            found[k, table] = found[k][table].mean(axis=1)[:, None]
+        return found
+
+
+def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
+    """Of each interval, what the union of others covers."""
+    order = np.argsort(low, kind="stable")
+    until = np.maximum.accumulate(high[order])
+    since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))
+    total = np.cumsum(until - since)
+
+    def covered(at: Ints) -> Ints:
+        last = np.searchsorted(since, at, side="right") - 1
+        found: Ints = np.where(last < 0, 0, total[last] - np.maximum(0, until[last] - at))
+        return found
+
+    found: NDArray[np.float64] = (covered(end) - covered(start)) / np.maximum(1, end - start)
+    return found

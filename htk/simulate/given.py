@@ -1,0 +1,65 @@
+"""What an operator was called with, as the profiler writes it: shapes, strides, types, values."""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+
+class Tensor(NamedTuple):
+    """One of another type than the rest."""
+
+    shape: Shape
+    kind: str
+
+
+class Tensors(NamedTuple):
+    """A list of them."""
+
+    shapes: tuple[Shape, ...]
+
+
+Argument = Shape | Tensor | Tensors | str | None  # a value as text; None: not given
+
+
+@dataclass(frozen=True)
+class Given:
+    """Each as JSON."""
+
+    inputs: str
+    types: str
+    strides: str
+    dims: str
+
+    def __str__(self) -> str:
+        return (
+            f'"Concrete Inputs": {self.inputs}, "Input type": {self.types},'
+            f' "Input Strides": {self.strides}, "Input Dims": {self.dims}'
+        )
+
+
+def arguments(kind: str, *given: Argument) -> Given:
+    """Tensors are of that kind, and contiguous."""
+    columns = zip(*(_written(kind, one) for one in given), strict=True)
+    return Given(*(json.dumps(list(column)) for column in columns))
+
+
+def _written(kind: str, what: Argument) -> tuple[object, object, object, object]:
+    """Value, type, strides and shape of one argument."""
+    if what is None:
+        return "", "", [], []
+    if isinstance(what, str):
+        return what, "ScalarList" if what.startswith("[") else "Scalar", [], []
+    if isinstance(what, Tensors):
+        return "", "TensorList", [_strides(s) for s in what.shapes], what.shapes
+    shape, kind = what if isinstance(what, Tensor) else (what, kind)
+    return "", kind, _strides(shape), shape
+
+
+def _strides(shape: Shape) -> list[int]:
+    found, step = [], 1
+    for size in reversed(shape):
+        found.append(step)
+        step *= size
+    return found[::-1]

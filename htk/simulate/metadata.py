@@ -1,0 +1,63 @@
+"""What c10d says of a collective, on its record and on its kernel."""
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+from htk.simulate.groups import Group
+from htk.simulate.instructions import Collective
+
+_NAMES = {"float": "Float", "c10::BFloat16": "BFloat16"}
+
+
+def metadata(
+    what: Collective, group: Group, rank: int, number: int, kind: str, *, host: bool
+) -> str:
+    """`number`: of the collective in its group, from 1; `kind`: type of its elements."""
+    mine = group.of_rank[rank]
+    ranks, name = group.members[mine], group.names[mine]
+    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    facts: dict[str, Any] = {
+        "Collective name": what.record,
+        "dtype": _NAMES[kind],
+        "In msg nelems": what.in_elements,
+        "Out msg nelems": what.out_elements,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Group size": group.size,
+        "Process Group Name": name,
+        "Process Group Description": group.description,
+        "Process Group Ranks": _shortened(ranks),
+        "Seq": number,
+        "Comms Id": _comms_id(name, number, ranks),
+    }
+    if host:
+        facts["Rank"] = ranks.index(rank)
+        facts["Global rank start"] = ranks[0]
+        facts["Global rank stride"] = stride
+        facts["Is asynchronized op"] = not what.synchronous
+        values = [
+            "", f"[{number}, False]", f"[{name}, {group.description}]", str(facts["Rank"]),
+            what.record, "[]", "[]", str(ranks[0]), str(stride), str(group.size),
+            str(not what.synchronous),
+        ]  # fmt: skip
+        scalars = ["Scalar"] * 4
+        types = [kind, "", "", "Scalar", "", "ScalarList", "ScalarList", *scalars]
+        empty: list[list[int]] = [[]] * 10
+        facts["Concrete Inputs"] = values
+        facts["Input type"] = types
+        facts["Input Strides"] = [[1], *empty]
+        facts["Input Dims"] = [[what.in_elements], *empty]
+    return json.dumps(facts)[1:-1]
+
+
+def _shortened(ranks: tuple[int, ...]) -> str:
+    """A list as PyTorch shows it: cut above thirty."""
+    if len(ranks) <= 30:
+        return str(list(ranks))
+    return f"[{', '.join(map(str, ranks[:29]))}, ..., {ranks[-1]}]"
+
+
+def _comms_id(name: str, number: int, ranks: tuple[int, ...]) -> int:
+    text = f"{name},{number},{ranks[0]},{len(ranks)}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
