@@ -22,6 +22,11 @@ JOBS: dict[str, dict[str, Any]] = {
         "strategy": "shard_grad_op", "heavy_tails": True, "sync_records": False,
         "carry_in": 6, "plants": ("data_stall",),
     },
+    "graphs, programmatic launches, contention, a short queue, two nodes": {
+        "strategy": "hybrid_shard", "fsdp": 1, "nodes": 2, "gpus_per_node": 2, "graphs": True,
+        "programmatic": True, "contention": True, "queue": 60, "accumulation": 2,
+        "checkpointing": True, "metadata": False, "stagger_us": 300.0,
+    },
 }  # fmt: skip
 FIGURES = ("total_ns", "busy_ns", "idle_ns", "compute_ns", "comm_ns", "memory_ns",
            "exposed_comm_ns", "exposed_memory_ns")  # fmt: skip
@@ -39,7 +44,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("job")
     given = {"model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4,
              "micro_batch": 1, "seq": 256, "steps": 4, "seed": 3}  # fmt: skip
-    simulate(checked(Config(**given, **request.param)), folder)
+    simulate(checked(Config(**(given | request.param))), folder)
     return folder
 
 

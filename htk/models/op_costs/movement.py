@@ -118,6 +118,13 @@ def _pad(call: Call) -> Cost:
     return _moved(call, base.bytes + math.prod(sizes) * base.element)
 
 
+def _chunk_cat(call: Call) -> Cost:
+    """Tensors of a list, into the buffer of a reduce-scatter, which may be of a wider type."""
+    parts, into = call.listed(0), call.maybe(3)
+    read = sum(t.bytes for t in parts)
+    return _moved(call, read + (into.bytes if into is not None else read), parts[0].type)
+
+
 def _cache_write(call: Call) -> Cost:
     """key, value, into the pages of a cache."""
     new = call.tensors[:2]
@@ -157,6 +164,12 @@ MODELS: dict[str, Model] = {
     "aten::embedding_dense_backward": _embedding_backward,
     "aten::repeat": _repeat,
     "aten::constant_pad_nd": _pad,
+    **{f"aten::{n}_pad{k}d": _pad for n in ("reflection", "replication") for k in (1, 2, 3)},
+    "fsdp::split_with_sizes_copy": _twice,
+    "aten::split_with_sizes_copy": _twice,
+    "fsdp::chunk_cat": _chunk_cat,
+    "aten::_chunk_cat": _chunk_cat,
+    "fsdp::all_gather_copy_in": _join,
     "_C_cache_ops::reshape_and_cache_flash": _cache_write,
     "_C_cache_ops::reshape_and_cache": _cache_write,
     "sglang::store_cache": _cache_write,

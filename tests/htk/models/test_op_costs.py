@@ -159,6 +159,25 @@ def test_lists_of_tensors() -> None:
     assert joined.bytes == 2 * 2 * 18
 
 
+def test_copies_of_sharded_training() -> None:
+    """Out of an all-gather's buffer; into it; into that of a reduce-scatter, in float."""
+    assert of("fsdp::split_with_sizes_copy", [[64], [], []]).bytes == 2 * 2 * 64
+    parts = [[[4], [8]], [12], [], [], []]
+    into = of("fsdp::all_gather_copy_in", parts, kind=["TensorList", BF16, "", "", ""])
+    assert into.bytes == 2 * 2 * 12
+    wide = of("fsdp::chunk_cat", [[[4], [8]], [], [], [12]], kind=["TensorList", "", "", "float"])
+    assert wide.bytes == 12 * 2 + 12 * 4
+
+
+def test_norms_of_servers() -> None:
+    """Five operations and four tensors where the residual is added, as TraceLens has it too."""
+    dims = [[8, 16]] * 4 + [[16], []]
+    added = of("aiter::add_rmsnorm", dims, kind=[BF16] * 5 + [""])
+    assert (added.flops, added.bytes) == (5 * 128, 2 * (4 * 128 + 16))
+    plain = of("aiter::rms_norm", [[8, 16], [16], []], kind=[BF16, BF16, ""])
+    assert (plain.flops, plain.bytes) == (4 * 128, 2 * (2 * 128 + 16))
+
+
 def test_compiled_kernels_by_their_tensors() -> None:
     found = of("triton_poi_fused_add_mul_3", [[64, 8], [8], [64, 8], []])
     assert (found.flops, found.bytes) == (2 * 512, 2 * (512 + 8 + 512))
