@@ -1,78 +1,66 @@
-/* Puts the timeline into its page when Dash has drawn it. */
+/* Puts the timeline into its page when Dash has drawn it; the view lives in the address. */
 (function () {
   "use strict";
-  function legend(bar, about, dark) {
-    const colours = dark ? window.htkTimeline.DARK : window.htkTimeline.LIGHT;
-    about.kinds.forEach((kind, k) => {
-      const item = document.createElement("span");
-      const swatch = document.createElement("span");
-      swatch.className = "swatch";
-      swatch.style.background = colours[k];
-      item.append(swatch, kind);
-      bar.append(item);
-    });
-    const count = document.createElement("span");
-    count.textContent = `${about.events.toLocaleString("en")} events`;
-    bar.append(count);
+  const T = globalThis.htkTimeline = globalThis.htkTimeline || {};
+  const NAMES = ["at", "event", "range", "aligned"];
+
+  const dark = () => document.documentElement.dataset.mantineColorScheme === "dark";
+
+  function remembered() {
+    const found = new URLSearchParams(window.location.hash.slice(1));
+    return Object.fromEntries(NAMES.map((name) => [name, found.get(name) || ""]));
   }
 
-  function labels(place, about) {
-    const column = document.createElement("div");
-    column.className = "labels";
-    column.style.paddingTop = `${window.htkTimeline.AXIS}px`;
-    for (const text of about.labels) {
-      const row = document.createElement("div");
-      row.style.height = row.style.lineHeight = `${window.htkTimeline.LANE}px`;
-      row.textContent = text;
-      column.append(row);
-    }
-    place.append(column);
+  function remember(state) {
+    const text = NAMES.filter((name) => state[name]).map((name) => `${name}=${encodeURIComponent(state[name])}`).join("&");
+    const bare = window.location.pathname + window.location.search;
+    window.history.replaceState(window.history.state, "", text ? `${bare}#${text}` : bare);
+  }
+
+  /* The time that filters ask for, or the chosen steps. */
+  function beginning(place, about) {
+    const { from, to, steps } = place.dataset;
+    if (from || to) return { start: from ? Number(from) : about.low, end: to ? Number(to) : about.high };
+    const chosen = new Set((steps || "").split(",").filter(Boolean).map(Number));
+    const mine = about.steps.filter((s) => chosen.has(s[2]));
+    return mine.length ? { start: Math.min(...mine.map((s) => s[3])), end: Math.max(...mine.map((s) => s[4])) } : null;
+  }
+
+  function narrow(start, end) {
+    const query = new URLSearchParams(window.location.search);
+    query.set("from", `${(start / 1e6).toFixed(6)}ms`);
+    query.set("to", `${(end / 1e6).toFixed(6)}ms`);
+    window.dash_clientside.set_props("address", { search: `?${query}` });
   }
 
   async function build(place) {
-    const query = window.location.search || "?";
-    const about = await (await fetch(`/timeline/lanes${query}`)).json();
-    const dark = document.documentElement.dataset.mantineColorScheme === "dark";
-    const bar = document.createElement("div");
-    bar.className = "bar";
-    const search = document.createElement("input");
-    search.placeholder = "search names";
-    search.setAttribute("aria-label", "search names");
-    bar.append(search);
-    legend(bar, about, dark);
-    const frame = document.createElement("div");
-    frame.className = "frame";
-    place.append(bar, frame);
-    labels(frame, about);
-    const join = query === "" || query === "?" ? "?" : `${query}&`;
-    const detail = document.getElementById("event");
-    let wanted = "";
-    const handle = window.htkTimeline.mount(
-      frame,
-      about,
-      { view: (a, b, w) => fetch(`/timeline/view${join}start=${a}&end=${b}&width=${w}`).then((r) => r.arrayBuffer()) },
-      {
-        dark,
-        found: (name) => wanted && name.toLowerCase().includes(wanted),
-        select: async (span) => {
-          if (!span) { detail.textContent = ""; return; }
-          const answer = await fetch(`/timeline/event${join}table=${span.table}&row=${span.row}`);
-          const facts = await answer.json();
-          detail.textContent = Object.entries(facts)
-            .map(([k, v]) => `${k.padEnd(22)} ${k.endsWith("_ns") ? window.htkTimeline.time(v) : v}`)
-            .join("\n");
-        },
-      },
-    );
-    search.addEventListener("input", () => { wanted = search.value.toLowerCase(); handle.redraw(); });
-    window.htkHandle = handle;
+    const source = T.http(place.dataset.query);
+    const state = remembered();
+    const options = { dark, remember, narrow, select: null };
+    try {
+      const known = await source.ask("about", {});
+      const chosen = beginning(place, known);
+      if (chosen) options.start = options.filter = chosen;
+      const handle = await T.mount(place, { ask: (q, given) => (q === "about" && !given.aligned ? known : source.ask(q, given)) }, options);
+      if (chosen) {
+        const margin = (chosen.end - chosen.start) * 0.03;
+        handle.go(chosen.start - margin, chosen.end + margin);
+      }
+      const given = place.dataset.event;
+      await handle.restore(Object.values(state).some(Boolean) ? state : { event: given });
+      window.htkHandle = handle;
+      new MutationObserver(() => handle.recolour()).observe(document.documentElement,
+        { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
+    } catch (error) {
+      place.textContent = `The timeline cannot be shown: ${error.message}`;
+    }
   }
 
   window.htkMountTimeline = function () {
     requestAnimationFrame(() => {
       const place = document.getElementById("timeline");
-      if (place && !place.dataset.on) {
-        place.dataset.on = "1";
+      if (place && place.dataset.on !== place.dataset.query) {
+        place.dataset.on = place.dataset.query;
         build(place);
       }
     });

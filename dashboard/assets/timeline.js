@@ -1,226 +1,422 @@
 /* The timeline: a canvas that asks for the level of detail its pixels can show.
-   Transport-agnostic: `source.view(start, end, width)` gives a Promise of an ArrayBuffer. */
-(function (global) {
+   `source.ask(question, given)` answers from a server, a notebook's kernel or the page itself;
+   one view is asked for at a time, and what was last heard is drawn transformed meanwhile. */
+(function (T) {
   "use strict";
-  const LIGHT = ["#0898FF", "#C7830E", "#06371F", "#737373", "#67067A"];
-  const DARK = ["#0884FF", "#C47C00", "#3BFF9D", "#6A6A6A", "#F3C5FC"];
-  const TYPES = {
-    density: Uint8Array, dominant: Uint8Array, kind: Uint8Array, x: Float32Array, w: Float32Array,
-    name: Uint32Array, table: Uint32Array, row: Uint32Array, lane: Uint16Array,
+  const MARGIN = 0.25; // of the view, fetched on both sides
+  const SPARE = 8; // rows, above and below
+  const EASE = 0.38;
+
+  T.mount = async function (place, source, options = {}) {
+    const about = await source.ask("about", { aligned: options.aligned ? 1 : 0 });
+    const S = {
+      about, source, options, folded: T.folded(about), view: { start: about.low, end: about.high },
+      goal: null, scroll: 0, shown: null, small: null, selected: null, hover: null, range: null, pointer: null,
+      wanted: "", hits: new Set(), path: null, aligned: !!options.aligned, drag: null, filter: options.filter || null,
+    };
+    const P = T.parts(place, about, options);
+    const C = new Control(S, P);
+    C.start();
+    return C.handle();
   };
-  const LANE = 15;
-  const AXIS = 20;
 
-  function unpack(buffer) {
-    const size = new DataView(buffer).getUint32(0, true);
-    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
-    const data = { head };
-    for (const [name, offset, length] of head.arrays) {
-      const Type = TYPES[name];
-      data[name] = new Type(buffer, 4 + size + offset, length / Type.BYTES_PER_ELEMENT);
-    }
-    return data;
-  }
-
-  function time(ns) {
-    const a = Math.abs(ns);
-    if (a >= 1e9) return `${(ns / 1e9).toPrecision(4)} s`;
-    if (a >= 1e6) return `${(ns / 1e6).toPrecision(4)} ms`;
-    if (a >= 1e3) return `${(ns / 1e3).toPrecision(4)} µs`;
-    return `${Math.round(ns)} ns`;
-  }
-
-  function rgb(hex) {
-    return [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
-  }
-
-  function mount(place, about, source, options) {
-    const colours = options.dark ? DARK : LIGHT;
-    const ink = options.dark ? "#E5E7EB" : "#111827";
-    const paper = options.dark ? "#1f2937" : "#ffffff";
-    const canvas = document.createElement("canvas");
-    const pane = document.createElement("canvas");
-    const height = AXIS + about.labels.length * LANE;
-    canvas.height = height;
-    canvas.style.height = `${height}px`;
-    canvas.tabIndex = 0;
-    canvas.setAttribute("role", "application");
-    canvas.setAttribute("aria-label", "Timeline; W and S zoom, A and D pan, 0 shows all");
-    place.appendChild(canvas);
-    const context = canvas.getContext("2d");
-    let view = { start: 0, end: about.length };
-    let shown = null;
-    let selected = null;
-    let busy = false;
-    let again = false;
-    let frame = 0;
-
-    function fit() {
-      canvas.width = Math.max(200, canvas.clientWidth || place.clientWidth);
+  class Control {
+    constructor(S, P) {
+      Object.assign(this, { S, P, frame: 0, busy: false, again: false, timer: 0 });
+      this.context = P.canvas.getContext("2d");
+      this.smallContext = P.small.getContext("2d");
     }
 
-    function paint(data) {
-      const { width, lanes } = data.head;
-      pane.width = width;
-      pane.height = Math.max(1, lanes);
-      if (!lanes) return;
-      const image = pane.getContext("2d").createImageData(width, lanes);
-      const palette = colours.map(rgb);
-      for (let i = 0; i < width * lanes; i++) {
-        if (!data.density[i]) continue;
-        const colour = palette[data.dominant[i]];
-        image.data.set([...colour, Math.max(40, data.density[i])], 4 * i);
-      }
-      pane.getContext("2d").putImageData(image, 0, 0);
+    start() {
+      const { S, P } = this;
+      this.recolour();
+      this.layout();
+      T.listen(this);
+      T.hint(S, P.panel);
+      new ResizeObserver(() => { this.fit(); this.redraw(); this.refresh(); }).observe(P.scroller);
+      this.fit();
+      this.overview();
+      const given = S.options.start;
+      if (given) this.go(given.start, given.end, true);
+      this.refresh();
     }
 
-    function axis() {
-      const span = view.end - view.start;
-      const raw = span / 8;
-      const power = 10 ** Math.floor(Math.log10(raw));
-      const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw);
-      context.fillStyle = ink;
-      context.font = "11px system-ui";
-      for (let t = Math.ceil(view.start / step) * step; t < view.end; t += step) {
-        const x = ((t - view.start) / span) * canvas.width;
-        context.fillRect(x, AXIS - 5, 1, 5);
-        context.fillText(time(t), x + 3, AXIS - 7);
-      }
-    }
-
-    function draw() {
-      frame = 0;
-      context.fillStyle = paper;
-      context.fillRect(0, 0, canvas.width, height);
-      axis();
-      if (!shown) return;
-      const span = view.end - view.start;
-      const scale = ((shown.end - shown.start) / span) * canvas.width;
-      const left = ((shown.start - view.start) / span) * canvas.width;
-      context.imageSmoothingEnabled = false;
-      if (shown.head.lanes) {
-        context.drawImage(pane, 0, 0, pane.width, pane.height, left, AXIS, scale, pane.height * LANE);
-      }
-      for (let i = 0; i < (shown.head.count || 0); i++) {
-        const x = left + shown.x[i] * scale;
-        const w = Math.max(1, shown.w[i] * scale);
-        if (x + w < 0 || x > canvas.width) continue;
-        const y = AXIS + shown.lane[i] * LANE;
-        context.fillStyle = colours[shown.kind[i]];
-        context.fillRect(x, y, w > 3 ? w - 0.5 : w, LANE - 1);
-        const name = about.names[shown.name[i]];
-        if (w > 40) label(name, Math.max(0, x), y, Math.min(w, canvas.width - Math.max(0, x)));
-        const hit = options.found && options.found(name);
-        if (hit || (selected && selected.row === shown.row[i] && selected.table === shown.table[i])) {
-          context.strokeStyle = ink;
-          context.lineWidth = 2;
-          context.strokeRect(x, y, Math.max(2, w), LANE - 1);
-        }
-      }
-    }
-
-    function label(text, x, y, width) {
-      context.save();
-      context.beginPath();
-      context.rect(x, y, width - 2, LANE);
-      context.clip();
-      context.fillStyle = "#ffffff";
-      context.font = "10px system-ui";
-      context.fillText(text, x + 2, y + LANE - 4);
-      context.restore();
-    }
-
-    const redraw = () => { frame = frame || requestAnimationFrame(draw); };
-
-    async function refresh() {
-      if (busy) { again = true; return; }
-      busy = true;
-      do {
-        again = false;
-        const asked = { ...view };
-        try {
-          const data = unpack(await source.view(asked.start, asked.end, canvas.width));
-          shown = { ...data, ...asked };
-          paint(data);
-          redraw();
-        } catch (error) {
-          again = false;
-        }
-      } while (again);
-      busy = false;
-    }
-
-    function go(start, end) {
-      const span = Math.min(about.length, Math.max(100, end - start));
-      const from = Math.max(0, Math.min(about.length - span, start));
-      view = { start: from, end: from + span };
-      redraw();
-      refresh();
-    }
-
-    function zoom(factor, x) {
-      const centre = view.start + x * (view.end - view.start);
-      go(centre - (centre - view.start) * factor, centre + (view.end - centre) * factor);
-    }
-
-    function at(event) {
-      const lane = Math.floor((event.offsetY - AXIS) / LANE);
-      const t = view.start + (event.offsetX / canvas.clientWidth) * (view.end - view.start);
-      const span = shown ? shown.end - shown.start : 0;
-      for (let i = (shown && shown.head.count) - 1; i >= 0; i--) {
-        const a = shown.start + shown.x[i] * span;
-        const slack = (view.end - view.start) / canvas.width;
-        if (shown.lane[i] === lane && t >= a - slack && t <= a + shown.w[i] * span + slack) {
-          return { table: shown.table[i], row: shown.row[i] };
-        }
-      }
-      return null;
-    }
-
-    let drag = null;
-    canvas.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.shiftKey && event.deltaX === 0 && !event.altKey) {
-        event.preventDefault();
-        zoom(Math.exp(event.deltaY * 0.002), event.offsetX / canvas.clientWidth);
-      }
-    }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => {
-      drag = { x: event.offsetX, ...view, moved: 0 };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      if (!drag) return;
-      const by = ((event.offsetX - drag.x) / canvas.clientWidth) * (drag.end - drag.start);
-      drag.moved = Math.max(drag.moved, Math.abs(event.offsetX - drag.x));
-      go(drag.start - by, drag.end - by);
-    });
-    canvas.addEventListener("pointerup", (event) => {
-      const was = drag;
-      drag = null;
-      if (was && was.moved < 3) {
-        selected = at(event);
-        redraw();
-        options.select(selected);
-      }
-    });
-    canvas.addEventListener("keydown", (event) => {
-      const span = view.end - view.start;
-      const keys = {
-        a: () => go(view.start - span * 0.2, view.end - span * 0.2),
-        d: () => go(view.start + span * 0.2, view.end + span * 0.2),
-        w: () => zoom(0.7, 0.5),
-        s: () => zoom(1.4, 0.5),
-        0: () => go(0, about.length),
+    handle() {
+      const { S } = this;
+      return {
+        go: (a, b) => this.go(a, b, true), redraw: () => this.redraw(), recolour: () => this.recolour(),
+        view: () => ({ ...(S.goal || S.view) }), count: () => (S.shown ? S.shown.head.count : -1),
+        select: (id) => this.select({ id }), selected: () => S.selected, range: () => S.range,
+        mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), idle: () => !this.busy,
+        search: (text) => this.search(text), rows: () => S.rows.list,
       };
-      const same = { ArrowLeft: "a", ArrowRight: "d", "+": "w", "-": "s" };
-      const act = keys[same[event.key] || event.key];
-      if (act) { event.preventDefault(); act(); }
-    });
-    new ResizeObserver(() => { fit(); redraw(); refresh(); }).observe(place);
-    fit();
-    refresh();
-    return { go, redraw, view: () => view, count: () => (shown ? shown.head.count : -1) };
-  }
+    }
 
-  global.htkTimeline = { mount, time, LANE, AXIS, LIGHT, DARK };
-})(window);
+    recolour() {
+      const { S, P } = this;
+      S.colours = S.options.dark && S.options.dark() ? T.DARK : T.LIGHT;
+      S.palette = T.palette(S.colours, S.about.kinds);
+      for (const [name, value] of Object.entries(S.colours)) {
+        if (typeof value === "string") P.place.style.setProperty(`--t-${name}`, value);
+      }
+      if (S.shown) S.shown.image = T.image(S.shown, S.palette);
+      if (S.small) S.small.image = T.image(S.small, S.palette);
+      T.legend(S, P.legend);
+      this.redraw();
+    }
+
+    layout() {
+      const { S, P } = this;
+      S.rows = T.rows(S.about, S.folded);
+      const most = S.options.height || Math.max(260, Math.round(window.innerHeight * 0.6));
+      P.scroller.style.height = `${Math.min(most, S.rows.height + T.AXIS + 6)}px`;
+      P.spacer.style.height = `${Math.max(0, S.rows.height + T.AXIS + 6 - P.scroller.clientHeight)}px`;
+    }
+
+    fit() {
+      const ratio = Math.min(window.devicePixelRatio || 1, 2);
+      for (const canvas of [this.P.canvas, this.P.small]) {
+        const width = Math.max(320, canvas.clientWidth);
+        const height = Math.max(20, canvas.clientHeight);
+        if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
+        if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+        canvas.size = { width, height, ratio };
+      }
+    }
+
+    redraw() { this.frame = this.frame || requestAnimationFrame(() => this.draw()); }
+
+    draw() {
+      const { S, P } = this;
+      this.frame = 0;
+      if (S.goal) this.ease();
+      T.frame(S, this.context, P.canvas.size);
+      T.overview(S, this.smallContext, P.small.size);
+    }
+
+    ease() {
+      const { S } = this;
+      const { goal, view } = S;
+      const near = Math.abs(goal.start - view.start) + Math.abs(goal.end - view.end) < (goal.end - goal.start) * 0.002;
+      if (near) {
+        S.view = goal;
+        S.goal = null;
+        this.refresh();
+        return;
+      }
+      S.view = { start: view.start + (goal.start - view.start) * EASE, end: view.end + (goal.end - view.end) * EASE };
+      this.redraw();
+    }
+
+    /* Moves the view; at once, or as fast as eyes follow. */
+    go(start, end, atOnce = false) {
+      const { S } = this;
+      const whole = S.about.high - S.about.low;
+      const span = Math.min(whole, Math.max(50, end - start));
+      const from = Math.max(S.about.low, Math.min(S.about.high - span, start));
+      const goal = { start: from, end: from + span };
+      if (atOnce) { S.view = goal; S.goal = null; } else S.goal = goal;
+      this.redraw();
+      this.refresh();
+      this.remember();
+    }
+
+    zoom(factor, at = 0.5, atOnce = false) {
+      const view = this.S.goal || this.S.view;
+      const centre = view.start + at * (view.end - view.start);
+      this.go(centre - (centre - view.start) * factor, centre + (view.end - centre) * factor, atOnce);
+    }
+
+    pan(by, atOnce = false) {
+      const view = this.S.goal || this.S.view;
+      const span = view.end - view.start;
+      this.go(view.start + by * span, view.end + by * span, atOnce);
+    }
+
+    /* Lanes that can be seen, and some more. */
+    lanes() {
+      const { S, P } = this;
+      const top = S.scroll - SPARE * T.LANE;
+      const bottom = S.scroll + P.canvas.size.height + SPARE * T.LANE;
+      return S.rows.list.filter((row) => row.lane >= 0 && row.y + row.h > top && row.y < bottom).map((row) => row.lane);
+    }
+
+    stale(want, lanes) {
+      const { shown } = this.S;
+      if (!shown || shown.aligned !== this.S.aligned) return true;
+      const fine = (want.end - want.start) / (shown.end - shown.start);
+      const has = new Set(shown.lanes);
+      return want.start < shown.low || want.end > shown.high || Math.abs(fine * (1 + 2 * MARGIN) - 1) > 0.02
+        || lanes.some((lane) => !has.has(lane));
+    }
+
+    async refresh() {
+      const { S, P } = this;
+      if (!P.canvas.size) return;
+      if (this.busy) { this.again = true; return; }
+      this.busy = true;
+      do {
+        this.again = false;
+        const want = { ...(S.goal || S.view) };
+        const lanes = this.lanes();
+        if (!this.stale(want, lanes) || !lanes.length) continue;
+        const span = want.end - want.start;
+        const start = want.start - MARGIN * span;
+        const end = want.end + MARGIN * span;
+        const { width, ratio } = P.canvas.size;
+        const pixels = Math.round((width - T.GUTTER) * ratio * (1 + 2 * MARGIN));
+        const aligned = S.aligned;
+        try {
+          const data = await S.source.ask("view",
+            { start, end, width: pixels, lanes: T.ranges(lanes), aligned: aligned ? 1 : 0 });
+          if (aligned !== S.aligned) { this.again = true; continue; }
+          const low = start <= S.about.low ? -Infinity : start;
+          const high = end >= S.about.high ? Infinity : end;
+          S.shown = { ...data, start, end, low, high, lanes, aligned };
+          S.shown.image = T.image(data, S.palette);
+          P.merged.hidden = !data.head.merged;
+          this.fresh = performance.now();
+          this.redraw();
+        } catch (error) {
+          this.again = false;
+          T.trouble(P.panel, `The timeline got no answer: ${error.message}`);
+        }
+      } while (this.again);
+      this.busy = false;
+    }
+
+    async overview() {
+      const { S, P } = this;
+      const lanes = S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0).slice(0, 64);
+      if (!lanes.length) return;
+      const width = Math.max(200, P.small.size.width - T.GUTTER);
+      const given = { start: S.about.low, end: S.about.high, width, lanes: T.ranges(lanes), aligned: S.aligned ? 1 : 0 };
+      S.small = await S.source.ask("view", given);
+      S.small.image = T.image(S.small, S.palette);
+      this.redraw();
+    }
+
+    /* The span under a point of the canvas. */
+    at(x, y) {
+      const { S } = this;
+      const row = T.rowAt(S.rows, y - T.AXIS + S.scroll);
+      if (!row || row.lane < 0 || !S.shown || x < T.GUTTER || y < T.AXIS) return null;
+      const { shown, view } = S;
+      const perPixel = (view.end - view.start) / (this.P.canvas.size.width - T.GUTTER);
+      const t = view.start + (x - T.GUTTER) * perPixel;
+      const whole = shown.end - shown.start;
+      let best = null;
+      for (let i = 0; i < shown.head.count; i++) {
+        if (shown.lanes[shown.lane[i]] !== row.lane) continue;
+        const start = shown.start + shown.x[i] * whole;
+        const end = start + shown.w[i] * whole;
+        const off = Math.max(start - t, t - end, 0);
+        if (off > 2 * perPixel || (best && best.off <= off)) continue;
+        best = { off, id: shown.id[i], lane: row.lane, name: shown.name[i], start, end };
+      }
+      return best;
+    }
+
+    async ask(question, given) {
+      const { S, P } = this;
+      try {
+        return await S.source.ask(question, { ...given, aligned: S.aligned ? 1 : 0 });
+      } catch (error) {
+        T.trouble(P.panel, error.message);
+        return null;
+      }
+    }
+
+    /* Selects an event by its id, or by the name that holds in every view. */
+    async select(given, { reveal = false } = {}) {
+      const found = await this.ask("event", given);
+      if (found) this.selectFound(found, reveal);
+    }
+
+    selectFound(found, reveal) {
+      const { S, P } = this;
+      S.selected = found;
+      S.range = null;
+      if (reveal) this.reveal(found);
+      T.showEvent(S, P.panel, {
+        focus: () => this.focus(), jump: (how) => this.jump(how),
+        select: (id) => this.select({ id }, { reveal: true }),
+      });
+      this.redraw();
+      this.remember();
+      if (S.options.select) S.options.select(found);
+    }
+
+    /* Brings an event into view, and its row, which may be folded away. */
+    reveal(found) {
+      const { S, P } = this;
+      const lane = S.about.lanes[found.lane];
+      if (S.rows.at[found.lane] < 0) {
+        S.folded.delete(T.rankKey(lane[0]));
+        if (lane[3]) S.folded.delete(`${lane[0]}|${lane[1]}|${lane[2]}`);
+        this.layout();
+      }
+      const y = S.rows.at[found.lane];
+      const room = P.scroller.clientHeight - T.AXIS;
+      if (y < S.scroll + 20 || y > S.scroll + room - 40) P.scroller.scrollTop = Math.max(0, y - room / 2);
+      const view = S.goal || S.view;
+      const span = view.end - view.start;
+      const length = found.end - found.start;
+      if (found.start >= view.start && found.end <= view.end && length > span / 400) { this.refresh(); return; }
+      const wide = length > span || length < span / 400 ? Math.max(length * 5, 200) : span;
+      const middle = (found.start + found.end) / 2;
+      this.go(middle - wide / 2, middle + wide / 2, true);
+    }
+
+    focus() {
+      const { S } = this;
+      const target = S.range || S.selected;
+      if (!target) return;
+      const margin = (target.end - target.start) * 0.15 + 10;
+      if (!S.range) this.reveal(target);
+      this.go(target.start - margin, target.end + margin);
+    }
+
+    async jump(how, text = "") {
+      const { S } = this;
+      const id = S.selected ? S.selected.id : -1;
+      if (id < 0 && !text) return;
+      const found = await this.ask("jump", { how, id, text });
+      if (found) this.selectFound(found, true);
+    }
+
+    follow(forth) {
+      const { S } = this;
+      const arrows = (S.selected && S.selected.arrows) || [];
+      const id = S.selected ? S.selected.id : -1;
+      const arrow = arrows.find((a) => (forth ? a.from : a.to)[2] === id);
+      if (arrow) this.select({ id: (forth ? arrow.to : arrow.from)[2] }, { reveal: true });
+    }
+
+    /* Marks a span of time, on some lanes or on all rows, and says what runs in it. */
+    async mark(start, end, lanes = null) {
+      const { S, P } = this;
+      S.range = { start: Math.round(Math.min(start, end)), end: Math.round(Math.max(start, end)), lanes };
+      S.selected = null;
+      this.redraw();
+      this.remember();
+      const found = await this.ask("stats", { start: S.range.start, end: S.range.end, lanes: lanes ? T.ranges(lanes) : "" });
+      if (!found || !S.range) return;
+      const filter = S.options.narrow ? () => S.options.narrow(S.range.start, S.range.end) : null;
+      T.showStats(S, P.panel, found, { focus: () => this.focus(), clear: () => this.clear(), filter });
+    }
+
+    clear() {
+      const { S, P } = this;
+      S.selected = S.range = null;
+      T.hint(S, P.panel);
+      this.redraw();
+      this.remember();
+    }
+
+    async search(text) {
+      const { S, P } = this;
+      S.wanted = text.trim();
+      S.hits = new Set();
+      const low = S.wanted.toLowerCase();
+      if (low) S.about.names.forEach((name, k) => { if (name.toLowerCase().includes(low)) S.hits.add(k); });
+      for (const part of [P.before, P.next, P.longest]) part.hidden = !S.wanted;
+      P.found.textContent = "";
+      this.redraw();
+      if (!S.wanted) return;
+      const asked = S.wanted;
+      const found = await this.ask("search", { text: asked });
+      if (!found || asked !== S.wanted) return;
+      found.found.forEach(([code]) => S.hits.add(code));
+      P.found.textContent = found.spans
+        ? `${T.count(found.spans)} events of ${T.count(found.names)} names` : "nothing of that name";
+      this.redraw();
+    }
+
+    async align(on) {
+      const { S, P } = this;
+      P.align.disabled = true;
+      const about = await this.ask("about", { aligned: on ? 1 : 0 });
+      P.align.disabled = false;
+      if (!about) return;
+      const ref = S.selected && S.selected.ref;
+      Object.assign(S, { about, aligned: on, path: null, range: null, selected: null });
+      P.align.setAttribute("aria-pressed", String(on));
+      P.path.setAttribute("aria-pressed", "false");
+      this.layout();
+      this.overview();
+      this.refresh();
+      if (ref) this.select({ ref });
+      else T.hint(S, P.panel);
+      this.remember();
+    }
+
+    async criticalPath() {
+      const { S, P } = this;
+      if (S.path) {
+        S.path = null;
+      } else {
+        P.path.disabled = true;
+        const centre = (S.view.start + S.view.end) / 2;
+        const inside = S.about.steps.find((s) => s[0] === 1 && s[3] <= centre && centre < s[4]);
+        const zoomed = S.view.end - S.view.start < (S.about.high - S.about.low) / 2;
+        const found = await this.ask("path", zoomed && inside ? { step: inside[2] } : {});
+        P.path.disabled = false;
+        if (!found) return;
+        found.ids = new Set(found.id);
+        S.path = found;
+        const low = Math.min(...found.start);
+        const high = Math.max(...found.end);
+        if (low > S.view.end || high < S.view.start) this.go(low, high);
+        this.sayPath(found);
+      }
+      P.path.setAttribute("aria-pressed", String(!!S.path));
+      this.redraw();
+    }
+
+    sayPath(found) {
+      const total = new Map();
+      found.start.forEach((start, i) => {
+        const word = found.kinds[found.kind[i]];
+        total.set(word, (total.get(word) || 0) + Math.max(0, found.end[i] - start));
+      });
+      const rows = [...total].sort((a, b) => b[1] - a[1]).map(([word, ns]) => `${word} ${T.time(ns, 3)}`);
+      T.trouble(this.P.panel, `Critical path of ${T.time(found.total)}: ${rows.join(" · ")}`);
+    }
+
+    fold(row) {
+      const { S } = this;
+      if (!row || !row.folds) return;
+      if (S.folded.has(row.key)) S.folded.delete(row.key);
+      else S.folded.add(row.key);
+      this.layout();
+      this.redraw();
+      this.refresh();
+    }
+
+    remember() {
+      clearTimeout(this.timer);
+      if (!this.S.options.remember) return;
+      this.timer = setTimeout(() => {
+        const { S } = this;
+        const view = S.goal || S.view;
+        const whole = view.start <= S.about.low && view.end >= S.about.high;
+        const at = whole ? "" : `${Math.round(view.start)}..${Math.round(view.end)}`;
+        const range = S.range ? `${S.range.start}..${S.range.end}` : "";
+        const event = (S.selected && S.selected.ref) || "";
+        S.options.remember({ at, event, range, aligned: S.aligned ? "1" : "" });
+      }, 250);
+    }
+
+    async restore({ at, event, range, aligned }) {
+      const pair = (text) => (/^-?\d+\.\.-?\d+$/.test(text || "") ? text.split("..").map(Number) : null);
+      if (aligned && this.S.about.can_align) await this.align(true);
+      const view = pair(at);
+      if (view) this.go(view[0], view[1], true);
+      if (event) await this.select({ ref: event }, { reveal: true });
+      if (event && view) this.go(view[0], view[1], true);
+      const marked = pair(range);
+      if (marked) await this.mark(marked[0], marked[1]);
+    }
+  }
+})(globalThis.htkTimeline = globalThis.htkTimeline || {});

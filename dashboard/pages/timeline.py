@@ -8,14 +8,18 @@ from dash import html
 from htk.dashboard.page import Page, Visit
 
 
-def layout(_visit: Visit) -> Any:
+def layout(visit: Visit) -> Any:
+    chosen = visit.view.selection
+    facts: dict[str, Any] = {
+        "data-query": visit.view.search() or "?",
+        "data-from": "" if chosen.from_ns is None else str(chosen.from_ns),
+        "data-to": "" if chosen.to_ns is None else str(chosen.to_ns),
+        "data-steps": ",".join(map(str, sorted(chosen.steps or ()))),
+    }
+    place = html.Div(id="timeline", className="timeline", **facts)
+    # Another query is another timeline: nothing of the old one is kept.
     return html.Div(
-        [
-            dmc.Title("What ran when?", order=2),
-            html.P("W/S zoom, A/D pan, 0 all, / search; drag to pan, click an event for details."),
-            html.Div(id="timeline", className="timeline"),
-            html.Pre(id="event", className="event"),
-        ]
+        [dmc.Title("What ran when?", order=2), html.Div(place, key=facts["data-query"])]
     )
 
 

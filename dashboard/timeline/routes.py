@@ -2,74 +2,62 @@
 
 import gzip
 import json
-from functools import lru_cache
 from typing import Any
 
 from flask import Response, request
 
 from htk.dashboard.runs import Runs
-from htk.dashboard.timeline.detail import Detail
-from htk.dashboard.timeline.lanes import KINDS, event, lanes_of
 from htk.dashboard.view import View
 from htk.errors import HtkError, UsageError
-from htk.trace import Trace
+from htk.timeline.answers import Timeline
+from htk.trace import Selection, Trace
+
+_BINARY = "view"
 
 
 def add_routes(server: Any, runs: Runs) -> None:
-    """/timeline/{lanes,view,event}: what there is, what a viewport shows, what one span is."""
+    """/timeline/QUESTION of the run and the ranks that the query names."""
 
-    @lru_cache(maxsize=4)
-    def detail(trace: Trace, ranks: tuple[int, ...] | None) -> Detail:
-        return Detail(lanes_of(trace.sel(ranks=ranks) if ranks is not None else trace))
-
-    def whole(view: View) -> Trace:
-        found = runs.trace(view.run)
-        if found is None:
-            raise UsageError(f"the run {view.run!r} is not open")
+    def timeline(view: View) -> Timeline:
+        ranks = Selection(ranks=view.selection.ranks)
+        aligned = request.args.get("aligned") == "1"
+        found = runs.kept(
+            view.run,
+            ranks,
+            ("timeline", aligned),
+            lambda: Timeline(_narrowed(runs, view.run, ranks), aligned=aligned),
+        )
+        assert isinstance(found, Timeline)
         return found
 
-    def wanted() -> Detail:
-        view = View.of("timeline", request.query_string.decode())
-        chosen = view.selection.ranks
-        return detail(whole(view), None if chosen is None else tuple(sorted(chosen)))
-
-    @server.route("/timeline/lanes")
-    def lanes() -> Response:
-        found = wanted()
-        spans = found.lanes
-        return _json(
-            {
-                "length": found.length,
-                "labels": spans.labels,
-                "names": spans.names,
-                "kinds": KINDS,
-                "events": len(spans.start),
-            }
-        )
-
-    @server.route("/timeline/view")
-    def view() -> Response:
-        try:
-            start, end = float(request.args["start"]), float(request.args["end"])
-            width = int(request.args["width"])
-        except (KeyError, ValueError):
-            return Response("start, end and width are numbers", 400)
-        data = gzip.compress(wanted().view(start, end, width), 1)
-        headers = {"Content-Encoding": "gzip", "Cache-Control": "no-store"}
-        return Response(data, mimetype="application/octet-stream", headers=headers)
-
-    @server.route("/timeline/event")
-    def one() -> Response:
+    @server.route("/timeline/<question>")
+    def ask(question: str) -> Response:
         try:
             view = View.of("timeline", request.query_string.decode())
-            trace = whole(view)
-            ranks = trace.sel(ranks=sorted(view.selection.ranks or trace.ranks))
-            found = event(ranks, int(request.args["table"]), int(request.args["row"]))
-        except (KeyError, ValueError, IndexError, HtkError):
-            return Response("no such event", 404)
-        return _json(found)
+            given = request.args.to_dict()
+            data = timeline(view).answer(question, given)
+            if question in ("event", "jump"):
+                data = _with_links(data, view)
+        except UsageError as error:
+            code = 404 if "no such" in str(error) or "nothing" in str(error) else 400
+            return Response(str(error), code, mimetype="text/plain")
+        except HtkError as error:
+            return Response(str(error), 404, mimetype="text/plain")
+        binary = question == _BINARY
+        kind = "application/octet-stream" if binary else "application/json"
+        headers = {"Content-Encoding": "gzip", "Cache-Control": "no-store"}
+        return Response(data, mimetype=kind, headers=headers)
 
 
-def _json(value: object) -> Response:
-    data = gzip.compress(json.dumps(value).encode(), 1)
-    return Response(data, mimetype="application/json", headers={"Content-Encoding": "gzip"})
+def _narrowed(runs: Runs, key: str, selection: Selection) -> Trace:
+    return runs.narrowed(key, selection)
+
+
+def _with_links(data: bytes, view: View) -> bytes:
+    """Pages that tell of an event, as addresses under the filters of this one."""
+    found = json.loads(gzip.decompress(data))
+    found["pages"] = [
+        [text, view.link(page, **({"name": name} if name else {}))]
+        for text, page, name in found["pages"]
+    ]
+    return gzip.compress(json.dumps(found).encode(), 1)

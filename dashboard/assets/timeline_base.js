@@ -1,0 +1,122 @@
+/* The timeline's words and colours: what every other part of it shares. */
+(function (T) {
+  "use strict";
+  /* Fill, and border where the fill is a pale neutral; one order with the kinds of the server. */
+  T.LIGHT = {
+    ink: "#111827", soft: "#4b5563", paper: "#ffffff", head: "#eef1f6", line: "#d8dde6", band: "#f6f8fb",
+    accent: "#0b6fcc",
+    kinds: {
+      compute: ["#0898FF"], comm: ["#C7830E"], memory: ["#06371F"], cpu: ["#737373"], launch: ["#67067A"],
+      range: ["#E6EBF2", "#9AA6B8"], phase: ["#F3F6FA", "#AEB9C9"], python: ["#C3CBD6", "#98A3B3"],
+      idle: ["#F1F4F8", "#8D99AB"], overhead: ["#EAE4D6", "#B3A98F"],
+    },
+  };
+  T.DARK = {
+    ink: "#f3f4f6", soft: "#b6bdc8", paper: "#111827", head: "#1d2738", line: "#303b4d", band: "#151f30",
+    accent: "#5ab4ff",
+    kinds: {
+      compute: ["#0884FF"], comm: ["#C47C00"], memory: ["#3BFF9D"], cpu: ["#6A6A6A"], launch: ["#F3C5FC"],
+      range: ["#27334A", "#5A6A85"], phase: ["#1D283B", "#4A5872"], python: ["#3B485E", "#66758F"],
+      idle: ["#1D293D", "#71809A"], overhead: ["#39352A", "#6E6750"],
+    },
+  };
+  T.WORDS = {
+    compute: "compute", comm: "communication", memory: "copies", cpu: "CPU operators", launch: "launch calls",
+    range: "ranges", phase: "phases", python: "Python", idle: "idle", overhead: "profiler",
+  };
+  T.GUTTER = 216;
+  T.AXIS = 24;
+  T.LANE = 17;
+  T.HEAD = 24;
+
+  T.rgb = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
+
+  /* Three shades of each colour, so that neighbours are told apart; the hue is the meaning. */
+  T.palette = function (colours, kinds) {
+    return kinds.map((kind) => {
+      const [fill, border] = colours.kinds[kind];
+      const base = T.rgb(fill);
+      const light = 0.299 * base[0] + 0.587 * base[1] + 0.114 * base[2];
+      const shades = [0, 1, 2].map((k) => {
+        if (border || !k) return fill;
+        const to = light > 40 && k === 2 ? 0 : 255;
+        return `rgb(${base.map((c) => Math.round(c + (to - c) * 0.14)).join(",")})`;
+      });
+      return { shades, border, base: border ? T.rgb(border) : base, text: light > 150 ? "#10151f" : "#ffffff" };
+    });
+  };
+
+  T.time = function (ns, digits = 4) {
+    const a = Math.abs(ns);
+    if (a >= 1e9) return `${(ns / 1e9).toPrecision(digits)} s`;
+    if (a >= 1e6) return `${(ns / 1e6).toPrecision(digits)} ms`;
+    if (a >= 1e3) return `${(ns / 1e3).toPrecision(digits)} µs`;
+    return `${Math.round(ns)} ns`;
+  };
+
+  /* A moment on the axis, with as many digits as the distance of its marks calls for. */
+  T.moment = function (ns, step) {
+    const [scale, unit] = Math.abs(ns) >= 1e9 || step >= 1e8 ? [1e9, "s"]
+      : Math.abs(ns) >= 1e6 || step >= 1e5 ? [1e6, "ms"] : Math.abs(ns) >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+    const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / scale) - 1e-9)));
+    return `${(ns / scale).toFixed(digits)} ${unit}`;
+  };
+
+  T.count = (n) => n.toLocaleString("en");
+
+  /* A long name with its middle left out. */
+  T.short = function (text, most) {
+    if (text.length <= most) return text;
+    const keep = Math.max(1, most - 1);
+    const front = Math.ceil(keep * 0.6);
+    return `${text.slice(0, front)}…${text.slice(text.length - (keep - front))}`;
+  };
+
+  const TYPES = {
+    density: Uint8Array, dominant: Uint8Array, x: Float32Array, w: Float32Array,
+    id: Uint32Array, name: Uint32Array, lane: Uint16Array,
+  };
+
+  T.unpack = function (buffer) {
+    const size = new DataView(buffer).getUint32(0, true);
+    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
+    const data = { head };
+    for (const [name, offset, length] of head.arrays) {
+      data[name] = new TYPES[name](buffer, 4 + size + offset, length / TYPES[name].BYTES_PER_ELEMENT);
+    }
+    return data;
+  };
+
+  /* [0,1,2,7] as "0..2,7". */
+  T.ranges = function (numbers) {
+    const found = [];
+    for (const n of numbers) {
+      const last = found[found.length - 1];
+      if (last && last[1] === n - 1) last[1] = n;
+      else found.push([n, n]);
+    }
+    return found.map(([a, b]) => (a === b ? `${a}` : `${a}..${b}`)).join(",");
+  };
+
+  T.element = function (tag, facts = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(facts)) {
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+    }
+    made.append(...children.filter((c) => c !== null && c !== undefined));
+    return made;
+  };
+
+  /* A source over HTTP; `query` names the run and its filters. */
+  T.http = function (query) {
+    const join = query && query !== "?" ? `${query}&` : "?";
+    return {
+      async ask(question, given) {
+        const answer = await fetch(`/timeline/${question}${join}${new URLSearchParams(given)}`);
+        if (!answer.ok) throw new Error(await answer.text());
+        return question === "view" ? T.unpack(await answer.arrayBuffer()) : answer.json();
+      },
+    };
+  };
+})(globalThis.htkTimeline = globalThis.htkTimeline || {});

@@ -1,0 +1,330 @@
+/* One frame of the timeline: what was last heard of the server, at where the view is now. */
+(function (T) {
+  "use strict";
+  const FONT = "11px system-ui, sans-serif";
+  const CHARACTER = 5.9;
+
+  /* The shares of cells as an image, a line for each lane. */
+  T.image = function (data, palette) {
+    const { cells, lanes } = data.head;
+    const pane = document.createElement("canvas");
+    pane.width = Math.max(1, cells);
+    pane.height = Math.max(1, lanes);
+    if (!lanes) return pane;
+    const image = new ImageData(cells, lanes);
+    const words = new Uint32Array(image.data.buffer);
+    const colours = palette.map((p) => (p.base[2] << 16) | (p.base[1] << 8) | p.base[0]);
+    for (let i = 0; i < words.length; i++) {
+      const share = data.density[i];
+      if (share) words[i] = (Math.max(56, share) << 24) | colours[data.dominant[i]];
+    }
+    pane.getContext("2d").putImageData(image, 0, 0);
+    return pane;
+  };
+
+  T.frame = function (S, context, size) {
+    const { width, height, ratio } = size;
+    const C = S.colours;
+    const plot = width - T.GUTTER;
+    const span = S.view.end - S.view.start;
+    const X = (t) => T.GUTTER + ((t - S.view.start) / span) * plot;
+    const Y = (y) => T.AXIS + y - S.scroll;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = C.paper;
+    context.fillRect(0, 0, width, height);
+    context.save();
+    context.beginPath();
+    context.rect(T.GUTTER, T.AXIS, plot, height - T.AXIS);
+    context.clip();
+    const G = { S, context, width, height, plot, span, X, Y, C };
+    backgrounds(G);
+    if (S.shown) {
+      shares(G);
+      spans(G);
+    }
+    if (S.path) criticalPath(G);
+    if (S.selected) arrows(G);
+    marked(G);
+    context.restore();
+    gutter(G);
+    axis(G);
+    if (S.drag && S.drag.mode === "select" && S.drag.box) box(G);
+  };
+
+  function backgrounds({ S, context, width, height, plot, X, Y, C }) {
+    for (const row of S.rows.list) {
+      const y = Y(row.y);
+      if (!row.head || y > height || y + row.h < T.AXIS) continue;
+      context.fillStyle = C.head;
+      context.fillRect(T.GUTTER, y, plot, row.h);
+    }
+    for (const block of S.rows.blocks) {
+      const top = Math.max(T.AXIS, Y(block.start));
+      const bottom = Math.min(height, Y(block.end));
+      if (bottom <= top) continue;
+      for (const [gpu, rank, step, start, end] of S.about.steps) {
+        if (rank !== block.rank || (gpu === 1) !== block.gpu) continue;
+        const a = Math.max(T.GUTTER, X(start));
+        const b = Math.min(width, X(end));
+        if (b <= T.GUTTER || a >= width) continue;
+        context.fillStyle = step % 2 ? C.band : C.paper;
+        context.fillRect(a, top, b - a, bottom - top);
+        context.fillStyle = C.line;
+        if (X(start) >= T.GUTTER) context.fillRect(Math.round(a), top, 1, bottom - top);
+        if (X(end) < width) context.fillRect(Math.round(b), top, 1, bottom - top);
+      }
+    }
+  }
+
+  function shares({ S, context, height, X, Y }) {
+    const { shown } = S;
+    const left = X(shown.start);
+    const wide = X(shown.end) - left;
+    context.imageSmoothingEnabled = false;
+    context.globalAlpha = S.wanted || S.path ? 0.3 : 1;
+    shown.lanes.forEach((lane, line) => {
+      const at = S.rows.at[lane];
+      if (at < 0) return;
+      const head = S.about.lanes[lane][1] === "busy";
+      const y = Y(at) + (head ? 4 : 1);
+      const h = (head ? T.HEAD - 8 : T.LANE - 2);
+      if (y > height || y + h < T.AXIS) return;
+      context.drawImage(shown.image, 0, line, shown.image.width, 1, left, y, wide, h);
+    });
+    context.globalAlpha = 1;
+  }
+
+  function spans(G) {
+    const { S, context, width, height, X, Y } = G;
+    const { shown, about, palette } = S;
+    const left = X(shown.start);
+    const scale = X(shown.end) - left;
+    const chosen = S.selected ? S.selected.id : -1;
+    context.font = FONT;
+    context.textBaseline = "middle";
+    for (let i = 0; i < shown.head.count; i++) {
+      const at = S.rows.at[shown.lanes[shown.lane[i]]];
+      if (at < 0) continue;
+      const y = Y(at) + 1;
+      if (y > height || y + T.LANE < T.AXIS) continue;
+      let x = left + shown.x[i] * scale;
+      let w = shown.w[i] * scale;
+      if (x + w < T.GUTTER - 1 || x > width) continue;
+      const full = w;
+      if (x < T.GUTTER - 2) { w -= T.GUTTER - 2 - x; x = T.GUTTER - 2; }
+      w = Math.max(1, Math.min(w, width + 2 - x));
+      const name = shown.name[i];
+      const kind = palette[about.kind_of[name]];
+      const dim = (S.wanted && !S.hits.has(name)) || (S.path && !S.path.ids.has(shown.id[i]));
+      context.globalAlpha = dim ? 0.28 : 1;
+      context.fillStyle = kind.shades[name % 3];
+      context.fillRect(x, y, full > 3 ? w - 0.6 : w, T.LANE - 2);
+      if (kind.border && w > 2) {
+        context.strokeStyle = kind.border;
+        context.lineWidth = 1;
+        context.strokeRect(x + 0.5, y + 0.5, w - 1.5, T.LANE - 3);
+      }
+      if (w > 26) {
+        context.fillStyle = kind.border ? S.colours.ink : kind.text;
+        const text = about.names[name];
+        context.fillText(T.short(text, Math.floor((w - 6) / CHARACTER)), x + 4, y + T.LANE / 2 - 0.5);
+      }
+      if (S.wanted && !dim) {
+        context.strokeStyle = S.colours.ink;
+        context.lineWidth = 1.5;
+        context.strokeRect(x, y, Math.max(2, w - 1), T.LANE - 2);
+      }
+      if (shown.id[i] === chosen || (S.hover && S.hover.id === shown.id[i])) {
+        context.globalAlpha = 1;
+        context.strokeStyle = S.colours.ink;
+        context.lineWidth = shown.id[i] === chosen ? 2.5 : 1;
+        context.strokeRect(x, y - 0.5, Math.max(3, w - 0.5), T.LANE - 1);
+      }
+    }
+    context.globalAlpha = 1;
+  }
+
+  /* Where a lane is drawn; of one that is folded away, where its rank is. */
+  function laneY(S, lane) {
+    if (S.rows.at[lane] >= 0) return S.rows.at[lane] + T.LANE / 2;
+    const rank = S.about.lanes[lane][0];
+    const head = S.rows.list.find((row) => row.head && row.rank === rank);
+    return head ? head.y + T.HEAD / 2 : -1;
+  }
+
+  function arrows({ S, context, X, Y, C }) {
+    for (const arrow of S.selected.arrows || []) {
+      const [x0, y0] = [X(arrow.from[1]), Y(laneY(S, arrow.from[0]))];
+      const [x1, y1] = [X(arrow.to[1]), Y(laneY(S, arrow.to[0]))];
+      const bend = Math.max(24, Math.min(120, Math.abs(x1 - x0) / 2));
+      for (const [colour, wide] of [[C.paper, 4], [C.ink, 1.6]]) {
+        context.strokeStyle = context.fillStyle = colour;
+        context.lineWidth = wide;
+        context.setLineDash(arrow.kind === "backward" ? [6, 3] : arrow.kind === "collective" ? [2, 2] : []);
+        context.beginPath();
+        context.moveTo(x0, y0);
+        context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+        context.stroke();
+      }
+      context.setLineDash([]);
+      context.beginPath();
+      context.moveTo(x1, y1);
+      context.lineTo(x1 - 7, y1 - 4);
+      context.lineTo(x1 - 7, y1 + 4);
+      context.fill();
+      context.beginPath();
+      context.arc(x0, y0, 3, 0, 7);
+      context.fill();
+    }
+  }
+
+  /* Bars under what the path runs through, and lines from each to the next. */
+  function criticalPath({ S, context, width, height, X, Y, C }) {
+    const { path } = S;
+    let before = null;
+    context.lineJoin = "round";
+    for (let i = 0; i < path.start.length; i++) {
+      const lane = path.lane[i];
+      if (lane < 0) continue;
+      const y = Y(laneY(S, lane));
+      const a = X(path.start[i]);
+      const b = Math.max(X(path.end[i]), a + 1);
+      const seen = b > T.GUTTER && a < width;
+      if (seen && path.inside[i] && y > 0 && y < height) {
+        context.fillStyle = C.paper;
+        context.fillRect(a, y + T.LANE / 2 - 6, b - a, 5);
+        context.fillStyle = C.ink;
+        context.fillRect(a, y + T.LANE / 2 - 5, b - a, 4);
+      }
+      if (seen && before && (before.y !== y || !path.inside[i])) {
+        for (const [colour, wide] of [[C.paper, 4], [C.ink, 2]]) {
+          context.strokeStyle = colour;
+          context.lineWidth = wide;
+          context.beginPath();
+          context.moveTo(before.x, before.y + T.LANE / 2 - 3);
+          context.lineTo(path.inside[i] ? a : b, y + T.LANE / 2 - 3);
+          context.stroke();
+        }
+      }
+      before = { x: b, y };
+    }
+  }
+
+  /* The time that is marked, and where the pointer is. */
+  function marked({ S, context, height, X, width, C }) {
+    if (S.range) {
+      const a = X(S.range.start);
+      const b = X(S.range.end);
+      context.fillStyle = C.accent;
+      context.globalAlpha = 0.1;
+      context.fillRect(a, T.AXIS, b - a, height);
+      context.globalAlpha = 1;
+      context.fillRect(a, T.AXIS, 1.5, height);
+      context.fillRect(b, T.AXIS, 1.5, height);
+    }
+    for (const limit of S.filter ? [S.filter.start, S.filter.end] : []) {
+      const x = X(limit);
+      if (x < T.GUTTER || x > width) continue;
+      context.fillStyle = C.accent;
+      for (let y = T.AXIS; y < height; y += 8) context.fillRect(x, y, 1, 4);
+    }
+    if (S.pointer && S.pointer.x > T.GUTTER) {
+      context.fillStyle = C.soft;
+      context.globalAlpha = 0.5;
+      context.fillRect(S.pointer.x, T.AXIS, 1, height);
+      context.globalAlpha = 1;
+    }
+  }
+
+  function box({ S, context, C }) {
+    const { x0, y0, x1, y1 } = S.drag.box;
+    context.strokeStyle = C.accent;
+    context.lineWidth = 1.5;
+    context.strokeRect(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0));
+  }
+
+  function gutter({ S, context, height, Y, C }) {
+    context.fillStyle = C.paper;
+    context.fillRect(0, T.AXIS, T.GUTTER, height - T.AXIS);
+    context.textBaseline = "middle";
+    for (const row of S.rows.list) {
+      const y = Y(row.y);
+      if (y > height || y + row.h < T.AXIS) continue;
+      if (row.head) {
+        context.fillStyle = C.head;
+        context.fillRect(0, y, T.GUTTER, row.h);
+      }
+      const middle = y + row.h / 2;
+      const inset = row.head ? 10 : 20;
+      if (row.folds) {
+        context.fillStyle = C.soft;
+        context.beginPath();
+        const x = inset;
+        if (row.open) { context.moveTo(x - 4, middle - 2); context.lineTo(x + 4, middle - 2); context.lineTo(x, middle + 3); }
+        else { context.moveTo(x - 2, middle - 4); context.lineTo(x - 2, middle + 4); context.lineTo(x + 3, middle); }
+        context.fill();
+      }
+      if (!row.label) continue;
+      context.fillStyle = row.head ? C.ink : C.soft;
+      context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
+      context.fillText(T.short(row.label, row.head ? 30 : 33), inset + 8, middle + 0.5);
+    }
+    context.fillStyle = C.line;
+    context.fillRect(T.GUTTER - 1, T.AXIS, 1, height);
+  }
+
+  function axis({ S, context, width, plot, span, X, C }) {
+    context.fillStyle = C.paper;
+    context.fillRect(0, 0, width, T.AXIS);
+    const raw = span / Math.max(3, plot / 130);
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw);
+    context.font = FONT;
+    context.textBaseline = "middle";
+    for (let t = Math.ceil(S.view.start / step) * step; t < S.view.end; t += step) {
+      const x = X(t);
+      context.fillStyle = C.line;
+      context.fillRect(x, T.AXIS - 6, 1, 6);
+      context.fillStyle = C.soft;
+      const text = T.moment(t, step);
+      if (x + 4 + text.length * CHARACTER < width) context.fillText(text, x + 4, T.AXIS / 2 - 1);
+    }
+    context.fillStyle = C.soft;
+    context.fillText(`${T.time(span, 3)} in view`, 8, T.AXIS / 2);
+    context.fillStyle = C.line;
+    context.fillRect(0, T.AXIS - 1, width, 1);
+  }
+
+  /* The whole recording: a line for each rank, and the part that is in view. */
+  T.overview = function (S, context, size) {
+    const { width, height, ratio } = size;
+    const C = S.colours;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = C.head;
+    context.fillRect(0, 0, width, height);
+    const plot = width - T.GUTTER;
+    const whole = S.about.high - S.about.low;
+    if (S.small) {
+      const lines = S.small.head.lanes;
+      context.imageSmoothingEnabled = false;
+      for (let k = 0; k < lines; k++) {
+        const h = (height - 4) / lines;
+        context.drawImage(S.small.image, 0, k, S.small.image.width, 1, T.GUTTER, 2 + k * h, plot, h > 3 ? h - 1 : h);
+      }
+    }
+    context.font = FONT;
+    context.textBaseline = "middle";
+    context.fillStyle = C.soft;
+    context.fillText(`all ${T.time(whole, 3)}`, 8, height / 2);
+    const a = T.GUTTER + ((S.view.start - S.about.low) / whole) * plot;
+    const b = T.GUTTER + ((S.view.end - S.about.low) / whole) * plot;
+    context.fillStyle = C.paper;
+    context.globalAlpha = 0.62;
+    context.fillRect(T.GUTTER, 0, a - T.GUTTER, height);
+    context.fillRect(b, 0, width - b, height);
+    context.globalAlpha = 1;
+    context.strokeStyle = C.ink;
+    context.lineWidth = 1.5;
+    context.strokeRect(a, 1, Math.max(3, b - a), height - 2);
+  };
+})(globalThis.htkTimeline = globalThis.htkTimeline || {});

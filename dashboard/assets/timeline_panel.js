@@ -1,0 +1,125 @@
+/* Under the picture: everything known of an event, or what runs in a marked span of time. */
+(function (T) {
+  "use strict";
+  const el = T.element;
+  const ARROWS = { launch: ["launched by", "launched"], backward: ["forward", "backward"],
+    collective: ["the rank that began last", "on another rank"] };
+
+  function button(text, title, act) {
+    return el("button", { type: "button", title, onclick: act }, text);
+  }
+
+  function swatch(S, kind) {
+    const [fill, border] = S.colours.kinds[kind];
+    return el("span", { class: "swatch", style: `background:${fill};border-color:${border || fill}` });
+  }
+  T.swatch = swatch;
+
+  function pairs(rows) {
+    const list = el("dl", {});
+    for (const [label, value] of rows) list.append(el("dt", {}, label), el("dd", {}, value));
+    return list;
+  }
+
+  T.hint = function (S, place) {
+    place.replaceChildren(el("p", { class: "hint" },
+      "Click an event for all that is known of it. Shift-drag marks a span of time. ",
+      "W A S D zoom and pan, ? shows all keys."));
+  };
+
+  T.trouble = function (place, text) {
+    place.replaceChildren(el("p", { class: "hint", role: "alert" }, text));
+  };
+
+  T.showEvent = function (S, place, act) {
+    const found = S.selected;
+    const lane = S.about.lanes[found.lane];
+    const basics = [
+      ["duration", T.time(found.end - found.start)],
+      ["starts at", T.moment(found.start, 1)],
+      ["where", `${lane[0] >= 0 ? `rank ${lane[0]}, ` : ""}${lane[2]}`],
+    ];
+    const tools = el("div", { class: "tools" },
+      button("Focus", "bring it into view (F)", act.focus),
+      button("‹ Same name", "the one before (,)", () => act.jump("previous")),
+      button("Same name ›", "the next one (.)", () => act.jump("next")),
+      button("Longest", "the longest of this name (L)", () => act.jump("longest")),
+      button("Copy", "copy all of this as text", () => copy(found, basics)));
+    for (const [text, address] of found.pages || []) {
+      tools.append(el("a", { href: address, class: "page" }, text));
+    }
+    const linked = el("div", { class: "linked" });
+    (found.arrows || []).slice(0, 24).forEach((arrow) => {
+      const out = arrow.from[2] === found.id;
+      const other = out ? arrow.to : arrow.from;
+      const where = S.about.lanes[other[0]];
+      const gap = arrow.to[1] - arrow.from[1];
+      linked.append(button(
+        `${ARROWS[arrow.kind][out ? 1 : 0]}: ${where[0] >= 0 ? `rank ${where[0]}, ` : ""}${where[2]}, ${out ? "+" : "−"}${T.time(Math.abs(gap), 3)}`,
+        "go there", () => act.select(other[2])));
+    });
+    place.replaceChildren(
+      el("h4", {}, swatch(S, found.kind), el("span", { class: "name" }, found.name)),
+      tools,
+      el("div", { class: "columns" },
+        pairs(basics.concat((found.facts || []).slice(0, 6))),
+        pairs((found.facts || []).slice(6)),
+        linked.childElementCount ? el("div", {}, el("h5", {}, "Connected"), linked) : null));
+  };
+
+  function copy(found, basics) {
+    const lines = [["name", found.name], ...basics, ...(found.facts || [])];
+    navigator.clipboard.writeText(lines.map(([k, v]) => `${k}\t${v}`).join("\n"));
+  }
+
+  function table(heads, rows) {
+    const body = rows.map((row) => el("tr", {}, ...row.map((cell, k) =>
+      el("td", { class: k ? "number" : "" }, ...(Array.isArray(cell) ? cell : [cell])))));
+    return el("table", {},
+      el("thead", {}, el("tr", {}, ...heads.map((h, k) => el("th", { scope: "col", class: k ? "number" : "" }, h)))),
+      el("tbody", {}, ...body));
+  }
+
+  T.showStats = function (S, place, found, act) {
+    const whole = Math.max(1, found.end - found.start);
+    const share = (ns) => `${((100 * ns) / whole).toFixed(1)} %`;
+    const name = (code) => {
+      const text = S.about.names[code];
+      const kind = S.about.kinds[S.about.kind_of[code]];
+      return [swatch(S, kind), el("span", { title: text }, T.short(text, 54))];
+    };
+    const several = new Set(found.kinds.map((k) => k[0])).size > 1;
+    place.replaceChildren(
+      el("h4", {}, el("span", { class: "name" },
+        `${T.time(whole)} marked, from ${T.moment(found.start, 1)}; ${T.count(found.spans)} events`)),
+      el("div", { class: "tools" },
+        button("Focus", "bring it into view (F)", act.focus),
+        act.filter ? button("Look at this time alone, on every page", "sets the filters from and to", act.filter) : null,
+        button("Clear", "Escape", act.clear)),
+      el("div", { class: "columns" },
+        el("div", {}, el("h5", {}, "At least one runs"), table([several ? "rank, kind" : "kind", "time", "of the span"],
+          found.kinds.map(([rank, kind, ns]) =>
+            [[swatch(S, kind), `${several ? `${rank}, ` : ""}${T.WORDS[kind]}`], T.time(ns), share(ns)]))),
+        el("div", {}, el("h5", {}, "By name"), table(["name", "events", "total", "mean"],
+          found.names.map(([code, count, ns]) => [name(code), T.count(count), T.time(ns), T.time(ns / count)]))),
+        el("div", {}, el("h5", {}, "By lane"), table(["lane", "busy", "of the span"],
+          found.lanes.slice(0, 12).map(([lane, ns]) => {
+            const [rank, , track, depth] = S.about.lanes[lane];
+            return [`${rank >= 0 ? `${rank}: ` : ""}${track}${depth ? ` ·${depth}` : ""}`, T.time(ns), share(ns)];
+          })))));
+  };
+
+  T.KEYS = [
+    ["W, S or + , −", "zoom in, out"], ["A, D or ←, →", "to the left, to the right"],
+    ["↑, ↓ or wheel", "up, down"], ["Ctrl + wheel", "zoom where the pointer is"], ["drag", "move"],
+    ["Shift + drag", "mark a span of time"], ["M", "mark the selected event's time"],
+    ["F or double click", "bring what is selected into view"], ["0", "everything"],
+    ["/", "search"], [". and ,", "next, previous of the same name"], ["L", "longest of the same name"],
+    ["[ and ]", "follow the arrow back, forth"], ["P", "critical path"], ["Esc", "let go"],
+  ];
+
+  T.showKeys = function (place) {
+    place.replaceChildren(el("h4", {}, "Keys and mouse"), pairs(T.KEYS));
+    place.firstChild.nextSibling.className = "keys";
+  };
+})(globalThis.htkTimeline = globalThis.htkTimeline || {});

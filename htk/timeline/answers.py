@@ -1,0 +1,259 @@
+"""What the timeline's canvas asks, answered the same to a server, a notebook and a test."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from htk.arrow import codes_of, numbers, truths, valid
+from htk.errors import HtkError, UsageError
+from htk.intervals import Ints, union_lengths
+from htk.timeline.detail import Detail
+from htk.timeline.facts import Facts
+from htk.timeline.lanes import lanes_of
+from htk.timeline.sources import KINDS, Clock
+from htk.trace import Trace
+from htk.units import numbers_of, shortened
+
+MOST_FOUND = 200
+_NAME = 160
+_TOP = 12
+
+
+class Timeline:
+    """The lanes of a trace with everything that can be asked of them."""
+
+    def __init__(self, trace: Trace, *, aligned: bool = False) -> None:
+        self.trace, self.aligned = trace, aligned
+        self.detail = Detail(lanes_of(trace, aligned=aligned))
+        self.lanes = self.detail.lanes
+        self.facts = Facts(trace, self.lanes)
+
+    def about(self) -> dict[str, Any]:
+        """What there is: lanes, names, kinds, steps, ranks."""
+        lanes = self.lanes
+        return {
+            "low": lanes.low,
+            "high": lanes.high,
+            "events": len(lanes.start),
+            "lanes": [list(lane) for lane in lanes.lanes],
+            "names": [shortened(name, _NAME) for name in lanes.names],
+            "kind_of": lanes.kinds.tolist(),
+            "kinds": KINDS,
+            "steps": self._steps(),
+            "ranks": self._ranks(),
+            "aligned": self.aligned,
+            "can_align": len(self.trace.ranks) > 1,
+            "can_path": self.trace.tables["kernels"].num_rows > 0,
+        }
+
+    def view(self, start: float, end: float, width: int, lanes: str = "") -> bytes:
+        """What a viewport shows."""
+        chosen = numbers_of(lanes) if lanes else None
+        if chosen and max(chosen) >= len(self.lanes.lanes):
+            raise UsageError("there are fewer lanes than that")
+        return self.detail.view(start, end, width, chosen)
+
+    def event(self, *, id: int = -1, ref: str = "") -> dict[str, Any]:
+        """Everything known of one span, by its id or by its event's name."""
+        span = self.facts.find(ref) if ref else id
+        if not 0 <= span < len(self.lanes.start):
+            raise UsageError("there is no such event")
+        return self.facts.of(span)
+
+    def search(self, text: str) -> dict[str, Any]:
+        """Names that hold a text, those that take longest first."""
+        codes = self._named(text)
+        mine = np.flatnonzero(self._code_is(codes))
+        name, length = self.lanes.name[mine], self._length[mine]
+        total = np.bincount(name, length, minlength=len(self.lanes.names))
+        count = np.bincount(name, minlength=len(self.lanes.names))
+        order = codes[np.argsort(-total[codes])][:MOST_FOUND]
+        return {
+            "spans": len(mine),
+            "names": len(codes),
+            "found": [[int(c), int(count[c]), int(total[c])] for c in order.tolist() if count[c]],
+        }
+
+    def jump(self, how: str, *, id: int = -1, text: str = "") -> dict[str, Any]:
+        """The next or previous span of the same name (or found by a text), or the longest."""
+        lanes = self.lanes
+        codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
+        if codes is None:
+            raise UsageError("say what to look for, or select an event")
+        mine = np.flatnonzero(self._code_is(codes))
+        if id >= 0 and not text:  # the same name in a rank's other lanes is another story
+            mine = mine[self._rank[mine] == self._rank[id]]
+        if not len(mine):
+            raise UsageError("nothing of that name")
+        if how == "longest":
+            return self.facts.of(int(mine[np.argmax(self._length[mine])]))
+        order = mine[np.lexsort((mine, lanes.start[mine]))]
+        if id < 0:
+            return self.facts.of(int(order[0 if how == "next" else -1]))
+        place = np.flatnonzero(order == id)
+        if len(place):
+            at = int(place[0]) + (1 if how == "next" else -1)
+        else:
+            at = int(np.searchsorted(lanes.start[order], lanes.start[id], side="right"))
+            at -= 0 if how == "next" else 1
+        return self.facts.of(int(order[at % len(order)]))
+
+    def stats(self, start: float, end: float, lanes: str = "") -> dict[str, Any]:
+        """What runs in a span of time on some lanes: how busy, with what kinds, which names."""
+        low, high = int(start), int(end)
+        chosen = (
+            np.array(numbers_of(lanes), np.int64) if lanes else np.arange(len(self.lanes.lanes))
+        )
+        spans = self._inside(low, high, chosen)
+        begin = np.maximum(self.lanes.start[spans], low)
+        until = np.minimum(self.lanes.end[spans], high)
+        length = until - begin
+        name, lane = self.lanes.name[spans], self.lanes.lane[spans]
+        count = np.bincount(name, minlength=len(self.lanes.names))
+        total = np.bincount(name, length, minlength=len(self.lanes.names))
+        top = np.argsort(-total, kind="stable")[:_TOP]
+        kind = self.lanes.kinds[name].astype(np.int64)
+        kinds = np.stack([self._rank[spans], kind], 1) if len(spans) else np.empty((0, 2), int)
+        pairs, which = np.unique(kinds, axis=0, return_inverse=True)
+        busy = union_lengths(which.ravel(), begin, until, len(pairs))
+        by_lane = np.bincount(lane, length, minlength=len(self.lanes.lanes))
+        ordered = np.argsort(-by_lane[chosen], kind="stable")
+        return {
+            "start": low,
+            "end": high,
+            "spans": len(spans),
+            "kinds": [
+                [rank, KINDS[k], int(b)] for (rank, k), b in zip(pairs.tolist(), busy, strict=True)
+            ],
+            "names": [[int(c), int(count[c]), int(total[c])] for c in top.tolist() if count[c]],
+            "lanes": [
+                [int(chosen[k]), int(by_lane[chosen[k]])] for k in ordered if by_lane[chosen[k]]
+            ],
+        }
+
+    def path(self, step: int | None = None) -> dict[str, Any]:
+        """The critical path of a step, piece by piece."""
+        from htk.critical import path_events
+
+        whole = self.trace.sel()
+        pieces = path_events(whole.tables, step)
+        rank = numbers(pieces["rank"], -1).astype(np.int64)
+        clock = Clock(self.trace, self.aligned)
+        start, end = clock.span(rank, numbers(pieces["start_ns"]), numbers(pieces["end_ns"]))
+        spans = np.full(len(start), -1, np.int64)
+        codes, tables = codes_of(pieces["table"])
+        rows = numbers(pieces["row"], -1)
+        for code, table in enumerate(tables.to_pylist()):
+            mine = codes == code
+            spans[mine] = self.lanes.spans_of(table, rows[mine])
+        lane = np.where(spans >= 0, np.append(self.lanes.lane, -1)[spans], -1)
+        kinds, words = codes_of(pieces["kind"])
+        origin = self.trace.origin_ns
+        return {
+            "kinds": words.to_pylist(),
+            "lane": lane.tolist(),
+            "id": spans.tolist(),
+            "start": (start - origin).tolist(),
+            "end": (end - origin).tolist(),
+            "kind": kinds.tolist(),
+            "inside": truths(pieces["inside"]).tolist(),
+            "total": int(numbers(pieces["path_ns"]).sum()),
+        }
+
+    def answer(self, question: str, given: Mapping[str, str]) -> bytes:
+        """The answer to a question in text, compressed: what travels to the canvas."""
+        made = self._asked(question, given)
+        data = made if isinstance(made, bytes) else json.dumps(made).encode()
+        return gzip.compress(data, 1)
+
+    def _asked(self, question: str, given: Mapping[str, str]) -> Any:
+        get = given.get
+        try:
+            if question == "about":
+                return self.about()
+            if question == "view":
+                width = int(given["width"])
+                return self.view(
+                    float(given["start"]), float(given["end"]), width, get("lanes", "")
+                )
+            if question == "event":
+                return self.event(id=int(get("id", "-1")), ref=get("ref", ""))
+            if question == "search":
+                return self.search(given["text"])
+            if question == "jump":
+                return self.jump(given["how"], id=int(get("id", "-1")), text=get("text", ""))
+            if question == "stats":
+                return self.stats(float(given["start"]), float(given["end"]), get("lanes", ""))
+            if question == "path":
+                return self.path(int(given["step"]) if get("step") else None)
+        except (KeyError, ValueError, OverflowError) as error:
+            if isinstance(error, HtkError):
+                raise
+            raise UsageError(f"{question}: {error} is missing or no number") from None
+        raise UsageError(f"nobody asks {question!r}")
+
+    @cached_property
+    def _length(self) -> Ints:
+        return self.lanes.end - self.lanes.start
+
+    @cached_property
+    def _rank(self) -> Ints:
+        ranks = np.array([lane.rank for lane in self.lanes.lanes] + [-1], np.int64)
+        return ranks[self.lanes.lane]
+
+    @cached_property
+    def _lower(self) -> list[str]:
+        return [name.lower() for name in self.lanes.names]
+
+    def _named(self, text: str) -> Ints:
+        wanted = text.lower()
+        return np.array([k for k, n in enumerate(self._lower) if wanted in n], np.int64)
+
+    def _code_is(self, codes: Ints) -> np.ndarray:
+        """Spans of some names, each event once: not again where it is drawn a second time."""
+        wanted = np.zeros(len(self.lanes.names), bool)
+        wanted[codes] = True
+        return wanted[self.lanes.name] & (self.lanes.row >= 0)
+
+    def _inside(self, low: int, high: int, lanes: Ints) -> Ints:
+        """Spans of some lanes that lie, in part at least, within a time; those drawn for a
+        summary are left out."""
+        detail = self.detail
+        parts = np.flatnonzero(np.isin(detail.part_lane, lanes))
+        place = detail.place(parts, np.array([low, high], np.int64))
+        first = np.maximum(place[:, 0] - 1, detail.offset[parts])
+        chosen = [np.arange(a, b) for a, b in zip(first, place[:, 1], strict=True)]
+        rows = np.concatenate([np.empty(0, np.int64), *chosen])
+        rows = rows[(detail.end[rows] > low) & (detail.start[rows] < high)]
+        spans = detail.order[rows]
+        return np.asarray(spans[self.lanes.row[spans] >= 0])
+
+    def _steps(self) -> list[list[int]]:
+        """Steps of each rank: of its GPUs where they are known, else of its host."""
+        table, clock = self.trace.tables["step_windows"], Clock(self.trace, self.aligned)
+        found = self._bands(table, np.arange(table.num_rows), clock, 1)
+        ranges = self.trace.tables["annotations"]
+        rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
+        return found + self._bands(ranges, rows, clock, 0)
+
+    def _bands(self, table: Any, rows: Ints, clock: Clock, gpu: int) -> list[list[int]]:
+        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = clock.span(rank, start, end)
+        step, origin = numbers(table["step"], -1)[rows], self.trace.origin_ns
+        columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
+        found = np.unique(np.stack(columns, 1).astype(np.int64), axis=0)
+        bands: list[list[int]] = found.tolist()
+        return bands
+
+    def _ranks(self) -> list[list[Any]]:
+        table = self.trace.tables["ranks"]
+        columns = ("rank", "device_name", "host")
+        return [
+            [-1 if r["rank"] is None else r["rank"], r["device_name"] or "", r["host"] or ""]
+            for r in table.select(list(columns)).to_pylist()
+        ]

@@ -1,0 +1,185 @@
+"""Level of detail: exact spans where they can be seen, exact busy shares of pixels elsewhere.
+
+Spans lie sorted by (lane, kind, start) on one axis; with prefix sums of their lengths a viewport
+is one searchsorted. Spans of one lane and kind do not overlap.
+"""
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.timeline.lanes import Lanes
+from htk.timeline.sources import KINDS
+
+MIN_PIXELS = 2.0
+MOST_SPANS = 6000
+MOST_PIXELS = 8000
+MOST_CELLS = 120_000  # of density in one answer; beyond, a cell is several pixels wide
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """An index over the lanes of one trace."""
+
+    lanes: Lanes
+
+    @cached_property
+    def length(self) -> int:
+        return self.lanes.high - self.lanes.low + 2
+
+    @cached_property
+    def _parts(self) -> tuple[Ints, Ints]:
+        """(lane, kind) of each part, and the part of each span."""
+        pair = self.lanes.lane * len(KINDS) + self.lanes.kind
+        parts, which = np.unique(pair, return_inverse=True)
+        return parts, which.ravel()
+
+    @property
+    def part_lane(self) -> Ints:
+        return np.asarray(self._parts[0] // len(KINDS))
+
+    @cached_property
+    def order(self) -> Ints:
+        """The spans by part and start."""
+        key = self._parts[1] * self.length + self.lanes.start - self.lanes.low
+        return np.argsort(key, kind="stable")
+
+    @cached_property
+    def _key(self) -> Ints:
+        key = self._parts[1] * self.length + self.lanes.start - self.lanes.low
+        return np.asarray(key[self.order])
+
+    @cached_property
+    def start(self) -> Ints:
+        return self.lanes.start[self.order]
+
+    @cached_property
+    def end(self) -> Ints:
+        return self.lanes.end[self.order]
+
+    @cached_property
+    def _sums(self) -> Ints:
+        return np.concatenate([[0], np.cumsum(self.end - self.start)])
+
+    @cached_property
+    def offset(self) -> Ints:
+        """Where each part begins in the order."""
+        return np.searchsorted(self._key, np.arange(len(self._parts[0]) + 1) * self.length)
+
+    @cached_property
+    def _summary(self) -> NDArray[np.bool_]:
+        """Lanes whose kinds lie over each other: drawn as shares alone."""
+        return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
+
+    def place(self, parts: Ints, edges: Ints) -> Ints:
+        """How many spans begin up to each edge, for each of some parts."""
+        at = np.clip(edges - self.lanes.low, 0, self.length - 1)
+        return np.searchsorted(self._key, parts[:, None] * self.length + at[None, :], side="right")
+
+    def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
+        """Busy time of each of some parts between neighbouring edges."""
+        place = self.place(parts, edges)
+        base = self.offset[parts][:, None]
+        over = np.maximum(0, self.end[np.maximum(place - 1, 0)] - edges[None, :])
+        upto = self._sums[place] - np.where(place > base, over, 0) - self._sums[base]
+        return np.diff(upto, axis=1).astype(np.float64)
+
+    def view(
+        self, start: float, end: float, width: int, lanes: Sequence[int] | None = None
+    ) -> bytes:
+        """What a viewport shows of some lanes, from top to bottom, packed for the browser."""
+        width = max(1, min(width, MOST_PIXELS))
+        every = len(self.lanes.lanes)
+        chosen = np.array(range(every) if lanes is None else lanes, np.int64)
+        if not np.isfinite([start, end]).all():
+            raise UsageError("a view begins and ends at some time")
+        span = max(1.0, end - start)
+        low, high = int(np.floor(start)), int(np.ceil(start + span))
+        line = np.full(every + 1, -1, np.int64)
+        line[chosen] = np.arange(len(chosen))
+        parts = np.flatnonzero(line[self.part_lane] >= 0)
+        rows, whole = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
+        rest = parts[~whole]
+        cells = max(1, min(width, MOST_CELLS // max(1, len(rest))))
+        marks = start + span * np.arange(cells + 1) / cells
+        edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
+        share = np.clip(self.busy(edges, rest) / (span / cells), 0, 1)
+        density, dominant = self._folded(share, rest, line, len(chosen))
+        ids = self.order[rows]
+        head: dict[str, object] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
+        head["merged"] = bool(len(rows) >= MOST_SPANS)
+        return packed(
+            head,
+            [
+                ("density", density),
+                ("dominant", dominant),
+                ("x", ((self.start[rows] - start) / span).astype(np.float32)),
+                ("w", ((self.end[rows] - self.start[rows]) / span).astype(np.float32)),
+                ("id", ids.astype(np.uint32)),
+                ("name", self.lanes.name[ids].astype(np.uint32)),
+                ("lane", line[self.lanes.lane[ids]].astype(np.uint16)),
+            ],
+        )
+
+    def _spans(
+        self, parts: Ints, low: int, high: int, least: float, width: int
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """Spans that are wide enough or few enough to be drawn, and parts drawn whole."""
+        place = self.place(parts, np.array([low, high], np.int64))
+        first = np.maximum(place[:, 0] - 1, self.offset[parts])
+        last = place[:, 1]
+        summary = self._summary[self.part_lane[parts]]
+        whole = (last - first <= width // 4) & ~summary
+        chosen = [np.empty(0, np.int64)]
+        for k in np.flatnonzero(~summary).tolist():  # a few parts
+            a, b = int(first[k]), int(last[k])
+            if whole[k]:
+                rows = np.arange(a, b)
+            else:
+                rows = a + np.flatnonzero(self.end[a:b] - self.start[a:b] >= least)
+            chosen.append(rows)
+        rows = np.concatenate(chosen)
+        rows = rows[self.end[rows] >= low]
+        if len(rows) > MOST_SPANS:
+            length = self.end[rows] - self.start[rows]
+            longest = np.argpartition(length, len(rows) - MOST_SPANS)[-MOST_SPANS:]
+            rows = rows[np.sort(longest)]
+            whole = np.zeros(len(parts), bool)
+        return rows, whole
+
+    def _folded(
+        self, share: NDArray[np.float64], parts: Ints, line: Ints, lanes: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Parts of a lane together: how busy each cell is, and with which kind most."""
+        shape = (lanes, share.shape[1])
+        density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
+        for k, part in enumerate(self._parts[0][parts].tolist()):  # a few parts
+            lane, kind = divmod(part, len(KINDS))
+            at = int(line[lane])
+            density[at] += share[k]
+            more = share[k] > best[at]
+            best[at][more] = share[k][more]
+            dominant[at][more] = kind
+        return np.ceil(np.clip(density, 0, 1) * 255).astype(np.uint8), dominant
+
+
+def packed(head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]) -> bytes:
+    """A JSON head with the place of each array, then the arrays, each at a multiple of 8."""
+    body, places, offset = [], [], 0
+    for name, array in arrays:
+        data = np.ascontiguousarray(array).tobytes()
+        places.append([name, offset, len(data)])
+        padding = b"\0" * (-len(data) % 8)
+        body += [data, padding]
+        offset += len(data) + len(padding)
+    text = json.dumps({**head, "arrays": places}).encode()
+    text += b" " * (-(len(text) + 4) % 8)
+    return struct.pack("<I", len(text)) + text + b"".join(body)

@@ -1,0 +1,170 @@
+"""A trace as lanes of spans that do not overlap: streams, groups, threads by depth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, numbers, truths, valid
+from htk.groups import Groups
+from htk.intervals import Ints
+from htk.nesting import nest
+from htk.timeline.sources import SECTIONS, TABLES, Source, sources
+from htk.trace import Trace
+
+
+class Lane(NamedTuple):
+    """One row of the picture."""
+
+    rank: int  # -1: unknown
+    section: str
+    track: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Spans of all lanes, and what each came from. A span's place in the arrays is its id."""
+
+    lanes: list[Lane]
+    lane: Ints
+    name: Ints
+    names: list[str]
+    kinds: NDArray[np.uint8]  # of each name
+    start: Ints  # since the trace began
+    end: Ints
+    table: Ints  # into TABLES
+    row: Ints
+
+    @property
+    def kind(self) -> Ints:
+        return self.kinds[self.name].astype(np.int64)
+
+    @cached_property
+    def low(self) -> int:
+        """The earliest start: before zero where clocks were aligned."""
+        return min(0, int(self.start.min(initial=0)))
+
+    @cached_property
+    def high(self) -> int:
+        return int(self.end.max(initial=0)) + 1
+
+    @cached_property
+    def _by_table(self) -> list[tuple[Ints, Ints]]:
+        """Rows of each table in order, and their spans."""
+        found = []
+        for place in range(len(TABLES)):
+            mine = np.flatnonzero(self.table == place)
+            order = mine[np.argsort(self.row[mine], kind="stable")]
+            found.append((self.row[order], order))
+        return found
+
+    def spans_of(self, table: str, rows: Ints) -> Ints:
+        """The spans that rows of a table became; -1: none."""
+        known, spans = self._by_table[TABLES.index(table)]
+        if not len(known):
+            return np.full(len(rows), -1, np.int64)
+        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+        return np.where((known[place] == rows) & (rows >= 0), spans[place], -1)
+
+
+def lanes_of(trace: Trace, *, aligned: bool = False) -> Lanes:
+    """All that a trace holds of spans; on one clock for all ranks, where asked."""
+    return assembled(sources(trace, aligned), trace.origin_ns, _threads_of(trace))
+
+
+def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | None = None) -> Lanes:
+    """Lanes from the spans of several tables."""
+    if not parts:
+        none = np.empty(0, np.int64)
+        return Lanes([], none, none, [], np.empty(0, np.uint8), none, none, none, none)
+    start = np.concatenate([p.start for p in parts]) - origin
+    end = np.concatenate([p.end for p in parts]) - origin
+    track, tracks = _tracks(parts)
+    keys = np.stack([np.concatenate([p.rank for p in parts]), track], axis=1)
+    groups = Groups.of(keys)
+    depth = _depth(groups.which, start, end)
+    depth[np.repeat([p.section == "busy" for p in parts], [len(p) for p in parts])] = 0
+    lanes = Groups.of(np.column_stack([groups.which, depth]))
+    found = []
+    for group, deep in lanes.keys.tolist():  # a lane each
+        rank, number = groups.keys[group].tolist()
+        section, label = tracks[number]
+        found.append(Lane(rank, section, (titles or {}).get(label, label), deep))
+    name, names, kinds = _names(parts)
+    end = _clipped(lanes.which, kinds[name], start, end)
+    table = np.repeat([TABLES.index(p.table) for p in parts], [len(p) for p in parts])
+    row = np.concatenate([p.row for p in parts])
+    return Lanes(found, lanes.which, name, names, kinds, start, end, table, row)
+
+
+def _tracks(parts: Sequence[Source]) -> tuple[Ints, list[tuple[str, str]]]:
+    """Track of each span, numbered from top to bottom, and (section, label) of each."""
+    every = {(p.section, label) for p in parts for label in p.tracks}
+    ordered = sorted(every, key=lambda t: (SECTIONS.index(t[0]), _natural(t[1])))
+    place = {key: k for k, key in enumerate(ordered)}
+    codes = [np.array([place[p.section, t] for t in p.tracks], np.int64)[p.track] for p in parts]
+    return np.concatenate(codes), ordered
+
+
+def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Numbers within a text in order of size."""
+    return tuple((0, int(w), "") if w.isdigit() else (1, 0, w) for w in text.split())
+
+
+def _names(parts: Sequence[Source]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
+    """One code for each name and kind, over all tables."""
+    known: dict[tuple[str, int], int] = {}
+    codes = []
+    for part in parts:
+        pairs, which = np.unique(part.name * 256 + part.kind, return_inverse=True)
+        names = [(part.names[p // 256], p % 256) for p in pairs.tolist()]
+        own = [known.setdefault(pair, len(known)) for pair in names]
+        codes.append(np.array(own, np.int64)[which.ravel()])
+    return (
+        np.concatenate(codes),
+        [name for name, _ in known],
+        np.array([kind for _, kind in known], np.uint8),
+    )
+
+
+def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
+    order = np.lexsort((-end, start, lane))
+    _, depth = nest(lane[order].astype(np.int32), start[order], end[order])
+    out = np.empty(len(order), np.int64)
+    out[order] = depth
+    return out
+
+
+def _clipped(lane: Ints, kind: NDArray[np.uint8], start: Ints, end: Ints) -> Ints:
+    """Ends no later than the next start of the lane and kind: by rounding a child may outlive what
+    it is inside of, and lanes must not overlap."""
+    part = lane * 256 + kind
+    order = np.lexsort((end, start, part))
+    after = np.append(order[1:], order[:1])
+    same = part[after] == part[order]
+    same[-1:] = False
+    out = end.copy()
+    out[order[same]] = np.minimum(end[order[same]], start[after[same]])
+    return out
+
+
+def _threads_of(trace: Trace) -> dict[str, str]:
+    """What is known of threads: which one makes the steps, which run backward."""
+    titles = {}
+    ops = trace.tables["cpu_ops"]
+    codes, threads = codes_of(ops["thread"])
+    backward = np.unique(codes[numbers(ops["forward_thread"]) > 0])
+    for code in backward[backward >= 0].tolist():
+        titles[f"thread {threads[code].as_py()}"] = f"backward thread {threads[code].as_py()}"
+    ranges = trace.tables["annotations"]
+    codes, threads = codes_of(ranges["thread"])
+    steps = valid(ranges["step"]) & ~truths(ranges["on_gpu"])
+    for code in np.unique(codes[steps & (codes >= 0)]).tolist():
+        thread = threads[code].as_py()
+        titles[f"thread {thread}"] = f"main thread {thread}"
+        titles[f"ranges, thread {thread}"] = "steps and ranges"
+    return titles

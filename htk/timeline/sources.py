@@ -1,0 +1,289 @@
+"""What the timeline shows of each table: whose spans they are, and on which track."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import codes_of, matching, numbers, truths, valid
+from htk.clocks import corrections
+from htk.intervals import Ints, union
+from htk.phases import OTHER, PHASES, Phases, hosts
+from htk.trace import Trace
+
+KINDS = (
+    "compute",
+    "comm",
+    "memory",
+    "cpu",
+    "launch",
+    "range",
+    "phase",
+    "python",
+    "idle",
+    "overhead",
+)
+# Of a rank, from top to bottom.
+SECTIONS = (
+    "busy",
+    "phases",
+    "ranges",
+    "streams",
+    "idle",
+    "groups",
+    "gpu ranges",
+    "threads",
+    "python",
+    "profiler",
+)
+# `busy` and `phases` are made here; their spans are rows of no table.
+TABLES = (
+    "kernels",
+    "cpu_ops",
+    "launches",
+    "annotations",
+    "collectives",
+    "python_calls",
+    "idle_causes",
+    "overheads",
+    "phases",
+    "busy",
+)
+_GPU = ("compute", "comm", "memory")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Spans of one table, a row each."""
+
+    table: str
+    section: str
+    rank: Ints
+    track: Ints  # into tracks
+    tracks: list[str]
+    kind: Ints  # into KINDS
+    name: Ints  # into names
+    names: list[str]
+    start: Ints  # absolute, on the clock that was asked for
+    end: Ints
+    row: Ints  # of the table; -1: of none
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Clock:
+    """The clock that times are told on: each rank's own, or one for all."""
+
+    def __init__(self, trace: Trace, aligned: bool) -> None:
+        self._clocks = trace.tables["rank_clocks"] if aligned else None
+
+    def __call__(self, rank: Ints, time: Ints) -> Ints:
+        if self._clocks is None or not len(time):
+            return time
+        return time + corrections(self._clocks, rank, time)
+
+    def span(self, rank: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        shift = self(rank, start) - start
+        return start + shift, end + shift
+
+
+def sources(trace: Trace, aligned: bool) -> list[Source]:
+    """Everything that has a start and an end."""
+    clock = Clock(trace, aligned)
+    kernels = _kernels(trace, clock)
+    found = [kernels, *(make(trace, clock) for make in _MAKERS)]
+    found.append(_busy(kernels))
+    return [source for source in found if len(source)]
+
+
+def _of(
+    table: pa.Table,
+    clock: Clock,
+    rows: Ints,
+    name: str,
+    section: str,
+    kind: Ints | int,
+    track: tuple[Ints, list[str]],
+    named: str = "name",
+) -> Source:
+    """Spans of chosen rows of a table."""
+    codes, names = codes_of(table[named])
+    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+    start, end = clock.span(rank, start, end)
+    kinds = np.full(len(rows), kind, np.int64) if isinstance(kind, int) else kind
+    texts = [*names.to_pylist(), "(no name)"]
+    code = codes[rows].astype(np.int64)
+    code[code < 0] = len(texts) - 1
+    return Source(
+        name,
+        section,
+        rank,
+        track[0],
+        track[1],
+        kinds,
+        code,
+        texts,
+        start,
+        np.maximum(start, end),
+        rows,
+    )
+
+
+def _kernels(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["kernels"]
+    rows = np.arange(table.num_rows)
+    codes, words = codes_of(table["kind"])
+    known = [KINDS.index(w) if w in _GPU else 0 for w in words.to_pylist()]
+    kind = np.array([*known, 0], np.int64)[codes]
+    return _of(table, clock, rows, "kernels", "streams", kind, _streams(table, rows))
+
+
+def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
+    device, stream = (numbers(table[c], -1)[rows].astype(np.int64) for c in ("device", "stream"))
+    pairs, which = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
+    rank = numbers(table["rank"], -1)[rows]
+    owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
+    several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
+
+    def label(gpu: int, number: int) -> str:
+        where = f"GPU {gpu} " if several and gpu >= 0 else ""
+        return where + (f"stream {number}" if number >= 0 else "GPU")
+
+    return which.ravel(), [label(*pair) for pair in pairs.tolist()]
+
+
+def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
+    codes, texts = codes_of(table["thread"])
+    code = codes[rows].astype(np.int64)
+    labels = [prefix + str(t) for t in texts.to_pylist()] + [prefix.strip()]
+    code[code < 0] = len(labels) - 1
+    return code, labels
+
+
+def _ops(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["cpu_ops"]
+    rows = np.arange(table.num_rows)
+    cpu = KINDS.index("cpu")
+    return _of(table, clock, rows, "cpu_ops", "threads", cpu, _threads(table, rows))
+
+
+def _launches(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["launches"]
+    rows = np.arange(table.num_rows)
+    launch = KINDS.index("launch")
+    return _of(table, clock, rows, "launches", "threads", launch, _threads(table, rows))
+
+
+def _ranges(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["annotations"]
+    rows = np.flatnonzero(~truths(table["on_gpu"]))
+    track = _threads(table, rows, "ranges, thread ")
+    return _of(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
+
+
+def _gpu_ranges(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["annotations"]
+    rows = np.flatnonzero(truths(table["on_gpu"]))
+    code, labels = _streams(table, rows)
+    track = code, [f"ranges on {label}" for label in labels]
+    return _of(table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track)
+
+
+def _groups(trace: Trace, clock: Clock) -> Source:
+    """Collectives of each process group, as the GPU ran them."""
+    table = trace.tables["collectives"]
+    on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
+    on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
+    rows = np.flatnonzero(on_gpu)
+    groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
+    labels = [f"group {descriptions[r] or groups[r] or 'unknown'}" for r in rows.tolist()]
+    unique, which = np.unique(np.array(labels, object), return_inverse=True)
+    track = which.ravel().astype(np.int64), [str(u) for u in unique]
+    comm = KINDS.index("comm")
+    return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
+
+
+def _python(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["python_calls"]
+    rows = np.arange(table.num_rows)
+    track = _threads(table, rows, "python, thread ")
+    return _of(table, clock, rows, "python_calls", "python", KINDS.index("python"), track)
+
+
+def _idle(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["idle_causes"]
+    rows = np.flatnonzero(~valid(table["stream"]))
+    device = numbers(table["device"], -1)[rows].astype(np.int64)
+    devices, which = np.unique(device, return_inverse=True)
+    labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
+    track = which.ravel(), labels
+    return _of(table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause")
+
+
+def _overheads(trace: Trace, clock: Clock) -> Source:
+    table = trace.tables["overheads"]
+    rows = np.arange(table.num_rows)
+    track = np.zeros(len(rows), np.int64), ["profiler's own work"]
+    return _of(table, clock, rows, "overheads", "profiler", KINDS.index("overhead"), track)
+
+
+def _phases(trace: Trace, clock: Clock) -> Source:
+    """Runs of outermost operators of one phase, cut at the steps."""
+    ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
+    made = Phases(trace.tables["annotations"], ops, links)
+    outer = np.flatnonzero(numbers(links["depth"]) == 0)
+    host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
+    end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
+    phase = made.at(host, start, made.of_ops.phase[outer]).phase
+    order = np.lexsort((start, host))
+    host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
+    new = np.ones(len(host), bool)
+    new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])
+    first = np.flatnonzero(new)
+    last = np.maximum.reduceat(end, first) if len(first) else end[:0]
+    rank = numbers(ops["rank"], -1).astype(np.int64)[outer][order][first]
+    keep = phase[first] != OTHER
+    first, last, rank = first[keep], last[keep], rank[keep]
+    low, high = clock.span(rank, start[first], last)
+    count = len(first)
+    kind, none = np.full(count, KINDS.index("phase")), np.zeros(count, np.int64)
+    names = [p.replace("dataloader", "data loading") for p in PHASES]
+    return Source(
+        "phases", "phases", rank, none, ["phases"], kind, phase[first], names, low, high, none - 1
+    )
+
+
+def _busy(kernels: Source) -> Source:
+    """When a rank's GPUs run anything of a kind, whichever streams."""
+    parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
+    for one in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
+        for number in range(len(_GPU)):
+            mine = (kernels.rank == one) & (kernels.kind == number)
+            spans = union(kernels.start[mine], kernels.end[mine])
+            parts["rank"].append(np.full(len(spans.start), one))
+            parts["kind"].append(np.full(len(spans.start), number))
+            parts["start"].append(spans.start)
+            parts["end"].append(spans.end)
+    none = np.empty(0, np.int64)
+    rank, kind, start, end = (np.concatenate([none, *p]).astype(np.int64) for p in parts.values())
+    zeros = np.zeros(len(rank), np.int64)
+    return Source(
+        "busy", "busy", rank, zeros, ["busy"], kind, kind, list(_GPU), start, end, zeros - 1
+    )
+
+
+_MAKERS: tuple[Callable[[Trace, Clock], Source], ...] = (
+    _ops,
+    _launches,
+    _ranges,
+    _gpu_ranges,
+    _groups,
+    _python,
+    _idle,
+    _overheads,
+    _phases,
+)
