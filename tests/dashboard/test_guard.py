@@ -27,7 +27,7 @@ def test_pages_keep_to_themselves(tmp_path: Path) -> None:
 
 def test_without_the_token_nothing_is_shown(tmp_path: Path) -> None:
     visitor = client(tmp_path, token="secret")
-    for page in ("/", "/timeline/lanes", "/export/kernel_top.csv"):
+    for page in ("/", "/timeline/about", "/export/kernel_top.csv"):
         assert visitor.get(page).status_code == 401
     assert visitor.get("/?token=wrong").status_code == 401
     assert visitor.get("/?token=secret").status_code == 302
@@ -50,9 +50,15 @@ def test_another_site_may_not_call(tmp_path: Path) -> None:
         ("/export/kernel_top.exe", 404),
         ("/timeline/view?start=0&end=10&width=x", 400),
         ("/timeline/view?start=0&end=10&width=99999999", 200),
-        ("/timeline/event?table=0&row=0", 200),
-        ("/timeline/event?table=0&row=99", 404),
-        ("/timeline/event?table=9&row=0", 404),
+        ("/timeline/view?start=0&end=nan&width=9", 400),
+        ("/timeline/view?start=0&end=10&width=9&lanes=0..99", 400),
+        ("/timeline/event?id=0", 200),
+        ("/timeline/event?ref=kernels:0:0", 200),
+        ("/timeline/event?ref=kernels:0:9", 404),
+        ("/timeline/event?id=99", 404),
+        ("/timeline/jump?how=next&text=gem", 200),
+        ("/timeline/stats?start=0&end=x", 400),
+        ("/timeline/nonsense", 400),
         ("/assets/../app.py", 404),
     ],
 )

@@ -127,27 +127,6 @@ def test_an_option_is_a_control(page: Any, address: str) -> None:
     assert "others" in page.inner_text(".ag-root")
 
 
-def test_the_timeline_zooms_and_tells_of_an_event(page: Any, address: str) -> None:
-    page.goto(f"{address}/timeline")
-    until(page, "() => !!window.htkHandle && window.htkHandle.count() > 0")
-    before = page.evaluate("window.htkHandle.view()")
-    page.focus("canvas")
-    page.keyboard.press("w")
-    after = page.evaluate("window.htkHandle.view()")
-    assert after["end"] - after["start"] < before["end"] - before["start"]
-    page.keyboard.press("0")
-    page.evaluate("window.htkHandle.go(0, 20000)")
-    page.wait_for_timeout(300)
-    box = page.locator("canvas").bounding_box()
-    lanes = page.locator(".labels div").count()
-    for lane in range(lanes):  # the first span of some lane lies under the pointer
-        page.mouse.click(box["x"] + box["width"] * 4 / 20, box["y"] + 20 + 15 * lane + 7)
-        page.wait_for_timeout(100)
-        if page.inner_text("#event"):
-            break
-    assert "duration_ns" in page.inner_text("#event")
-
-
 def test_dark_is_kept(page: Any, address: str) -> None:
     page.goto(address)
     page.wait_for_selector(".js-plotly-plot")
