@@ -104,7 +104,7 @@ def _show(app: Dash, runs: Runs) -> None:
         if waiting is not None:
             return [waiting, [], [], [], view.run]
         visit = Visit(runs, view, bool(dark))
-        shown = safely(_page, visit)
+        shown = html.Div(safely(_page, visit), **attributes(data_view=view.link(view.page)))
         return [shown, _menu(view), _chips(view), _filters(view), _about(visit)]
 
     @app.callback(

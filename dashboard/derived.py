@@ -7,8 +7,8 @@ from dash import html
 
 from htk.analyses import ANALYSES, find
 from htk.dashboard.page import Visit
-from htk.dashboard.parts import control, coverage, grid, picture, problem
-from htk.errors import HtkError
+from htk.dashboard.parts import control, coverage, empty, grid, picture, problem
+from htk.errors import HtkError, MissingTable
 
 
 def titles() -> dict[str, list[tuple[str, str]]]:
@@ -31,6 +31,8 @@ def page(visit: Visit, name: str) -> Any:
         controls = [control(o, options.get(o.name, o.default)) for o in analysis.options.values()]
         head.append(dmc.Group(controls, align="end", mb="sm"))
         result = visit.ask(name, **options)
+    except MissingTable as error:
+        return html.Div([*head, empty(f"Not recorded: {error}.")])
     except HtkError as error:
         return html.Div([*head, problem(str(error))])
     table = grid(result, visit, options)

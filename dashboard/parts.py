@@ -13,7 +13,7 @@ from dash import dcc, html
 from htk.analysis import Option
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.view import View, shown
-from htk.errors import HtkError
+from htk.errors import HtkError, MissingTable
 from htk.figures import figure
 from htk.render import coverage_lines
 from htk.result import Result
@@ -25,7 +25,7 @@ _ADDS = ("ns", "bytes", "")  # units of columns that may be added up
 
 
 def problem(text: str, title: str = "No answer") -> Any:
-    return dmc.Alert(text, title=title, color="yellow", className="problem")
+    return html.Div([html.B(title), html.P(text)], className="problem", role="alert")
 
 
 def attributes(**values: str) -> dict[str, Any]:
@@ -47,6 +47,8 @@ def safely(make: Callable[[Visit], Any], visit: Visit) -> Any:
     """A part of a page; what goes wrong is said in its place."""
     try:
         return make(visit)
+    except MissingTable as error:
+        return empty(f"Not recorded: {error}.")
     except HtkError as error:
         return problem(str(error))
     except Exception as error:  # one part that fails leaves the others standing
@@ -149,14 +151,21 @@ def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list
     return [
         picture(result, dark=visit.dark),
         grid(result, visit, options, rows=rows),
-        *coverage(result),
+        *coverage(result)[1:],
     ]
 
 
 def grid(
-    result: Result, visit: Visit, asked: Mapping[str, Any], *, rows: int = 18, place: str = ""
+    result: Result,
+    visit: Visit,
+    asked: Mapping[str, Any],
+    *,
+    rows: int = 18,
+    place: str = "",
+    only: tuple[str, ...] = (),
 ) -> Any:
-    """A table that sorts, filters, groups and exports; `place` tells two of a page apart."""
+    """A table that sorts, filters, groups and exports. `place` tells two of a page apart; of a
+    small one `only` some columns are shown."""
     name = result.analysis.name
     place = place or name
     if not len(result):
@@ -165,6 +174,7 @@ def grid(
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
+    shown_table = result.table.select(list(only)) if only else result.table
     return html.Div(
         [
             dmc.Group(
@@ -190,7 +200,7 @@ def grid(
             ),
             dag.AgGrid(
                 id={"type": "grid", "name": place},
-                **rows_and_columns(result.table, int(result.coverage.get("origin_ns") or 0)),
+                **rows_and_columns(shown_table, int(result.coverage.get("origin_ns") or 0)),
                 defaultColDef={"sortable": True, "filter": True, "resizable": True},
                 columnSize="autoSize",
                 dashGridOptions={
@@ -241,6 +251,14 @@ def grouped(table: pa.Table, by: str) -> pa.Table:
     return made.sort_by([(adds[0], "descending")]) if adds else made
 
 
+def _heading(name: str) -> str:
+    """A column's name without the unit that its cells show."""
+    for suffix, words in (("_ns", ""), ("_bytes", ""), ("_pct", " %"), ("_gbps", " GB/s")):
+        if name.endswith(suffix) and name != suffix:
+            name = name.removesuffix(suffix) + words
+    return name.replace("_", " ")
+
+
 def _adds(field: pa.Field) -> bool:
     """Counts and sums of a thing; no means, extremes, shares, times of day or numbers of things."""
     name = field.name
@@ -273,7 +291,7 @@ def _column(field: pa.Field) -> dict[str, Any]:
     }
     return {
         "field": field.name,
-        "headerName": field.name.replace("_", " "),
+        "headerName": _heading(field.name),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
         "maxWidth": 520,

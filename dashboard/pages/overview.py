@@ -17,6 +17,9 @@ from htk.doctor import doctor
 from htk.errors import HtkError
 from htk.units import shortened, size, time
 
+_KERNELS = ("name", "total_ns", "pct_of_kernel_time", "count", "mean_ns", "kind")
+_OPERATORS = ("op", "device_self_ns", "pct_of_device_time", "cpu_self_ns", "count")
+_ADVICE = ("finding", "gain_ns", "gain_pct", "evidence", "advice", "analysis")
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
@@ -213,12 +216,15 @@ def _overlap(visit: Visit) -> Any:
 
 def _kernels(visit: Visit) -> Any:
     result = visit.ask("kernel_top", n=8)
-    return section(_title(visit, "kernel_top"), grid(result, visit, {"n": 8}, rows=9))
+    return section(
+        _title(visit, "kernel_top"), grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)
+    )
 
 
 def _operators(visit: Visit) -> Any:
     result = visit.ask("op_breakdown", n=8)
-    return section(_title(visit, "op_breakdown"), grid(result, visit, {"n": 8}, rows=9))
+    table = grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)
+    return section(_title(visit, "op_breakdown"), table)
 
 
 def _memory(visit: Visit) -> Any:
@@ -236,7 +242,8 @@ def _memory(visit: Visit) -> Any:
 
 def _recommendations(visit: Visit) -> Any:
     result = visit.ask("recommendations")
-    return section(_title(visit, "recommendations"), grid(result, visit, {}))
+    table = grid(result, visit, {}, only=_ADVICE)
+    return section(_title(visit, "recommendations"), table)
 
 
 def _records(visit: Visit) -> Any:

@@ -40,6 +40,43 @@ def test_another_site_may_not_call(tmp_path: Path) -> None:
     assert answer.status_code == 403
 
 
+def test_another_name_for_this_machine_is_not_ours(tmp_path: Path) -> None:
+    visitor = client(tmp_path)
+    assert visitor.get("/", headers={"Host": "evil.example:8050"}).status_code == 403
+    for host in ("127.0.0.1:8050", "localhost", "[::1]:8050"):
+        assert visitor.get("/", headers={"Host": host}).status_code == 200
+
+
+def test_the_token_leads_to_the_page_asked_for_and_nowhere_else(tmp_path: Path) -> None:
+    visitor = client(tmp_path, token="secret")
+    answer = visitor.get("/kernels?ranks=1&token=secret")
+    assert answer.headers["Location"] == "/kernels?ranks=1"
+    assert "HttpOnly" in answer.headers["Set-Cookie"]
+    odd = {"PATH_INFO": "//evil.example/x"}
+    answer = visitor.get("/", query_string="token=secret", environ_overrides=odd)
+    assert answer.headers["Location"] == "/evil.example/x"
+    assert visitor.get("/?token=%C3%A4").status_code == 200, "the cookie is there"
+    assert client(tmp_path, token="secret").get("/?token=%C3%A4").status_code == 401
+
+
+def test_an_upload_needs_a_header_that_no_form_can_send(tmp_path: Path) -> None:
+    visitor = client(tmp_path)
+    assert visitor.post("/upload?name=x.json", data=b"{}").status_code == 403
+    sent = visitor.post("/upload?name=x.json", data=b"{}", headers={"X-Htk-Upload": "1"})
+    assert sent.status_code == 200 and sent.text.startswith("upload/")
+    none = visitor.post("/upload?name=x.json", data=b"", headers={"X-Htk-Upload": "1"})
+    assert none.status_code == 413
+
+
+def test_debug_is_for_this_machine_alone() -> None:
+    from click.testing import CliRunner
+
+    from htk.commands.dashboard import command
+
+    found = CliRunner().invoke(command, ["sample", "--host", "0.0.0.0", "--debug"])
+    assert found.exit_code == 2 and "this machine alone" in found.output
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [
@@ -47,6 +84,9 @@ def test_another_site_may_not_call(tmp_path: Path) -> None:
         ("/export/kernel_top.parquet?ranks=0", 200),
         ("/export/kernel_top.csv?o.n=x", 400),
         ("/export/nonsense.csv", 404),
+        ("/export/diff.csv?o.base=0&o.new=0&o.by=kernel", 200),
+        ("/export/diff.csv?o.by=nonsense", 400),
+        ("/export/kernel_top.csv?run=../x", 400),
         ("/export/kernel_top.exe", 404),
         ("/timeline/view?start=0&end=10&width=x", 400),
         ("/timeline/view?start=0&end=10&width=99999999", 200),

@@ -1,142 +1,157 @@
 """The pages in a real browser: no error, nothing from outside, links that reopen the same view."""
 
-import os
-import shutil
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from htk import api
-from htk.analyses import ANALYSES
-from htk.dashboard.app import create_app
-from htk.dashboard.runs import Runs
-from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
+from tests.dashboard.conftest import go, settled, shows, until, watch
 
-CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
+PAGES = ["", "kernels", "operators", "communication", "idle", "compare?o.base=0&o.new=1"]
 
 
-COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+def serious(page: Any) -> list[str]:
+    """What axe finds that keeps people out."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    return [
+        f"{v['id']}: {v['nodes'][0]['html'][:200]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    ]
 
 
-def until(page: Any, condition: str, argument: Any = None) -> None:
-    """Waits for a condition; the page's own policy forbids the browser to do it by eval."""
-    for _ in range(200):
-        if page.evaluate(condition, argument):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"never came true: {condition} ({argument})")
-
-
-def shows(page: Any, text: str) -> None:
-    until(page, "t => !!document.querySelector('main')?.innerText.includes(t)", text)
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from werkzeug.serving import make_server
-
-    folder = tmp_path_factory.mktemp("run")
+def test_the_first_screen(page: Any) -> None:
+    go(page, "/")
+    settled(page)
+    shown = page.inner_text("main")
+    for words in ("GPU step", "CPU step", "exposed communication", "Each rank's time"):
+        assert words in shown
+    assert "all 2 ranks" in shown, "what the numbers rest on"
+    until(page, "() => document.querySelector('main .js-plotly-plot')?.data?.length > 1")
+    bars = page.evaluate("document.querySelector('main .js-plotly-plot').data.map(d => [...d.x])")
     for rank in (0, 1):
-        events: list[Event] = [step(0, 1, 40), step(1, 41, 40)]
-        for k in range(8):
-            events += [
-                op("aten::mm", 2 + 10 * k, 3),
-                launch(k + 1, 3 + 10 * k),
-                kernel(
-                    "gemm" if k % 2 else "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-                    4 + 10 * k,
-                    6,
-                    k + 1,
-                ),
-            ]
-        write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
-    server = make_server(
-        "127.0.0.1", 0, create_app(Runs(given=api.open(folder, cache=False))).server, True
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+        assert sum(layer[rank] for layer in bars) == pytest.approx(100)
+    assert serious(page) == []
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: install it, or name it in HTK_CHROMIUM")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as p:
-        opened = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+@pytest.mark.parametrize("path", PAGES[1:])
+def test_a_composed_page(page: Any, path: str) -> None:
+    go(page, f"/{path}")
+    settled(page)
+    assert "a fault of htk" not in page.inner_text("main")
+    assert page.locator("main .js-plotly-plot").count()
+    assert serious(page) == []
 
 
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that fails the test when it complains, or asks for anything from elsewhere."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+def test_not_recorded_is_said(page: Any) -> None:
+    go(page, "/memory")
+    shows(page, "profile_memory=True")
+
+
+def test_a_question_has_a_page_of_its_own(page: Any) -> None:
+    go(page, "/kernel_top?o.n=1")
+    page.wait_for_selector(".ag-row")
+    assert "others" in page.inner_text(".ag-root")
+    assert serious(page) == []
+
+
+def test_a_filter_holds_on_all_pages_and_lives_in_the_address(page: Any) -> None:
+    go(page, "/time_breakdown")
+    page.fill("#filter-ranks", "1")
+    page.press("#filter-ranks", "Enter")
+    page.wait_for_selector(".chips .chip")
+    until(page, "() => location.pathname + location.search === '/time_breakdown?ranks=1'")
+    page.click("nav >> text=Idle")
+    until(page, "() => location.pathname + location.search === '/idle?ranks=1'")
+    settled(page)
+    page.click(".chips .chip")
+    until(page, "() => location.search === ''")
+
+
+def test_a_link_reopens_the_same_view(page: Any, address: str) -> None:
+    page.goto(f"{address}/kernels?name=gemm&ranks=1&o.by=count")
+    page.wait_for_selector(".ag-row")
+    names = page.locator(".ag-pinned-left-cols-container").first.inner_text()
+    assert names.split() == ["gemm"]
+    assert page.input_value("#filter-name") == "gemm"
+    assert page.locator(".chips .chip").count() == 2
+
+
+def test_two_visitors_do_not_see_each_others_filters(browser: Any, address: str) -> None:
     wrong: list[str] = []
-    opened.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
-    opened.on("pageerror", lambda e: wrong.append(str(e)))
-    local = ("http://127.0.0.1", "data:", "blob:")
-    opened.on("request", lambda r: r.url.startswith(local) or wrong.append(r.url))
-    yield opened
-    opened.close()
+    visitors = [browser.new_context().new_page() for _ in range(2)]
+    for visitor, ranks in zip(visitors, ("0", "1"), strict=True):
+        watch(visitor, wrong)
+        visitor.goto(f"{address}/time_breakdown?ranks={ranks}")
+    for visitor, ranks in zip(visitors, ("0", "1"), strict=True):
+        visitor.wait_for_selector(".chips .chip")
+        assert visitor.inner_text(".chips .chip") == f"ranks: {ranks} ×"
+        assert visitor.input_value("#filter-ranks") == ranks
+        visitor.context.close()
     assert wrong == []
 
 
-def test_the_first_screen(page: Any, address: str) -> None:
-    page.goto(address)
-    page.wait_for_selector(".js-plotly-plot")
-    assert "Where did the time go?" in page.inner_text("main")
-    assert "2 of 2 ranks" in page.inner_text("main")
+def test_a_brushed_range_becomes_the_time_filter(page: Any) -> None:
+    go(page, "/idle")
+    settled(page)
+    plot = page.locator(".js-plotly-plot .nsewdrag").first
+    box = plot.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.25, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.4, y)
+    page.mouse.move(box["x"] + box["width"] * 0.5, y)
+    page.mouse.up()
+    page.wait_for_selector(".chips .chip")
+    assert page.input_value("#filter-from").endswith("ms")
+    assert (
+        0
+        < float(page.input_value("#filter-from")[:-2])
+        < float(page.input_value("#filter-to")[:-2])
+    )
 
 
-def test_every_analysis_has_a_page(page: Any, address: str) -> None:
-    for name, entry in ANALYSES.items():
-        page.goto(f"{address}/{name}")
-        shows(page, entry.question)
-        page.wait_for_selector(".ag-root, .problem, .empty", timeout=10_000)
-
-
-def test_a_filter_holds_on_all_pages_and_lives_in_the_address(page: Any, address: str) -> None:
-    page.goto(f"{address}/time_breakdown")
-    page.fill("#filter-ranks", "1")
-    page.press("#filter-ranks", "Enter")
-    page.wait_for_selector(".chip")
-    until(page, "() => location.pathname + location.search === '/time_breakdown?ranks=1'")
-    page.click("nav summary >> text=kernels")
-    page.click("nav >> text=kernel top")
-    until(page, "() => location.pathname + location.search === '/kernel_top?ranks=1'")
-    shows(page, "1 of 2 rank")
-    page.click(".chip")
-    until(page, "() => location.search === ''")
-    shows(page, "2 of 2 ranks")
-
-
-def test_a_bad_filter_is_said_not_thrown(page: Any, address: str) -> None:
-    page.goto(f"{address}/kernel_top?steps=abc")
+def test_a_bad_filter_is_said_not_thrown(page: Any) -> None:
+    go(page, "/kernel_top?steps=abc")
     page.wait_for_selector(".problem")
     assert "is no list of numbers" in page.inner_text(".problem")
 
 
-def test_an_option_is_a_control(page: Any, address: str) -> None:
-    page.goto(f"{address}/kernel_top?o.n=1")
+def test_rows_group(page: Any) -> None:
+    go(page, "/kernel_top?o.per=rank")
     page.wait_for_selector(".ag-row")
-    assert "others" in page.inner_text(".ag-root")
+    page.click("input[placeholder='group by …']")
+    page.locator("[role=option]:visible", has_text="rank").click()
+    until(page, "() => document.querySelector('.ag-header')?.innerText.includes('rows')")
+    assert page.locator(".ag-center-cols-container .ag-row").count() == 2
 
 
-def test_dark_is_kept(page: Any, address: str) -> None:
-    page.goto(address)
-    page.wait_for_selector(".js-plotly-plot")
-    page.click("#dark-switch")
+def test_dark_is_kept(page: Any) -> None:
+    go(page, "/idle")
+    page.click("#dark-switch", force=True)
     until(page, "() => document.documentElement.dataset.mantineColorScheme === 'dark'")
+    page.reload()
+    until(page, "() => document.documentElement.dataset.mantineColorScheme === 'dark'")
+    settled(page)
+    assert serious(page) == []
+    page.click("#dark-switch", force=True)
+    until(page, "() => document.documentElement.dataset.mantineColorScheme === 'light'")
 
 
-def test_no_path_leads_outside(address: str, tmp_path: Path) -> None:
-    from urllib.error import HTTPError
-    from urllib.request import urlopen
+@pytest.mark.parametrize("width", [1280, 3840])
+def test_nothing_sticks_out(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    go(page, "/operators")
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.set_viewport_size({"width": 1280, "height": 900})
 
-    with pytest.raises(HTTPError):
-        urlopen(f"{address}/assets/..%2f..%2fpyproject.toml")
+
+def test_the_timeline_zooms(page: Any) -> None:
+    go(page, "/timeline")
+    until(page, "() => !!window.htkHandle && window.htkHandle.count() > 0")
+    before = page.evaluate("window.htkHandle.view()")
+    page.focus("canvas")
+    page.keyboard.press("w")
+    after = page.evaluate("window.htkHandle.view()")
+    assert after["end"] - after["start"] < before["end"] - before["start"]

@@ -1,0 +1,122 @@
+"""A server with a run of two ranks, and a browser that fails the test when a page complains."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk import api
+from htk.dashboard.app import create_app
+from htk.dashboard.runs import Runs
+from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
+
+CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
+COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to choose from: two/ of two ranks, damaged/ of one broken file."""
+    root = tmp_path_factory.mktemp("runs")
+    (root / "two").mkdir()
+    (root / "damaged").mkdir()
+    for rank in (0, 1):
+        events: list[Event] = [step(0, 1, 40), step(1, 41, 40)]
+        for k in range(8):
+            name = "gemm" if k % 2 else COMM
+            length = 6 - rank if k % 2 else 6
+            begin = 2 + 10 * k
+            events += [op("aten::mm", begin, 3), launch(k + 1, begin + 1)]
+            events += [kernel(name, begin + 2, length, k + 1)]
+        write(root / "two" / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    (root / "damaged" / "rank0.json").write_text('{"traceEvents": "none"')
+    return root
+
+
+@pytest.fixture(scope="session")
+def address(folder: Path) -> Iterator[str]:
+    from werkzeug.serving import make_server
+
+    runs = Runs([folder], given=api.open(folder / "two", cache=False), upload_bytes=1 << 20)
+    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    runs.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: install it, or name it in HTK_CHROMIUM")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as p:
+        opened = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def visitor(browser: Any, address: str) -> Iterator[tuple[Any, list[str]]]:
+    """One page for all tests, so that the libraries are loaded once; and what it complained of."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    wrong: list[str] = []
+    watch(opened, wrong)
+    opened.goto(f"{address}/runs")
+    opened.wait_for_selector("main h2")
+    yield opened, wrong
+    opened.close()
+
+
+@pytest.fixture
+def page(visitor: tuple[Any, list[str]]) -> Iterator[Any]:
+    """A page that fails the test when it complains, or asks for anything from elsewhere."""
+    opened, wrong = visitor
+    wrong.clear()
+    yield opened
+    assert wrong == []
+
+
+def watch(page: Any, wrong: list[str]) -> None:
+    """Notes errors and requests that leave the machine."""
+    page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: wrong.append(str(e)))
+    local = ("http://127.0.0.1", "data:", "blob:")
+    page.on("request", lambda r: r.url.startswith(local) or wrong.append(r.url))
+
+
+def until(page: Any, condition: str, argument: Any = None) -> None:
+    """Waits for a condition; the page's own policy forbids the browser to do it by eval."""
+    for _ in range(200):
+        if page.evaluate(condition, argument):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never came true: {condition} ({argument})")
+
+
+def shows(page: Any, text: str) -> None:
+    until(page, "t => !!document.querySelector('main')?.innerText.includes(t)", text)
+
+
+def go(page: Any, path: str) -> None:
+    """To another page as a link goes there, without loading the app anew."""
+    page.evaluate(
+        "path => { history.pushState({}, '', path);"
+        " window.dispatchEvent(new CustomEvent('_dashprivate_pushstate')); }",
+        path,
+    )
+    shown = path.partition("o.")[0].rstrip("?&")
+    until(page, "v => document.querySelector('#page [data-view]')?.dataset.view === v", shown)
+
+
+def settled(page: Any) -> None:
+    """All parts of the page are there."""
+    until(page, "() => document.querySelectorAll('main .part').length > 0")
+    until(
+        page, "() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)"
+    )
+    until(page, "() => !document.querySelector('main .dash-graph--pending')")

@@ -1,0 +1,60 @@
+"""Every analysis has a page, and every part of the composed pages can be drawn."""
+
+import json
+from pathlib import Path
+
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from htk import api
+from htk.analyses import ANALYSES, find
+from htk.dashboard import derived
+from htk.dashboard.page import Visit
+from htk.dashboard.pages import composed
+from htk.dashboard.parts import grouped, safely
+from htk.dashboard.runs import Runs
+from htk.dashboard.view import View
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    return Runs(given=api.open("sample", cache=False))
+
+
+def drawn(component: object) -> str:
+    return json.dumps(component, cls=PlotlyJSONEncoder)
+
+
+def test_every_question_has_a_page(runs: Runs) -> None:
+    for name in ANALYSES:
+        text = drawn(derived.page(Visit(runs, View(name)), name))
+        assert json.dumps(find(name).question) in text
+
+
+def test_every_part_of_every_page(runs: Runs) -> None:
+    options = {"base": "0", "new": "1"}  # of the comparison
+    for path, page in composed().items():
+        visit = Visit(runs, View(path, options=options if path == "compare" else {}), dark=True)
+        assert drawn(page.layout(visit))
+        for part in page.parts.values():
+            assert "a fault of htk" not in drawn(safely(part, visit))
+
+
+def test_records_without_a_profile_say_why_the_job_hangs() -> None:
+    path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
+    visit = Visit(Runs(given=api.open(path, cache=False)), View())
+    overview = composed()[""]
+    assert "records" in drawn(overview.layout(visit))
+    assert "rank 3 never came" in drawn(overview.parts["records"](visit))
+    assert "rank 3 never came" in drawn(composed()["communication"].parts["hang"](visit))
+
+
+def test_groups_add_up_what_adds_up(runs: Runs) -> None:
+    table = runs.ask("", View().selection, "kernel_top", n=1000).table
+    by_kind = {row["kind"]: row for row in grouped(table, "kind").to_pylist()}
+    rows = table.to_pylist()
+    for kind, row in by_kind.items():
+        mine = [r for r in rows if r["kind"] == kind]
+        assert row["rows"] == len(mine)
+        assert row["total_ns"] == sum(r["total_ns"] for r in mine)
+    assert "max_ns" not in grouped(table, "kind").column_names

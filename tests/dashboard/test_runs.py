@@ -1,0 +1,137 @@
+"""What may be opened, what is kept, what is given up."""
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+
+from htk import api
+from htk.dashboard.kept import Kept
+from htk.dashboard.runs import MOST_OPEN, Cancelled, Job, Runs, holds_runs
+from htk.errors import UsageError
+from htk.opening import OpenOptions, open_trace
+from htk.trace import Selection
+from tests.kineto_file import kernel, of_rank, write
+
+
+def run(folder: Path, rank: int = 0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return write(folder / f"rank{rank}.json", kernel("gemm", 1, 2), **of_rank(rank, 2))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["runs/../secret", "runs/a/../../secret", "secret", "/etc", "runs//etc", "../secret", "",
+     "upload", "upload/..", "runs/a\0b", "runs/none"],
+)  # fmt: skip
+def test_keys_that_lead_out_are_refused(tmp_path: Path, key: str) -> None:
+    run(tmp_path / "secret")
+    run(tmp_path / "runs" / "a")
+    with pytest.raises(UsageError):
+        Runs([tmp_path / "runs"]).path_of(key)
+
+
+def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    secret = run(tmp_path / "secret")
+    inside = run(tmp_path / "runs" / "a")
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "secret")
+    (tmp_path / "runs" / "b").mkdir()
+    (tmp_path / "runs" / "b" / "rank0.json").symlink_to(secret)
+    (tmp_path / "runs" / "same").symlink_to(inside.parent)
+    runs = Runs([tmp_path / "runs"])
+    for key in ("runs/linked", "runs/linked/rank0.json", "runs/b"):
+        with pytest.raises(UsageError, match=r"leads out|link out"):
+            runs.path_of(key)
+    assert runs.path_of("runs/same") == inside.parent, "a link within the folder is none out of it"
+    assert [r.key for r in runs.listed()] == ["runs/a"]
+
+
+def test_typed_paths(tmp_path: Path) -> None:
+    path = run(tmp_path / "runs" / "a")
+    runs = Runs([tmp_path / "runs"])
+    assert runs.key_of(str(path)) == "runs/a/rank0.json"
+    assert runs.key_of("a") == "runs/a"
+    for text in ("/etc/passwd", "../runs2", "a/../../x", "b"):
+        with pytest.raises(UsageError, match="is not in the folders"):
+            runs.key_of(text)
+
+
+def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
+    run(tmp_path / "a")
+    assert not holds_runs(tmp_path), "one run in a folder of its own"
+    run(tmp_path / "b")
+    assert holds_runs(tmp_path)
+    run(tmp_path)
+    assert not holds_runs(tmp_path)
+
+
+def test_runs_are_read_in_the_background_and_a_few_are_kept(tmp_path: Path) -> None:
+    for k in range(MOST_OPEN + 1):
+        run(tmp_path / "runs" / str(k))
+    runs = Runs([tmp_path / "runs"], options=OpenOptions(cache=False))
+    for k in range(MOST_OPEN + 1):
+        assert runs.begin(f"runs/{k}").ended.wait(20)
+    assert runs.trace("runs/0") is None, "the one used longest ago is let go"
+    assert runs.ask("runs/1", Selection(), "kernel_top").to_pylist()[0]["name"] == "gemm"
+
+
+def test_a_failure_is_told(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "rank0.json").write_text("nonsense")
+    job = Runs([tmp_path / "runs"]).begin("runs/rank0.json")
+    assert job.ended.wait(20)
+    assert "not a trace that htk knows" in job.error
+
+
+def test_reading_is_given_up(tmp_path: Path) -> None:
+    job = Job()
+    job.cancelled = True
+    with pytest.raises(Cancelled):
+        open_trace(run(tmp_path), OpenOptions(cache=False, progress=job))
+
+
+def test_uploads(tmp_path: Path) -> None:
+    runs = Runs(upload_bytes=100)
+    key = runs.upload("../../x y.json", io.BytesIO(b"{}"))
+    path = Path(str(runs.path_of(key)))
+    assert [f.name for f in path.iterdir()] == ["x_y.json"], "no path in a name"
+    for body, why in ((b" " * 101, "larger than"), (b"", "empty")):
+        with pytest.raises(UsageError, match=why):
+            runs.upload("x.json", io.BytesIO(body))
+    for _ in range(20):
+        runs.upload("x.json", io.BytesIO(b"{}"))
+    assert len(list(path.parent.iterdir())) <= 9, "old ones make room"
+    runs.close()
+    assert not path.parent.exists()
+
+
+def test_a_value_is_made_once_however_many_ask() -> None:
+    kept: Kept[int] = Kept(2)
+    made: list[int] = []
+    gate = threading.Event()
+
+    def make() -> int:
+        gate.wait(5)
+        made.append(1)
+        return 7
+
+    found: list[int] = []
+    asking = [threading.Thread(target=lambda: found.append(kept.get("a", make))) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    gate.set()
+    for thread in asking:
+        thread.join()
+    assert (found, made) == ([7, 7, 7, 7], [1])
+
+
+def test_what_failed_is_tried_again() -> None:
+    kept: Kept[int] = Kept(2)
+    with pytest.raises(ZeroDivisionError):
+        kept.get("a", lambda: 1 // 0)
+    assert kept.get("a", lambda: 3) == 3
+
+
+def test_the_sample_is_always_there() -> None:
+    assert api.open(Runs().path_of("sample"), cache=False).ranks == [0, 1]

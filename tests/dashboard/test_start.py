@@ -1,0 +1,59 @@
+"""The start page in a browser: runs listed, paths opened or refused, files uploaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.dashboard.conftest import settled, shows, until
+
+
+def test_a_run_of_the_list_opens(page: Any, address: str, folder: Path) -> None:
+    page.goto(f"{address}/runs")
+    page.click(f"text={folder.name}/two")
+    settled(page)
+    assert f"run={folder.name}/two" in page.url
+    shows(page, "GPU step")
+
+
+def test_a_path_is_opened_within_the_folder_only(page: Any, address: str, folder: Path) -> None:
+    page.goto(f"{address}/runs")
+    page.fill("#open-path", "/etc")
+    page.click("#open-button")
+    page.wait_for_selector(".problem")
+    assert "is not in the folders" in page.inner_text(".problem")
+    page.fill("#open-path", str(folder / "two" / "rank0.json"))
+    page.press("#open-path", "Enter")
+    settled(page)
+    shows(page, "GPU step")
+
+
+def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: Path) -> None:
+    page.goto(f"{address}/?run={folder.name}/damaged")
+    page.wait_for_selector(".problem")
+    assert "rank0.json" in page.inner_text(".problem")
+    assert page.locator("text=Choose another run").count()
+
+
+def test_a_good_file_is_uploaded(page: Any, address: str, folder: Path) -> None:
+    page.goto(f"{address}/runs")
+    page.set_input_files("#upload-file", str(folder / "two" / "rank1.json"))
+    page.wait_for_url("**/?run=upload/*")
+    settled(page)
+    shows(page, "GPU step")
+
+
+def test_a_damaged_upload_is_no_traceback(page: Any, address: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({"what": "no trace"}))
+    page.goto(f"{address}/runs")
+    page.set_input_files("#upload-file", str(bad))
+    page.wait_for_selector(".problem")
+    assert "not a trace that htk knows" in page.inner_text(".problem")
+
+
+def test_too_large_a_file_is_not_sent(page: Any, address: str, tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    large.write_bytes(b" " * ((1 << 20) + 1))
+    page.goto(f"{address}/runs")
+    page.set_input_files("#upload-file", str(large))
+    until(page, "() => document.body.innerText.includes('larger than may be uploaded')")
