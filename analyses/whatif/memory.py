@@ -25,6 +25,7 @@ from htk.models.detected import detected
 _STATE = 16  # bytes of a parameter: mixed precision and Adam
 _GRADIENT = 1.0  # bytes of a gradient over those of the parameter as gathered
 _LAYER, _LOGITS = 34, 6  # bytes of a token and hidden element, or vocabulary entry
+_SURE = 0.8  # of activations as reckoned
 _RESERVED = 1.5e9  # context, libraries, buffers of communication, roughly
 _FRAGMENTS = 0.03  # of the peak: what the allocator cannot use
 _MEASURED_SIGMA, _CHANGED_SIGMA, _RECKONED_SIGMA = 0.03, 0.08, 0.15
@@ -69,10 +70,11 @@ class Held:
     activations: float
     units: Units | None
     capacity: float | None
-    measured: bool
+    measured: float | None = None  # the recorded peak
 
     @property
-    def peak(self) -> float:
+    def reckoned(self) -> float:
+        """The peak as its parts make it."""
         gathered = self.units.gathered(self.units.strategy) if self.units else 0.0
         return self.static + gathered + self.activations
 
@@ -81,16 +83,19 @@ def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     units = _units(scene)
     capacity = _capacity(tables["ranks"])
-    seen = _recorded(tables["memory"])
+    seen, activations = _recorded(tables["memory"]), _reckoned(scene)
     if seen is not None:
         static, peak = seen
         gathered = units.gathered(units.strategy) if units else 0.0
-        return Held(static, max(peak - static - gathered, 0.0), units, capacity, True)
-    activations = _reckoned(scene)
+        # at the peak fewer units may be gathered than at most; the batch grows activations in any
+        # case, by no less than shapes tell
+        least = min(_SURE * (activations or 0.0), peak - static)
+        kept = max(peak - static - gathered, least)
+        return Held(static, kept, units, capacity, peak)
     if units is None or activations is None:
         return None
     static = _STATE * units.parameters / units.shards + _RESERVED
-    return Held(static, activations, units, capacity, False)
+    return Held(static, activations, units, capacity)
 
 
 def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[int, float | None]:
@@ -106,15 +111,17 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
         gathered = units.gathered(strategy)
     activations = before.activations * kept
     peak = static + gathered + activations
+    if before.measured is not None:  # what the parts miss of the recorded peak stays
+        peak += before.measured - before.reckoned
     if before.capacity is None:
         return round(peak), None
-    moved = abs(math.log(max(peak, 1.0) / max(before.peak, 1.0)))
+    moved = abs(math.log(max(peak, 1.0) / max(before.reckoned, 1.0)))
     sigma = (
         math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
-        if before.measured
+        if before.measured is not None
         else _RECKONED_SIGMA
     )
-    room = before.capacity - (_RESERVED if before.measured else 0.0)
+    room = before.capacity - (0.0 if before.measured is None else _RESERVED)
     fits = math.log(room / (max(peak, 1.0) * (1 + _FRAGMENTS)))
     return round(peak), 1 - NormalDist().cdf(fits / sigma)
 
@@ -143,8 +150,7 @@ def _units(scene: Scene) -> Units | None:
     layer = float(np.median(now.unit_bytes))
     layers = sum(abs(u - layer) <= 0.05 * layer for u in now.unit_bytes)
     root = max(sum(now.unit_bytes) - layers * layer, 0.0)
-    ranks = max(int(scene.facts.group_size.max()), now.ranks)
-    return Units(now.strategy, now.ranks, ranks, layer, root, layers, gpus_of_a_node(scene))
+    return Units(now.strategy, now.ranks, now.world, layer, root, layers, gpus_of_a_node(scene))
 
 
 def _recorded(memory: pa.Table) -> tuple[float, float] | None:

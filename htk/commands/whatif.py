@@ -72,8 +72,12 @@ def _edit_options(function: Any) -> Any:
     type=float,
     help="Hours between failures of a node, for the goodput.",
 )
-@click.option("--restart-s", type=float, default=600.0, show_default=True)
-@click.option("--checkpoint-s", type=float, default=60.0, show_default=True)
+@click.option(
+    "--restart-s", type=float, default=600.0, show_default=True, help="Until a failed job goes on."
+)
+@click.option(
+    "--checkpoint-s", type=float, default=60.0, show_default=True, help="To save a checkpoint."
+)
 @trace_options
 def command(
     paths: tuple[str, ...],
