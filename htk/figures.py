@@ -44,7 +44,8 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     shown, mean = _over_ranks(table.slice(0, _MOST_POINTS), chart)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
-    fig = go.Figure(_drawn(shown, chart, DARK if dark else LIGHT))
+    drawn = _drawn(shown, chart, DARK if dark else LIGHT)
+    fig = go.Figure(drawn)
     fig.update_layout(
         template="plotly_dark" if dark else "plotly_white",
         barmode="stack" if isinstance(chart, Bar) and chart.stacked else "group",
@@ -61,7 +62,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         fig.update_xaxes(tickmode="array", tickvals=marks[:: every or 1])
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
-        fig.update_layout(showlegend=chart.color != chart.x and len(fig.data) > 1)
+        fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
     return fig
 
 

@@ -10,6 +10,8 @@ Welch's degrees of freedom, one-sided; the chance of a false alarm is shared amo
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import numpy as np
@@ -181,9 +183,11 @@ def _found(base: Baseline, new: Baseline, asked: Rule) -> tuple[Series, Series]:
         there = f"; in the base are {', '.join(names)}, …" if names else ""
         raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
     was, now = sides
-    return sum(was[1:], was[0]) if was else base.nothing(), (
-        sum(now[1:], now[0]) if now else new.nothing()
-    )
+    return _total(was, base), _total(now, new)
+
+
+def _total(things: list[Series], side: Baseline) -> Series:
+    return reduce(add, things) if things else side.nothing()
 
 
 def _share(series: Series, side: Baseline) -> Series:
