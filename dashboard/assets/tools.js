@@ -14,6 +14,7 @@
     const dark = first ? (kept === null || kept === undefined ? systemDark() : kept) : !!on;
     const store = first && (kept === null || kept === undefined) && !dark
       ? window.dash_clientside.no_update : dark;
+    document.body.dataset.agThemeMode = dark ? "dark-blue" : "light";
     return [store, dark ? "dark" : "light", dark];
   };
 

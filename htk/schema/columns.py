@@ -1,5 +1,7 @@
 """How a table is declared: each column with its type, unit and one line of meaning."""
 
+import re
+
 import pyarrow as pa
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -12,12 +14,15 @@ UNITS = {
     "_ms": "ms",
 }
 
+_BAND = re.compile(r"_(lo|hi)\d\d$")  # ends of a band stand behind the unit
+
 Column = tuple[pa.DataType, str] | tuple[pa.DataType, str, str]
 
 
 def unit_of(name: str) -> str:
     """The unit that a column's name states."""
-    return next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), "")
+    bare = _BAND.sub("", name)
+    return next((unit for suffix, unit in UNITS.items() if bare.endswith(suffix)), "")
 
 
 def table(**columns: Column) -> pa.Schema:

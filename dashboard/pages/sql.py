@@ -1,0 +1,164 @@
+"""SQL over the run: a query, its answer, what can be read."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html
+
+from htk.analyses import ANALYSES
+from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.parts import attributes, coverage, empty, grid, safely, section
+from htk.dashboard.runs import Runs
+from htk.dashboard.view import View
+from htk.result import Result
+from htk.schema import DERIVED, TABLES, doc_of
+from htk.sql import Limits, query
+
+_LIMITS = Limits(seconds=20, memory="2GB")
+_QUERY = "query"
+EXAMPLES = {
+    "GPU time by kind": (
+        "select kind, count(*) as activities, sum(end_ns - start_ns) as total_ns\n"
+        "from kernels group by kind order by total_ns desc"
+    ),
+    "exposed communication, by rank": (
+        "with comm as (select * from kernels where kind = 'comm'),\n"
+        "     compute as (select * from kernels where kind = 'compute')\n"
+        "select rank, sum(end_ns - start_ns)::bigint as exposed_comm_ns\n"
+        "from exposed_spans('comm', 'compute') group by rank order by rank"
+    ),
+    "slowest steps": (
+        "select rank, step, gpu_period_ns from step_times order by gpu_period_ns desc limit 10"
+    ),
+    "slowest kernels by mean": (
+        "select name, count, mean_ns, pct_of_kernel_time\nfrom kernel_top(n := 10, by := 'mean')"
+    ),
+    "gaps of more than 10 us": (
+        "with spans as (from union_spans('kernels')),\n"
+        "     gaps as (select rank, end_ns as gap_start_ns,\n"
+        "                     lead(start_ns) over (partition by rank order by start_ns) - end_ns\n"
+        "                         as gap_ns from spans)\n"
+        "select rank, count(*) as gaps, sum(gap_ns)::bigint as gap_ns\n"
+        "from gaps where gap_ns > 10000 group by rank order by rank"
+    ),
+}
+
+
+def layout(visit: Visit) -> Any:
+    text = visit.option(_QUERY, "")
+    box = dmc.Textarea(
+        id="sql-text",
+        value=text or next(iter(EXAMPLES.values())),
+        autosize=True,
+        minRows=5,
+        maxRows=20,
+        label="one reading statement; tables, and analyses with options as name(option := value)",
+        styles={"input": {"fontFamily": "ui-monospace, monospace"}},
+    )
+    buttons = dmc.Group(
+        [
+            html.Button("Run", id="sql-run", className="chip"),
+            dmc.Select(
+                id="sql-example",
+                data=list(EXAMPLES),
+                placeholder="an example …",
+                size="xs",
+                w=260,
+                **attributes(aria_label="an example"),
+            ),
+        ],
+        mt="xs",
+    )
+    answer = part("sql", "answer") if text else empty("The answer stands here.")
+    return html.Div(
+        [
+            dmc.Title("Ask in SQL", order=2),
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            box,
+                            buttons,
+                            dcc.Loading(html.Div(answer, id="sql-answer"), delay_show=300),
+                        ]
+                    ),
+                    _schema(),
+                ],
+                className="two",
+            ),
+            dcc.Store(id="sql-address"),
+        ]
+    )
+
+
+def _schema() -> Any:
+    """Every relation that a query may read, and its columns."""
+    tables = [
+        html.Details(
+            [
+                html.Summary(name, className="subject"),
+                html.Ul([html.Li([html.B(f.name), f" {doc_of(f)}"]) for f in schema]),
+            ]
+        )
+        for name, schema in {**TABLES, **DERIVED}.items()
+    ]
+    asks = [
+        html.Details([html.Summary(name, className="subject"), html.P(entry.question)])
+        for name, entry in ANALYSES.items()
+    ]
+    return html.Div(
+        [section("Tables", *tables), section("Analyses", *asks)],
+        className="coverage",
+        style={"maxHeight": "75vh", "overflowY": "auto"},
+        tabIndex=0,
+        **attributes(aria_label="what can be read"),
+    )
+
+
+def _asked(visit: Visit) -> Result:
+    text = visit.option(_QUERY, "")
+    key = ("sql", text)
+    found: Result = visit.kept(key, lambda: query(visit.trace, text, _LIMITS))
+    return found
+
+
+def _answer(visit: Visit) -> Any:
+    result = _asked(visit)
+    shown = grid(result, visit, {_QUERY: visit.option(_QUERY, "")}, rows=16)
+    return html.Div([shown, *coverage(result)])
+
+
+def _register(app: Dash, runs: Runs) -> None:
+    @app.callback(
+        Output("sql-answer", "children"),
+        Output("sql-address", "data"),
+        Input("sql-run", "n_clicks"),
+        State("sql-text", "value"),
+        State("address", "search"),
+        State("dark", "data"),
+        prevent_initial_call=True,
+    )
+    def run(_clicks: Any, text: str, search: str, dark: bool) -> Any:
+        view = View.of("sql", search).with_option(_QUERY, text or "")
+        if not view.options.get(_QUERY):
+            return empty("The answer stands here."), "?"
+        return safely(_answer, Visit(runs, view, bool(dark))), view.search()
+
+    @app.callback(
+        Output("sql-text", "value"), Input("sql-example", "value"), prevent_initial_call=True
+    )
+    def example(name: str) -> str:
+        return EXAMPLES[name]
+
+    app.clientside_callback(
+        "function(search){ if (search) { history.replaceState(history.state, '', "
+        "location.pathname + (search === '?' ? '' : search)); } return ''; }",
+        Output("sql-address", "title"),
+        Input("sql-address", "data"),
+        prevent_initial_call=True,
+    )
+
+
+PAGE = Page(
+    "sql", "SQL", 17, layout, {"answer": _answer}, answers={"sql": _asked}, register=_register
+)

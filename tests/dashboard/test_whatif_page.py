@@ -1,0 +1,83 @@
+"""What-ifs and SQL in a real browser, on a simulated job whose step replays."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from htk import api
+from htk.dashboard.app import create_app
+from htk.dashboard.runs import Runs
+from htk.simulate.command import command as simulate
+from tests.dashboard.conftest import settled, until
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from werkzeug.serving import make_server
+
+    folder = tmp_path_factory.mktemp("job") / "run"
+    words = "--model gpt3-126m --layers 4 --nodes 1 --gpus-per-node 2 --micro-batch 8 --steps 4"
+    made = CliRunner().invoke(simulate, [*words.split(), "--seed", "5", "-o", str(folder)])
+    assert made.exit_code == 0, made.output
+    runs = Runs([Path(folder)], given=api.open(folder, cache=False))
+    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    runs.close()
+
+
+def test_a_change_is_answered_in_place_and_lives_in_the_address(page: Any, job: str) -> None:
+    page.goto(f"{job}/whatif")
+    settled(page)
+    assert page.inner_text(".badge .mark.strong") == "trusted"
+    assert page.locator("main .js-plotly-plot").count() == 2, "bounds and map are there first"
+    thumb = page.locator("[aria-label='micro-batch']")
+    thumb.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#whatif-answer .tile")
+    until(page, "() => location.search.includes('o.batch=2x')")
+    shown = page.inner_text("#whatif-answer")
+    for words in ("step time", "(90 %)", "tokens/s", "Assumed", "in proportion"):
+        assert words in shown
+
+
+def test_scenarios_are_saved_compared_and_shared_by_link(page: Any, job: str) -> None:
+    page.goto(f"{job}/whatif?o.network=bandwidth%3D2x")
+    page.wait_for_selector("#whatif-answer .tile")
+    page.fill("#scenario-name", "fat ~ pipe")
+    page.click("#scenario-save")
+    page.wait_for_selector("#whatif-scenarios .ag-row")
+    until(page, "() => location.search.includes('o.saved')")
+    page.goto(page.url)
+    page.wait_for_selector("#whatif-scenarios .ag-row")
+    assert "fat pipe: network bandwidth=2x" in page.inner_text("#whatif-scenarios .ag-root")
+    with page.expect_download() as got:
+        page.click("#whatif-scenarios >> text=CSV")
+    assert "fat pipe" in Path(got.value.path()).read_text()
+    page.click("[aria-label='forget fat pipe']")
+    until(page, "() => !location.search.includes('o.saved')")
+
+
+def test_what_cannot_be_is_said(page: Any, job: str) -> None:
+    page.goto(f"{job}/whatif?o.world=none")
+    page.wait_for_selector("#whatif-answer [role=alert]")
+    assert "world" in page.inner_text("#whatif-answer [role=alert]")
+
+
+def test_a_query_is_answered_and_lives_in_the_address(page: Any, job: str) -> None:
+    page.goto(f"{job}/sql")
+    page.fill("#sql-text", "select rank, count(*) as n from kernels group by rank order by rank")
+    page.click("#sql-run")
+    page.wait_for_selector("#sql-answer .ag-row")
+    until(page, "() => location.search.includes('o.query')")
+    page.goto(page.url)
+    page.wait_for_selector("#sql-answer .ag-row")
+    page.fill("#sql-text", "select * from read_csv('/etc/passwd')")
+    page.click("#sql-run")
+    page.wait_for_selector("#sql-answer [role=alert]")
+    assert "disabled" in page.inner_text("#sql-answer [role=alert]")
