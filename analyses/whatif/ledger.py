@@ -88,6 +88,12 @@ def replicating(scene: Scene) -> Mask:
     return mine & ~alike
 
 
+def owned(scene: Scene, ratio: float) -> Scene:
+    """The optimizer works on more parameters, or fewer."""
+    optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
+    return scene.with_lengths(optimizer, scene.lengths() * ratio)
+
+
 def _largest(scene: Scene, which: Mask) -> int:
     return int(scene.facts.in_bytes[which].max(initial=-1))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.insert import COMPUTE, Work, inserted
-from htk.analyses.whatif.ledger import Sharded, replicated, replicating, sharded
+from htk.analyses.whatif.ledger import Sharded, owned, replicated, replicating, sharded
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.units import (
@@ -95,7 +95,7 @@ def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     scene = scene.with_lengths(dropped, 0)
     length = rescaled(scene, reduces, (inside + between) / before)
     scene = scene.with_lengths(reduces, length)
-    scene = _owned(scene, now.ranks / shards).with_lengths(copies, 0)
+    scene = owned(scene, now.ranks / shards).with_lengths(copies, 0)
     if again and not now.backward.any():
         return _regathered(scene, now)
     return scene
@@ -108,12 +108,6 @@ def _between(scene: Scene, now: Sharded, shards: int, node: int) -> float:
         return 0.0
     wire = 2 * (replicas - 1) / replicas / shards
     return wire * pace(scene, replicas, max(node // shards, 1) if now.world > node else replicas)
-
-
-def _owned(scene: Scene, ratio: float) -> Scene:
-    """The optimizer works on more parameters, or fewer."""
-    optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
-    return scene.with_lengths(optimizer, scene.lengths() * ratio)
 
 
 def _uncopied(scene: Scene, gathers: Mask, dropped: Mask) -> Mask:
@@ -206,7 +200,7 @@ def _from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
             )
         plan = plan or _planned(scene, now, name, shards, lane, forward)
         works += _rank_works(scene, plan, lane, forward, backward, len(works))
-    bare = _owned(scene.with_lengths(replicating(scene), 0), 1 / shards)
+    bare = owned(scene.with_lengths(replicating(scene), 0), 1 / shards)
     found = inserted(bare, works)
     return found.doubted("structure", 0.06).said(
         f"units are the {len(forward)} layers that attention kernels tell, and what is in none"

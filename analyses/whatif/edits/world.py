@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.analyses.whatif.ledger import Sharded, replicated, replicating, sharded
+from htk.analyses.whatif.ledger import Sharded, owned, replicated, replicating, sharded
 from htk.analyses.whatif.scene import Mask, Scene
 from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.values import whole
@@ -29,6 +29,8 @@ def apply(scene: Scene, value: str) -> Scene:
     share = max(int(after) * node // max(ranks, node), 1)
     new = (after - 1) / after * pace(scene, int(after), min(share, int(after)))
     moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
+    if _shares(scene):
+        moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node
     changed = replace(
         _later(moved, growing, now, ranks),
@@ -36,7 +38,10 @@ def apply(scene: Scene, value: str) -> Scene:
         samples=scene.samples * ranks / now,
         low_confidence=scene.low_confidence or crossing,
     )
-    words = [f"{ranks} ranks in place of {now}, each with the work it has; links as fast as now"]
+    words = [
+        f"{ranks} ranks in place of {now}, each with the work it has, but the optimizer's where "
+        "they share it; links as fast as now"
+    ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
     doubt = 0.5 if crossing else 0.15
@@ -56,6 +61,12 @@ def _groups(scene: Scene) -> tuple[int, Mask, int]:
     if found.strategy == "ddp":
         return found.world, replicating(scene), found.ranks
     return found.world, scene.is_comm & (scene.facts.group_size == found.ranks), found.ranks
+
+
+def _shares(scene: Scene) -> bool:
+    """Do all ranks share the optimizer's work?"""
+    found = sharded(scene)
+    return found is not None and found.strategy != "hybrid_shard"
 
 
 def _later(scene: Scene, growing: Mask, now: int, ranks: int) -> Scene:

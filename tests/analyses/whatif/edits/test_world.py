@@ -46,3 +46,19 @@ def test_one_rank_needs_nobody() -> None:
 def test_ranks_must_be_known() -> None:
     with pytest.raises(UsageError, match="how many ranks"):
         world.apply(small_scene([Act("a", 1)]), "8")
+
+
+def test_ranks_that_share_the_optimizer_do_less_each() -> None:
+    """8 ranks of FSDP become 16: half of the optimizer's state each."""
+    common = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
+    scene = small_scene(
+        [
+            Act("a", 100 * K, waits=("g",)),
+            Act("b", 100 * K, backward=True),
+            Act("opt", 80 * K, family="optimizer", waits=("r",)),
+            comm("g", 90 * K, "all_gather", **common),
+            comm("r", 90 * K, "reduce_scatter", waits=("b",), backward=True, **common),
+        ],
+        gpus_per_node=4,
+    )
+    assert length(world.apply(scene, "16"), "opt") == 40 * K
