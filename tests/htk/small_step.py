@@ -16,19 +16,21 @@ from tests.tables import make
 PERIOD = 200
 
 
-def step_tables(steps: int = 3, lengths: tuple[int, int] = (100, 50)) -> dict[str, pa.Table]:
+def step_tables(
+    steps: int = 3, lengths: tuple[int, int] = (100, 50), period: int = PERIOD
+) -> dict[str, pa.Table]:
     kernels: list[dict[str, Any]] = []
     launches: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for k in range(steps):
-        at = 1000 + PERIOD * k
+        at = 1000 + period * k
         annotations.append(
             {
                 "name": f"ProfilerStep#{k}",
                 "step": k,
                 "on_gpu": False,
                 "start_ns": at,
-                "end_ns": at + PERIOD - 1,
+                "end_ns": at + period - 1,
                 "process": "1",
                 "thread": "1",
             }
