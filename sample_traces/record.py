@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -205,7 +206,12 @@ def _spawn(target: Callable[[int, Path, str], None], folder: Path) -> None:
 def micro_batches(folder: Path) -> None:
     """The same transformer at six micro-batches."""
     for batch in MICRO_BATCHES:
-        _on_gpu(LARGE, batch, folder / f"micro_batch_{batch}")
+        place = folder / f"micro_batch_{batch}"
+        try:
+            _on_gpu(LARGE, batch, place)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            _note(place, LARGE, batch, out_of_memory=True)
 
 
 def eager_norm(folder: Path) -> None:
@@ -239,16 +245,39 @@ def _record_on_gpu(step: Train, shape: Shape, batch: int, folder: Path) -> None:
         step()
     seconds = _seconds_of_steps(step)
     record(step, folder / "rank0.pt.trace.json.gz", 3, record_shapes=True)
+    milliseconds = [round(1e3 * s, 4) for s in seconds]
+    _note(
+        folder,
+        shape,
+        batch,
+        measured_step_ms=statistics.median(milliseconds),
+        measured_step_ms_all=milliseconds,
+    )
+
+
+def _note(folder: Path, shape: Shape, batch: int, **more: Any) -> None:
+    """What was recorded, and on what."""
     about = {
         "gpu": torch.cuda.get_device_name(),
+        "driver": _driver(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "shape": asdict(shape),
         "micro_batch": batch,
-        "measured_step_ms": round(1e3 * statistics.median(seconds), 4),
-        "measured_step_ms_all": [round(1e3 * s, 4) for s in seconds],
+        **more,
     }
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "measured.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _driver() -> str:
+    """Its version; only the driver's own tool tells."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return told.split("\n")[0].strip()
 
 
 def _seconds_of_steps(step: Train) -> list[float]:

@@ -10,8 +10,11 @@ import pytest
 
 import htk
 from htk.errors import UsageError
-from htk.simulate.config import Config, checked
+from htk.simulate.config import Config, checked, from_toml
+from htk.simulate.groups import process_groups
 from htk.simulate.job import simulate
+from htk.simulate.program import program
+from htk.simulate.schedule import Schedule
 
 TINY = Config(model="gpt3-126m", layers=2, seq=128, nodes=1, gpus_per_node=2, steps=2)
 ODD = replace(TINY, nodes=2, micro_batch=2, carry_in=3, heavy_tails=True, seed=5)
@@ -230,6 +233,26 @@ def test_only_some_ranks_are_written(tmp_path: Path) -> None:
     assert trace.time_breakdown().coverage["files_unread"] == 0  # the sidecar is ours
     assert [r["rank"] for r in truth["ranks"]] == [0, 9]
     assert trace.time_breakdown().coverage["world_size"] == 128
+
+
+def test_only_what_is_written_is_kept(tmp_path: Path) -> None:
+    """Of a large job most ranks are timed and forgotten."""
+    config = replace(TINY, nodes=16, gpus_per_node=8, ranks_only=(0, 9))
+    schedule = Schedule(config, program(config), process_groups(config))
+    timed, whole = schedule.step(10), replace(config, ranks_only=None)
+    assert timed.gpu_start.shape == (len(timed.program.do), 2)
+    every = Schedule(whole, program(whole), process_groups(whole)).step(10)
+    assert (every.gpu_start[:, [0, 9]] == timed.gpu_start).all()
+
+
+def test_options_come_from_a_file_and_those_of_the_command_win(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('model = "gpt3-126m"\nlayers = 2\nsteps = 5\nplants = ["straggler:factor=2"]\n')
+    found = from_toml(file, steps=1)
+    assert (found.layers, found.steps, found.plants) == (2, 1, ("straggler:factor=2",))
+    file.write_text('model = "gpt3-126m"\nlayer = 2\n')
+    with pytest.raises(UsageError, match="layer"):
+        from_toml(file)
 
 
 def test_the_wire_carries_what_the_ledger_says(tmp_path: Path) -> None:

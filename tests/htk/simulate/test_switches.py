@@ -200,6 +200,24 @@ def test_operators_tell_shapes_strides_types_and_values(events: Any) -> None:
             assert values[-2] == str(args["Group size"])
 
 
+def test_blocks_never_overlap_and_are_used_again(tmp_path: Path, events: Any) -> None:
+    events()
+    text = gzip.decompress((tmp_path / "rank1.pt.trace.json.gz").read_bytes())
+    told = [e["args"] for e in json.loads(text)["traceEvents"] if e["name"] == "[memory]"]
+    alive: dict[int, int] = {}
+    for one in told:
+        if one["Bytes"] < 0:
+            assert alive.pop(one["Addr"]) == -one["Bytes"]
+            continue
+        end = one["Addr"] + one["Bytes"]
+        assert all(end <= a or one["Addr"] >= a + size for a, size in alive.items())
+        alive[one["Addr"]] = one["Bytes"]
+        assert one["Total Allocated"] <= one["Total Reserved"]
+    assert not alive
+    taken = [one["Addr"] for one in told if one["Bytes"] > 0]
+    assert len(set(taken)) < len(taken) / 2
+
+
 def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
     given: dict[str, Any] = dict(
         model="own", layers=1, hidden=64, heads=4, kv_heads=4, ffn=64, vocab=100,
