@@ -180,7 +180,8 @@ def _reckoned(scene: Scene) -> float | None:
         if "mm" in op:
             widest = max([widest, *(n for s in shapes for n in s)])
         elif "backward" not in op and shapes and len(shapes[0]) == 4:
-            layers, hidden = layers + 1, shapes[0][1] * shapes[0][3]
+            width = int(np.prod(shapes[0])) // tokens if tokens else 0
+            layers, hidden = layers + 1, width
     if tokens is None or not layers:
         return None
     logits = _LOGITS * tokens * widest if widest > 4 * hidden else 0

@@ -34,15 +34,16 @@ class Sizes:
 
 
 def sizes(scene: Scene, name: str) -> Sizes:
-    """As the shapes of attention tell them: batch, heads, length, width of a head."""
+    """As the shapes of attention tell them, whose queries are tokens by hidden."""
     tokens = inputs(scene).tokens
     found: Counter[tuple[int, float]] = Counter()
     for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
         if family != "attention" or not dims:
             continue
         shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 4]
-        if len(shapes) > 1:
-            found[shapes[0][1] * shapes[0][3], shapes[1][1] / shapes[0][1]] += 1
+        if tokens and len(shapes) > 1:  # whether heads or length come second
+            query, key = (int(np.prod(s)) for s in shapes[:2])
+            found[query // tokens, key / query] += 1
     if tokens is None or not found:
         raise UsageError(
             f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"

@@ -1,10 +1,13 @@
 """What a step works on, as the shapes of its first operators tell."""
 
 import json
+import re
 from collections import Counter
 from typing import NamedTuple
 
 from htk.analyses.whatif.scene import Scene
+
+_HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
 
 
 class Inputs(NamedTuple):
@@ -23,7 +26,8 @@ def inputs(scene: Scene) -> Inputs:
                     found[shape[0], shape[0] * shape[1]] += 10
         attention = op is not None and "attention" in op and "backward" not in op
         if attention and shapes and len(shapes[0]) == 4:
-            found[shapes[0][0], shapes[0][0] * shapes[0][2]] += 5
+            length = 1 if _HEADS_LATER.match(op or "") else 2
+            found[shapes[0][0], shapes[0][0] * shapes[0][length]] += 5
         convolution = op is not None and "conv" in op and "backward" not in op
         if convolution and shapes and len(shapes[0]) >= 4:
             found[shapes[0][0], None] += 1

@@ -1,0 +1,98 @@
+"""Predictions held against what the simulator then makes of the changed job.
+
+A small model on two nodes of two GPUs, with jitter, noise and contention. Predictions see the
+written traces alone.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from htk import api
+from htk.analyses.whatif.answer import Stage, answer, stage
+from htk.graph import steps_at_hand
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.simulate.times import Gemm, Times
+
+BASE = {
+    "model": "gpt3-126m",
+    "layers": 4,
+    "seq": 1024,
+    "nodes": 2,
+    "gpus_per_node": 2,
+    "micro_batch": 8,
+    "steps": 3,
+    "seed": 3,
+}
+
+
+def written(folder: Path, **change: object) -> Path:
+    simulate(checked(Config(**(BASE | change))), folder)  # type: ignore[arg-type]
+    (folder / "truth.json").unlink()
+    return folder
+
+
+def step_ns(folder: Path) -> float:
+    steps = steps_at_hand(api.open(str(folder)).tables)
+    return float(np.median([steps.periods[k] for k in steps.numbers[1:]]))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return stage(api.open(str(written(tmp_path_factory.mktemp("base")))).tables)
+
+
+@pytest.mark.parametrize(
+    ("edit", "change"),
+    [
+        (("batch", "32"), {"micro_batch": 32}),
+        (("batch", "4"), {"micro_batch": 4}),
+        (("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+        (("sharding", "ddp"), {"strategy": "ddp"}),
+        (("world", "8"), {"nodes": 4}),
+        (("accumulation", "3"), {"accumulation": 3}),
+        (("checkpointing", "on"), {"checkpointing": True}),
+        (("tp", "2"), {"tensor_parallel": 2}),
+    ],
+)
+def test_within_five_percent(
+    start: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    truth = step_ns(written(tmp_path, **change))
+    found = answer(start, [edit])
+    assert found.step_ns == pytest.approx(truth, rel=0.05)
+    moved, predicted = truth - found.measured_ns, found.step_ns - found.measured_ns
+    if abs(moved) > 0.03 * found.measured_ns:
+        assert (moved > 0) == (predicted > 0)
+
+
+@pytest.fixture
+def twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that is computed takes half of the time; copies and transfers as long as ever."""
+    for name in ("attention", "elementwise"):
+        whole = getattr(Times, name)
+        monkeypatch.setattr(Times, name, lambda *a, whole=whole: whole(*a) // 2)
+    gemm = Times.gemm
+
+    def halved(*given: object) -> Gemm:
+        found = gemm(*given)  # type: ignore[arg-type]
+        return Gemm(found.ns // 2, found.name, found.grid, found.block)
+
+    monkeypatch.setattr(Times, "gemm", halved)
+    yield
+
+
+@pytest.mark.usefixtures("twice_as_fast")
+def test_halved_compute_wins_what_the_critical_path_says(start: Stage, tmp_path: Path) -> None:
+    truth = step_ns(written(tmp_path))
+    compute = start.scene.is_compute
+    names = {start.graph.activities.names[n] for n in start.graph.activities.name[compute]}
+    pattern = "^(" + "|".join(map(re.escape, sorted(names))) + ")$"
+    found = answer(start, [("replace", f"{pattern}=2x")])
+    assert truth < 0.75 * found.measured_ns
+    assert found.step_ns == pytest.approx(truth, rel=0.03)
