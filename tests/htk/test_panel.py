@@ -40,5 +40,5 @@ def test_a_choice_predicts_and_taking_it_back_returns(parts: Any) -> None:
 
 
 def test_a_refused_replay_says_why() -> None:
-    _, answer = htk.open("sample").sel(steps=[10]).whatif_panel().children
+    _, answer = htk.open("sample").sel(steps=10).whatif_panel().children
     assert "refused" in answer.value
