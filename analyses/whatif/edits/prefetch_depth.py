@@ -31,9 +31,9 @@ def apply(scene: Scene, value: str) -> Scene:
         lane = compute_lane(scene, rank)
         place = {int(a): k for k, a in enumerate(lane.tolist())}
         gathers, users = _used(scene, rank, lane)
+        freed |= _holding(scene, gathers[1:], lane)
         for k in range(1, len(gathers)):  # some tens of units
             gather, user = gathers[k], users[max(k - depth, 0)]
-            freed |= _holding(scene, gather, lane)
             before = lane[place[user] - 1] if place[user] else -1
             if before >= 0 and k > depth:
                 tails.append(int(graph.end[before]))
@@ -70,14 +70,18 @@ def _used(scene: Scene, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
     return gathers, users
 
 
-def _holding(scene: Scene, gather: int, lane: Ints) -> NDArray[np.bool_]:
-    """Edges by which the host and the compute stream hold a gather, or the copy into its buffer."""
+def _holding(scene: Scene, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
+    """Edges by which host and compute stream hold gathers, or the copies into their buffers."""
     graph = scene.graph
-    mine = graph.dst == graph.start[gather]
-    copies = np.isin(graph.end, graph.src[mine & graph.edges("event")])
+    heads = np.zeros(len(graph.time), bool)
+    heads[graph.start[gathers]] = True
+    events = graph.edges("event")
+    feeding = np.zeros(len(graph.time), bool)
+    feeding[graph.src[heads[graph.dst] & events]] = True
+    copies = feeding[graph.end] & ~scene.is_comm
     copies[lane] = False
-    copies &= ~scene.is_comm
-    nodes = np.append(graph.start[np.flatnonzero(copies)], graph.start[gather])
-    into = np.isin(graph.dst, nodes)
-    by_compute = graph.edges("event") & np.isin(graph.src, graph.end[lane])
-    return np.asarray(into & (graph.edges("launch") | by_compute))
+    heads[graph.start[copies]] = True
+    computed = np.zeros(len(graph.time), bool)
+    computed[graph.end[lane]] = True
+    by_compute = events & computed[graph.src]
+    return np.asarray(heads[graph.dst] & (graph.edges("launch") | by_compute))

@@ -180,10 +180,12 @@ class _Plan:
 
     name: str
     shards: int
-    world: int
     node: int
     unit: float  # bytes of a layer
     root: float  # bytes of what is in no layer
+    gathered: float  # ns a byte
+    reduced: float
+    copied: float  # out of the gathered buffer; 0: unknown
 
 
 def _from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
@@ -199,7 +201,8 @@ def _from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
                 "backward; record a step of FSDP"
             )
         plan = plan or _planned(scene, now, name, shards, lane, forward)
-        works += _rank_works(scene, plan, lane, forward, backward, len(works))
+        wanted = _wanted(plan, lane, forward, backward)
+        works += _rank_works(scene, plan, lane, wanted, len(works))
     bare = owned(scene.with_lengths(replicating(scene), 0), 1 / shards)
     found = inserted(bare, works)
     return found.doubted("structure", 0.06).said(
@@ -216,67 +219,76 @@ def _planned(
     if not 0 < unit * many <= now.reduced_bytes:
         unit = now.reduced_bytes / (many + 1)
     root = max(now.reduced_bytes - unit * many, 0.0)
-    return _Plan(name, shards, now.world, gpus_of_a_node(scene), unit, root)
+    node, world = gpus_of_a_node(scene), now.world
+    inside = (shards - 1) / shards * pace(scene, shards, min(shards, node))
+    gpu = detected(scene.facts.device_name)
+    return _Plan(
+        name,
+        shards,
+        node,
+        unit,
+        root,
+        inside,
+        inside + _between(scene, now, shards, node) if world > shards else inside,
+        0.0 if gpu is None else 2 / (_OF_MEMORY * gpu.memory_gbps),
+    )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A collective of a unit: when it may start, and who waits for it."""
+
+    kind: str
+    size: float  # bytes of the whole unit
+    after: int
+    before: int
+
+
+def _wanted(plan: _Plan, lane: Ints, forward: list[Region], back: list[Region]) -> list[_Wanted]:
+    """Gathers before each unit's forward (and backward), reductions after its backward."""
+    first, rest = int(lane[0]), _after(lane, back[-1])
+    found = [_Wanted("all_gather", plan.root, first, forward[0].first)]
+    for k, region in enumerate(forward):
+        after = forward[k - 2].first if k > 1 else first
+        found.append(_Wanted("all_gather", plan.unit, after, region.first))
+    for k, region in enumerate(back if plan.name != "shard_grad_op" else []):
+        after = back[k - 2].first if k > 1 else _before(lane, back[0])
+        found.append(_Wanted("all_gather", plan.unit, after, region.first))
+    found += [_Wanted("reduce_scatter", plan.unit, region.last, rest) for region in back]
+    return [*found, _Wanted("reduce_scatter", plan.root, back[-1].last, rest)]
 
 
 def _rank_works(
-    scene: Scene,
-    plan: _Plan,
-    lane: Ints,
-    forward: list[Region],
-    backward: list[Region],
-    so_far: int,
+    scene: Scene, plan: _Plan, lane: Ints, wanted: list[_Wanted], so_far: int
 ) -> list[Work]:
-    """Gathers before each unit's forward (and backward), reductions after its backward."""
-    many = len(scene.graph.activities.start) + so_far
-    like = _ordered(
-        scene,
-        replicating(scene) & (scene.graph.activities.rank == scene.graph.activities.rank[lane[0]]),
-    )[0]
-    after_all = _after(lane, backward[-1])
+    """Those of a kind one after the other; what is gathered is copied out before it is used."""
+    mine = scene.graph.activities.rank == scene.graph.activities.rank[lane[0]]
+    like = _ordered(scene, replicating(scene) & mine)[0]
+    many, last = len(scene.graph.activities.start) + so_far, dict[str, int]()
     works: list[Work] = []
-
-    def add(kind: str, size: float, after: int, before: int, joined: int, copied: bool) -> None:
-        gather = kind == "all_gather"
-        last = [k for k, w in enumerate(works) if w.collective == kind][-1:]
-        waits = (after, *(many + k for k in last))
+    for number, one in enumerate(wanted):
+        gather = one.kind == "all_gather"
+        waits = (one.after, last[one.kind]) if one.kind in last else (one.after,)
+        last[one.kind] = many + len(works)
+        part = one.size / plan.shards
         works.append(
             Work(
                 like,
-                _length(scene, plan, size, gather),
+                LATENCY_NS + one.size * (plan.gathered if gather else plan.reduced),
                 waits,
-                (before,) if before != after else (),
-                collective=kind,
-                in_bytes=round(size / plan.shards if gather else size),
-                out_bytes=round(size if gather else size / plan.shards),
+                (one.before,) if one.before != one.after else (),
+                collective=one.kind,
+                in_bytes=round(part if gather else one.size),
+                out_bytes=round(one.size if gather else part),
                 group_size=plan.shards,
                 per_node=min(plan.shards, plan.node),
-                joined=joined,
+                joined=number,
             )
         )
-        if copied and _copy_ns(scene, size):
-            works.append(
-                Work(
-                    int(lane[0]),
-                    _copy_ns(scene, size),
-                    (many + len(works) - 1, *_held(lane, before)),
-                    (before,),
-                    COMPUTE,
-                )
-            )
-
-    count = len(forward)
-    add("all_gather", plan.root, int(lane[0]), forward[0].first, 0, True)
-    for k, region in enumerate(forward):
-        after = forward[k - 2].first if k > 1 else int(lane[0])
-        add("all_gather", plan.unit, after, region.first, 1 + k, True)
-    if plan.name != "shard_grad_op":
-        for k, region in enumerate(backward):
-            after = backward[k - 2].first if k > 1 else _before(lane, backward[0])
-            add("all_gather", plan.unit, after, region.first, 1 + count + k, True)
-    for k, region in enumerate(backward):
-        add("reduce_scatter", plan.unit, region.last, after_all, 1 + 2 * count + k, False)
-    add("reduce_scatter", plan.root, backward[-1].last, after_all, 1 + 3 * count, False)
+        if gather and plan.copied:
+            after = (last[one.kind], *_held(lane, one.before))
+            copy = one.size * plan.copied
+            works.append(Work(int(lane[0]), copy, after, (one.before,), COMPUTE))
     return works
 
 
@@ -289,18 +301,3 @@ def _held(lane: Ints, before: int) -> tuple[int, ...]:
 def _after(lane: Ints, region: Region) -> int:
     place = int(np.flatnonzero(lane == region.last)[0])
     return int(lane[min(place + 1, len(lane) - 1)])
-
-
-def _length(scene: Scene, plan: _Plan, size: float, gather: bool) -> float:
-    """Of a gather; of a reduction within the shard group and between its replicas."""
-    inside = (plan.shards - 1) / plan.shards * pace(scene, plan.shards, min(plan.shards, plan.node))
-    if gather:
-        return LATENCY_NS + size * inside
-    whole = Sharded(plan.name, plan.shards, (), 0, np.zeros(0, bool), plan.world // plan.shards)
-    return LATENCY_NS + size * (inside + _between(scene, whole, plan.shards, plan.node))
-
-
-def _copy_ns(scene: Scene, size: float) -> float:
-    """Out of the gathered buffer: read and written once."""
-    gpu = detected(scene.facts.device_name)
-    return 0.0 if gpu is None else 2 * size / (_OF_MEMORY * gpu.memory_gbps)
