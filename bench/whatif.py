@@ -88,12 +88,12 @@ def timed(folder: Path) -> tuple[Stage, list[dict[str, object]]]:
 
 
 def best(function: Callable[[], object], runs: int) -> float:
-    """Milliseconds of the fastest run."""
+    """Milliseconds of the fastest run, of this process alone: others may share the machine."""
     found = []
     for _ in range(runs):
-        at = time.perf_counter()
+        at = time.process_time()
         function()
-        found.append(1e3 * (time.perf_counter() - at))
+        found.append(1e3 * (time.process_time() - at))
     return min(found)
 
 
