@@ -11,7 +11,7 @@ from htk.analyses import ANALYSES, find
 from htk.dashboard import derived, start
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.guard import protect
-from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.page import NAMED, WAITING, Visit
 from htk.dashboard.pages import answer, composed
 from htk.dashboard.parts import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.runs import Runs
@@ -76,7 +76,14 @@ def _frame() -> Any:
             html.Div(
                 [
                     html.Nav(id="menu", **attributes(aria_label="pages")),
-                    html.Main(dcc.Loading(html.Div(id="page"), delay_show=300)),
+                    html.Main(
+                        dcc.Loading(
+                            html.Div(id="page"),
+                            delay_show=300,
+                            target_components={"page": "children"},
+                            **WAITING,
+                        )
+                    ),
                 ],
                 className="body",
             ),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from htk.arrow import matching
@@ -22,11 +21,13 @@ def verdict(visit: Visit) -> Any:
     """Who never came, who made another call, who only waits."""
     result = visit.ask("hang")
     cards = [
-        dmc.Alert(
-            [html.P(row["text"]), *([html.Pre(row["frames"])] if row["frames"] else [])],
-            title=row["finding"].replace("_", " "),
-            color="orange" if _is_cause(row["finding"]) else "gray",
-            className="verdict",
+        html.Div(
+            [
+                html.B(row["finding"].replace("_", " ")),
+                html.P(row["text"]),
+                *([html.Pre(row["frames"])] if row["frames"] else []),
+            ],
+            className="verdict guilty" if _is_cause(row["finding"]) else "verdict",
         )
         for row in result.to_pylist()[:20]
     ]

@@ -17,6 +17,12 @@ from htk.trace import Trace
 
 # Columns that a name filter looks at: what people call the rows by.
 NAMED = ("name", "op", "function", "module", "path", "launched_by", "sequence")
+# While something is fetched: three dots over the old picture, which stays.
+WAITING: dict[str, Any] = {
+    "type": "dot",
+    "color": "#737373",
+    "overlay_style": {"visibility": "visible", "opacity": 0.5},
+}
 _ALL_ROWS = 1_000_000
 
 
@@ -73,9 +79,8 @@ class Page:
 def part(path: str, name: str, height: int = 120) -> Any:
     """The place of a part; a callback of the app fills it."""
     place = {"type": "part", "page": path or "overview", "part": name}
-    return dcc.Loading(
-        html.Div(id=place, className="part", style={"minHeight": f"{height}px"}), delay_show=300
-    )
+    body = html.Div(id=place, className="part", style={"minHeight": f"{height}px"})
+    return dcc.Loading(body, delay_show=300, **WAITING)
 
 
 def _matching(table: pa.Table, wanted: str) -> pa.Array:

@@ -201,7 +201,12 @@ def grid(
             dag.AgGrid(
                 id={"type": "grid", "name": place},
                 **rows_and_columns(shown_table, int(result.coverage.get("origin_ns") or 0)),
-                defaultColDef={"sortable": True, "filter": True, "resizable": True},
+                defaultColDef={
+                    "sortable": True,
+                    "filter": True,
+                    "resizable": True,
+                    "maxWidth": 280 if only else 520,
+                },
                 columnSize="autoSize",
                 dashGridOptions={
                     "pagination": len(result) > 100,
@@ -237,6 +242,10 @@ def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
             if isinstance(row[name], int):
                 row[name] -= origin
     columns = [_column(field) for field in table.schema if _used(table, field)]
+    words = [column["headerName"] for column in columns]
+    for column in columns:  # of two that differ by their unit only, both keep it
+        if words.count(column["headerName"]) > 1:
+            column["headerName"] = column["field"].replace("_", " ")
     return {"rowData": some, "columnDefs": columns}
 
 
@@ -256,6 +265,8 @@ def _heading(name: str) -> str:
     for suffix, words in (("_ns", ""), ("_bytes", ""), ("_pct", " %"), ("_gbps", " GB/s")):
         if name.endswith(suffix) and name != suffix:
             name = name.removesuffix(suffix) + words
+    if name.startswith("pct_of_"):
+        name = "% of_" + name.removeprefix("pct_of_")
     return name.replace("_", " ")
 
 
@@ -282,7 +293,7 @@ def _used(table: pa.Table, field: pa.Field) -> bool:
 
 
 def _column(field: pa.Field) -> dict[str, Any]:
-    unit = unit_of(field.name)
+    unit = "%" if field.name.startswith("pct_") else unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
     numeric = {
         "type": "numericColumn",
@@ -294,7 +305,6 @@ def _column(field: pa.Field) -> dict[str, Any]:
         "headerName": _heading(field.name),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
-        "maxWidth": 520,
         **({"pinned": "left"} if field.name in NAMED else {}),
         **({} if _is_text(field) else numeric),
     }

@@ -18,7 +18,10 @@ _IDLE = (
     {"light": "#CBD5E1", "dark": "#4B5563", "shape": "x"},
 )
 _LAYERS = {"compute": "compute", "comm": "exposed communication", "memory": "exposed copies"}
-FAMILIES = ("#0898FF", "#C7830E", "#67067A", "#06371F", "#737373", "#B5179E", "#3A86A8", "#8A5A00")
+_SERIES = ("#0898FF", "#C7830E", "#67067A", "#06371F", "#737373", "#B5179E", "#3A86A8", "#8A5A00")
+_SERIES_DARK = (
+    "#0884FF", "#C47C00", "#F3C5FC", "#3BFF9D", "#9CA3AF", "#E879C6", "#6FB7D6", "#D6A65B"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
 
 def palette(dark: bool) -> dict[str, str]:
     return DARK if dark else LIGHT
+
+
+def series_colour(place: int, dark: bool) -> str:
+    """Colours of things without a meaning of their own, in a fixed order."""
+    colours = _SERIES_DARK if dark else _SERIES
+    return colours[place % len(colours)]
 
 
 def shares(
@@ -223,7 +232,7 @@ def roofs(
                 ],
                 hovertemplate="%{text}<extra></extra>",
                 marker={
-                    "color": FAMILIES[k % len(FAMILIES)],
+                    "color": series_colour(k, dark),
                     "symbol": k,
                     "size": [8 + 30 * (p["device_ns"] / most) ** 0.5 for p in mine],
                     "opacity": 0.8,
@@ -256,10 +265,8 @@ def lines(
             name=name,
             mode="lines" if len(x) > 60 else "lines+markers",
             line={
-                "color": FAMILIES[k % len(FAMILIES)]
-                if not dark or k % 8 not in (2, 3)
-                else "#F3C5FC",
-                "dash": dashes[k // len(FAMILIES) % len(dashes)],
+                "color": series_colour(k, dark),
+                "dash": dashes[k // len(_SERIES) % len(dashes)],
                 "shape": "hv" if steps else "linear",
             },
         )

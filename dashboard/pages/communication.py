@@ -107,7 +107,7 @@ def _bandwidth(visit: Visit) -> Any:
     data: list[Any] = []
     for k, key in enumerate(keys):
         mine = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
-        colour = plots.FAMILIES[k % len(plots.FAMILIES)]
+        colour = plots.series_colour(k, visit.dark)
         x = [r["size_from_bytes"] for r in mine]
         name = f"{key[0]}, {key[2]} ranks, {key[1]}"
         data.append(
