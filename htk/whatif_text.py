@@ -80,11 +80,11 @@ def _band(percent: int) -> Callable[[dict[str, Any]], str]:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.1f}"
+    return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    "step": _or("step_time_ns", time),
+    "step time": _or("step_time_ns", time),
     "90 % band": _band(90),
     "change %": _or("change_pct", _signed),
     "per sample %": _or("time_per_sample_change_pct", _signed),

@@ -16,9 +16,9 @@ Edits = tuple[tuple[str, str], ...]
 OUT_OF_MEMORY = "out of memory"
 LAST_THAT_FITS = "last that fits"
 LAUNCH_BOUND = "launch-bound"
-LAST_LAUNCH_BOUND = "knee: the host is the slower side up to here"
+LAST_LAUNCH_BOUND = "knee: launch-bound up to here"
 UNDER_A_WAVE = "under one wave"
-LAST_UNDER_A_WAVE = "knee: most matrix products are under one wave up to here"
+LAST_UNDER_A_WAVE = "knee: under one wave up to here"
 
 BOUNDS = (
     ("no_skew", "on"),
