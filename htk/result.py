@@ -46,6 +46,14 @@ class Result:
 
         return figure(self.table, self.analysis.chart, dark=dark)
 
+    def timeline(self) -> Any:
+        """The rows that have a start and an end on a timeline, a widget of a notebook."""
+        from htk.timeline.rows import RowsTimeline
+        from htk.widget import timeline
+
+        made = RowsTimeline(self.table, self.analysis.name)
+        return timeline(lambda _: made)
+
     def _repr_html_(self) -> str:
         from htk.html import to_html
 

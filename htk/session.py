@@ -40,6 +40,13 @@ class Session(Questions, Trace):
 
         return WhatIf(self)
 
+    def timeline(self) -> Any:
+        """All that ran, on a timeline to zoom and search: a widget of a notebook."""
+        from htk.timeline.answers import Timeline
+        from htk.widget import timeline
+
+        return timeline(lambda aligned: Timeline(self, aligned=aligned))
+
     def report(
         self, path: str | Path = "report.html", *, title: str = "", whatif: bool = True
     ) -> Path:

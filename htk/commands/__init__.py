@@ -18,6 +18,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.commands.summary", "A first verdict: where did the time go?"),
+    "timeline": Command("htk.commands.timeline", "The timeline as one file, to open anywhere."),
     "report": Command("htk.commands.report", "One file that tells it all, to forward."),
     "diff": Command("htk.commands.diff", "What changed between two recordings, or two ranks?"),
     "baseline": Command("htk.commands.baseline", "Keep what steps cost, to compare with later."),

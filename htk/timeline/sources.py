@@ -38,7 +38,7 @@ SECTIONS = (
     "python",
     "profiler",
 )
-# `busy` and `phases` are made here; their spans are rows of no table.
+# `busy` and `phases` are made here, their spans are rows of no table; `rows` are an answer's.
 TABLES = (
     "kernels",
     "cpu_ops",
@@ -50,6 +50,7 @@ TABLES = (
     "overheads",
     "phases",
     "busy",
+    "rows",
 )
 _GPU = ("compute", "comm", "memory")
 

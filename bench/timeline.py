@@ -1,0 +1,289 @@
+"""How fast the timeline answers, how much it sends, how it moves in a browser.
+
+    python bench/timeline.py [--events 100000 1000000] [--browser]
+
+Prints one JSON object. For each number of made-up events on 8 ranks: seconds to build the index
+and its memory; of requests of a screen of 1920 pixels, from the whole down to deep zoom, at the top
+of the lanes and at their end: server time with compression, as the clock
+tells it and as the processor (another matter on a busy machine), and compressed size; the size of the
+page that opens from disk, and what it left out. With --browser: the same behind the dashboard's
+server, driven by Chromium: frame time while panning and zooming, time to fresh data after a move;
+and of the page from disk, the time to open.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from htk import api
+from htk.timeline.answers import Timeline
+from htk.timeline.detail import Detail
+from htk.timeline.lanes import Lanes, assembled
+from htk.timeline.page import Events, written
+from htk.timeline.sources import KINDS, Source
+
+RANKS, WIDTH, ROWS = 8, 1920, 60
+_STREAMS = 4
+_CPU, _LAUNCH = KINDS.index("cpu"), KINDS.index("launch")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--events", nargs="*", type=int, default=[100_000, 1_000_000])
+    parser.add_argument("--browser", action="store_true")
+    args = parser.parse_args()
+    print(json.dumps({f"{n} events": of_events(n, args.browser) for n in args.events}, indent=1))
+
+
+def of_events(count: int, browser: bool) -> dict[str, Any]:
+    begun = time.perf_counter()
+    timeline = made_up(count)
+    detail = timeline.detail
+    detail.view(0, detail.lanes.high, WIDTH, range(ROWS))
+    built = time.perf_counter() - begun
+    held = [detail.order, detail.start, detail.end, detail._key, detail._sums]
+    found = {
+        "events": len(detail.lanes.start),
+        "lanes": len(detail.lanes.lanes),
+        "build_s": round(built, 2),
+        "index_mb": round(sum(a.nbytes for a in held) / 2**20),
+        **requests(timeline),
+    }
+    begun = time.perf_counter()
+    page = as_page(timeline)
+    found["page_s"] = round(time.perf_counter() - begun, 1)
+    found["page_mb"] = round(len(page) / 1e6, 2)
+    found["page_left_out"] = page.partition('"badges":')[2].partition("]")[0].strip('["')
+    if browser:
+        found |= in_browser(timeline, page)
+    return found
+
+
+def requests(timeline: Timeline, each: int = 12) -> dict[str, Any]:
+    """Requests as the canvas makes them: half a view more than is seen, the lanes of a screen."""
+    rng = np.random.default_rng(1)
+    high, lanes = timeline.lanes.high, len(timeline.lanes.lanes)
+    spent, worked, sizes = [], [], []
+    for zoom in (1, 3, 10, 30, 100, 1000, 10_000):
+        for _ in range(each):
+            span = high / zoom
+            start = rng.uniform(0, high - span)
+            first = int(rng.integers(0, max(1, lanes - ROWS)))
+            given = {
+                "start": str(start - span / 4),
+                "end": str(start + span * 1.25),
+                "width": str(WIDTH * 3 // 2),
+                "lanes": f"{first}..{min(lanes, first + ROWS) - 1}",
+            }
+            begun, before = time.perf_counter(), time.thread_time()
+            data = timeline.answer("view", given)
+            spent.append(time.perf_counter() - begun)
+            worked.append(time.thread_time() - before)
+            sizes.append(len(data))
+    return {
+        "request_ms": {q: _ms(spent, q) for q in (50, 95, 100)},
+        "request_cpu_ms": {q: _ms(worked, q) for q in (50, 95, 100)},
+        "sent_kb": {
+            "p50": round(statistics.median(sizes) / 1000),
+            "max": round(max(sizes) / 1000),
+        },
+    }
+
+
+def as_page(timeline: Timeline) -> str:
+    lanes = timeline.lanes
+    kernels = np.flatnonzero(lanes.kind < 3)
+    calls = np.flatnonzero(lanes.kind == _LAUNCH)
+    cause = np.full(len(lanes.start), -1, np.int64)
+    cause[kernels] = calls[np.minimum(np.arange(len(kernels)), len(calls) - 1)]
+    none = np.full(len(lanes.start), -1, np.int64)
+    return written(Events(lanes, cause, none), timeline.about(), "made up")
+
+
+def made_up(count: int) -> Timeline:
+    """A timeline whose lanes hold made-up events in place of its trace's."""
+    timeline = Timeline(api.open("sample", cache=False))
+    timeline.lanes = lanes(count)
+    timeline.detail = Detail(timeline.lanes)
+    return timeline
+
+
+def lanes(count: int) -> Lanes:
+    """Two of five events on GPUs; operators three deep, with a launch in the innermost."""
+    rng = np.random.default_rng(0)
+    each = count // RANKS
+    parts = []
+    for rank in range(RANKS):
+        parts.append(_gpu(rng, rank, each * 2 // 5))
+        parts += _host(rng, rank, each * 3 // 5)
+    return assembled(parts, 0)
+
+
+def _gpu(rng: np.random.Generator, rank: int, count: int) -> Source:
+    track = rng.choice(_STREAMS, count, p=[0.7, 0.15, 0.1, 0.05])
+    length = rng.lognormal(9.5, 1.0, count).astype(np.int64) + 800
+    gap = rng.exponential(4000, count).astype(np.int64)
+    start = np.zeros(count, np.int64)
+    for stream in range(_STREAMS):
+        mine = track == stream
+        share = mine.mean()
+        busy = np.cumsum(((length + gap)[mine] / max(share, 0.01)).astype(np.int64))
+        start[mine] = busy - length[mine]
+    kind = np.where(track == 1, 1, np.where(track == 3, 2, 0))
+    names = [f"void kernel_{k}<c10::BFloat16, {k % 7}>(long, int)" for k in range(400)]
+    tracks = [f"stream {7 + s}" for s in range(_STREAMS)]
+    return _source("kernels", "streams", rank, track, tracks, kind, names, rng, start, length)
+
+
+def _host(rng: np.random.Generator, rank: int, count: int) -> list[Source]:
+    """Trees of an operator, two inside of it one after the other, and a launch in each."""
+    trees = count // 5
+    length = rng.lognormal(10.6, 0.8, trees).astype(np.int64) + 5000
+    start = np.cumsum(length + rng.exponential(9000, trees).astype(np.int64)) - length
+    thread = (np.arange(trees) // 50) % 2
+    half = length // 2 - 400
+    inner = np.concatenate([start + 200, start + 300 + half])
+    halves, threads = np.concatenate([half, half]), np.concatenate([thread, thread])
+    tracks = ["thread 4000", "thread 4001"]
+    names = [f"aten::operator_{k}" for k in range(300)]
+    ops = _source(
+        "cpu_ops",
+        "threads",
+        rank,
+        np.concatenate([thread, threads]),
+        tracks,
+        np.full(3 * trees, _CPU),
+        names,
+        rng,
+        np.concatenate([start, inner]),
+        np.concatenate([length, halves]),
+    )
+    calls = _source(
+        "launches",
+        "threads",
+        rank,
+        threads,
+        tracks,
+        np.full(2 * trees, _LAUNCH),
+        ["cudaLaunchKernel", "cudaMemcpyAsync"],
+        rng,
+        inner + halves // 3,
+        np.minimum(halves // 3, 4000),
+    )
+    return [ops, calls]
+
+
+def _source(
+    table: str,
+    section: str,
+    rank: int,
+    track: Any,
+    tracks: list[str],
+    kind: Any,
+    names: list[str],
+    rng: np.random.Generator,
+    start: Any,
+    length: Any,
+) -> Source:
+    count = len(start)
+    name = np.minimum(rng.zipf(1.4, count) - 1, len(names) - 1)
+    who = np.full(count, rank)
+    rows = np.arange(count)
+    return Source(
+        table, section, who, track, tracks, kind, name, names, start, start + length, rows
+    )
+
+
+def in_browser(timeline: Timeline, page: str) -> dict[str, Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as p, tempfile.TemporaryDirectory() as folder:
+        opened = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        found = {"served": _driven(opened, _served(timeline))}
+        file = Path(folder) / "page.html"
+        file.write_text(page)
+        found["from_disk"] = _driven(opened, file.as_uri())
+        opened.close()
+    return found
+
+
+def _served(timeline: Timeline) -> str:
+    """The dashboard's server, with this timeline in place of its run's."""
+    from waitress.server import create_server
+
+    from htk.dashboard.app import create_app
+    from htk.dashboard.runs import Runs
+
+    class Given(Runs):
+        def kept(self, key: str, selection: Any, what: object, make: Any) -> Any:
+            if what == ("timeline", False):
+                return timeline
+            return super().kept(key, selection, what, make)
+
+    app = create_app(Given(given=timeline.trace))
+    server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
+    threading.Thread(target=server.run, daemon=True).start()
+    return f"http://127.0.0.1:{server.effective_port}/timeline"
+
+
+# Pans and zooms 90 frames, then jumps 30 times and waits for data of that very view.
+_DRIVE = """async () => {
+  const h = window.htkHandle, s = h.state, frames = [], fresh = [];
+  const whole = s.about.high - s.about.low, frame = () => new Promise(requestAnimationFrame);
+  let last = await frame();
+  for (let k = 0; k < 90; k++) {
+    const span = whole / (2 + k);
+    h.go(s.about.low + (k / 120) * whole, s.about.low + (k / 120) * whole + span);
+    const now = await frame();
+    frames.push(now - last);
+    last = now;
+  }
+  while (!h.idle()) await frame();
+  for (let k = 0; k < 30; k++) {
+    const span = whole / (1 + k * k), from = s.about.low + ((k * 0.37) % 1) * (whole - span);
+    const before = s.shown, begun = performance.now();
+    h.go(from, from + span);
+    while (s.shown === before || !h.idle()) await new Promise((r) => setTimeout(r, 1));
+    fresh.push(performance.now() - begun);
+  }
+  return { frames, fresh };
+}"""
+
+
+def _driven(browser: Any, address: str) -> dict[str, Any]:
+    page = browser.new_page(viewport={"width": WIDTH, "height": 1080})
+    begun = time.perf_counter()
+    page.goto(address)
+    while not page.evaluate("() => !!window.htkHandle && window.htkHandle.count() >= 0"):
+        page.wait_for_timeout(20)
+    opened = time.perf_counter() - begun
+    page.wait_for_timeout(500)
+    found = page.evaluate(_DRIVE)
+    page.close()
+    return {
+        "opens_s": round(opened, 2),
+        "frame_ms": {q: _at(found["frames"], q) for q in (50, 95, 100)},
+        "fresh_ms": {q: _at(found["fresh"], q) for q in (50, 95, 100)},
+    }
+
+
+def _at(values: list[float], q: int) -> float:
+    return round(float(np.percentile(values, q)), 1)
+
+
+def _ms(seconds: list[float], q: int) -> float:
+    return _at([1000 * s for s in seconds], q)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+/* Answers the timeline's questions within the page: for a file that opens from disk. */
+(function (T) {
+  "use strict";
+  const MOST = 9000;
+  const LEAST = 2; // pixels
+
+  /* Planes of bytes to numbers. */
+  function column(bytes, at, count, planes) {
+    const found = new Float64Array(count);
+    let scale = 1;
+    for (let p = 0; p < planes; p++, scale *= 256) {
+      const from = at + p * count;
+      for (let i = 0; i < count; i++) found[i] += bytes[from + i] * scale;
+    }
+    return found;
+  }
+
+  async function unzipped(text) {
+    const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  /* Signed steps within each part, 0 for none, to places. */
+  function placed(steps, parts) {
+    const found = new Int32Array(steps.length).fill(-1);
+    for (const [from, to] of parts) {
+      let last = 0;
+      for (let i = from; i < to; i++) {
+        if (!steps[i]) continue;
+        const zigzag = steps[i] - 1;
+        last += zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+        found[i] = last;
+      }
+    }
+    return found;
+  }
+
+  T.embedded = async function (about, text) {
+    const bytes = await unzipped(text);
+    const columns = {};
+    let at = 0;
+    for (const [name, planes] of about.columns) {
+      columns[name] = column(bytes, at, about.events, planes);
+      at += planes * about.events;
+    }
+    return new Engine(about, columns);
+  };
+
+  class Engine {
+    constructor(about, columns) {
+      this.about = about;
+      const count = about.events;
+      this.start = new Float64Array(count);
+      this.end = new Float64Array(count);
+      this.name = Uint32Array.from(columns.name);
+      this.lane = new Uint16Array(count);
+      this.parts = about.parts.map(([lane, first], k) => ({
+        lane, first, last: k + 1 < about.parts.length ? about.parts[k + 1][1] : count,
+      }));
+      for (const part of this.parts) {
+        let t = about.low;
+        for (let i = part.first; i < part.last; i++) {
+          this.start[i] = t + columns.gap[i];
+          t = this.end[i] = this.start[i] + columns.length[i];
+          this.lane[i] = part.lane;
+        }
+      }
+      const spans = this.parts.map((p) => [p.first, p.last]);
+      this.cause = placed(columns.cause, spans);
+      this.match = placed(columns.match, spans);
+      this.made = about.lanes.map((lane) => lane[1] === "busy" || lane[1] === "phases");
+    }
+
+    async ask(question, given) {
+      return question === "about" ? this.about : this[question](given);
+    }
+
+    /* First span of a part that ends after a time. */
+    from(part, time) {
+      let low = part.first;
+      let high = part.last;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.end[middle] > time) high = middle;
+        else low = middle + 1;
+      }
+      return low;
+    }
+
+    until(part, time) {
+      let low = part.first;
+      let high = part.last;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.start[middle] < time) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    }
+
+    view({ start, end, width, lanes }) {
+      const chosen = numbers(lanes);
+      const span = end - start;
+      const pixel = span / width;
+      const kinds = this.about.kinds.length;
+      const shares = new Map();
+      let rows = [];
+      const line = new Map(chosen.map((lane, k) => [lane, k]));
+      const add = (i) => {
+        const key = line.get(this.lane[i]) * kinds + this.about.kind_of[this.name[i]];
+        let share = shares.get(key);
+        if (!share) shares.set(key, share = new Float32Array(width));
+        this.spread(share, (this.start[i] - start) / pixel, (this.end[i] - start) / pixel, width);
+      };
+      for (const part of this.parts) {
+        if (!line.has(part.lane)) continue;
+        const a = this.from(part, start);
+        const b = this.until(part, end);
+        const summary = this.about.lanes[part.lane][1] === "busy";
+        if (!summary && b - a <= width / 4) {
+          for (let i = a; i < b; i++) rows.push(i);
+          continue;
+        }
+        for (let i = a; i < b; i++) {
+          if (!summary && this.end[i] - this.start[i] >= LEAST * pixel) { rows.push(i); continue; }
+          add(i);
+        }
+      }
+      const merged = rows.length > MOST;
+      if (merged) {
+        rows.sort((p, q) => this.end[q] - this.start[q] - this.end[p] + this.start[p]);
+        rows.slice(MOST).forEach(add);
+        rows = rows.slice(0, MOST);
+      }
+      return { ...this.folded(shares, width, chosen.length, kinds), ...this.spans(rows, start, span, line),
+        head: { cells: width, lanes: chosen.length, count: rows.length, merged } };
+    }
+
+    /* A span over the cells that it touches. */
+    spread(share, from, to, width) {
+      const first = Math.max(0, Math.floor(from));
+      const last = Math.min(width - 1, Math.floor(to));
+      for (let x = first; x <= last; x++) share[x] += Math.min(to, x + 1) - Math.max(from, x);
+    }
+
+    folded(shares, width, lanes, kinds) {
+      const density = new Uint8Array(width * lanes);
+      const dominant = new Uint8Array(width * lanes);
+      const best = new Float32Array(width * lanes);
+      const total = new Float32Array(width * lanes);
+      for (const [key, share] of shares) {
+        const at = Math.floor(key / kinds) * width;
+        for (let x = 0; x < width; x++) {
+          total[at + x] += share[x];
+          if (share[x] > best[at + x]) { best[at + x] = share[x]; dominant[at + x] = key % kinds; }
+        }
+      }
+      for (let i = 0; i < total.length; i++) density[i] = Math.ceil(Math.min(1, total[i]) * 255);
+      return { density, dominant };
+    }
+
+    spans(rows, start, span, line) {
+      const count = rows.length;
+      const found = { x: new Float32Array(count), w: new Float32Array(count), id: new Uint32Array(count),
+        name: new Uint32Array(count), lane: new Uint16Array(count) };
+      rows.forEach((i, k) => {
+        found.x[k] = (this.start[i] - start) / span;
+        found.w[k] = (this.end[i] - this.start[i]) / span;
+        found.id[k] = i;
+        found.name[k] = this.name[i];
+        found.lane[k] = line.get(this.lane[i]);
+      });
+      return found;
+    }
+
+    event({ id, ref }) {
+      const place = ref ? Number(String(ref).replace("span:", "")) : Number(id);
+      if (!(place >= 0 && place < this.about.events)) throw new Error("there is no such event");
+      const lane = this.about.lanes[this.lane[place]];
+      const name = this.name[place];
+      return { id: place, ref: `span:${place}`, name: this.about.names[name],
+        kind: this.about.kinds[this.about.kind_of[name]], lane: this.lane[place], rank: lane[0], track: lane[2],
+        start: this.start[place], end: this.end[place], facts: [], arrows: this.arrows(place), pages: [] };
+    }
+
+    arrow(kind, from, to) {
+      const start = kind === "backward" ? this.end[from] : this.start[from];
+      return { kind, from: [this.lane[from], start, from], to: [this.lane[to], this.start[to], to] };
+    }
+
+    arrows(place) {
+      const kind = (to) => (this.about.lanes[this.lane[to]][1] === "streams" ? "launch" : "backward");
+      const found = [];
+      if (this.cause[place] >= 0) found.push(this.arrow(kind(place), this.cause[place], place));
+      for (let i = 0; i < this.cause.length && found.length < 64; i++) {
+        if (this.cause[i] === place) found.push(this.arrow(kind(i), place, i));
+      }
+      if (this.match[place] < 0) return found;
+      const section = this.about.lanes[this.lane[place]][1];
+      let last = place;
+      const members = [];
+      for (let i = 0; i < this.match.length; i++) {
+        if (this.match[i] !== this.match[place] || this.about.lanes[this.lane[i]][1] !== section) continue;
+        members.push(i);
+        if (this.start[i] > this.start[last]) last = i;
+      }
+      return found.concat(members.filter((i) => i !== last).slice(0, 64).map((i) => this.arrow("collective", last, i)));
+    }
+
+    named(text) {
+      const wanted = text.toLowerCase();
+      return new Set(this.about.names.map((n, k) => [n.toLowerCase(), k]).filter(([n]) => n.includes(wanted)).map(([, k]) => k));
+    }
+
+    search({ text }) {
+      const codes = this.named(text);
+      const sums = new Map();
+      let spans = 0;
+      for (let i = 0; i < this.name.length; i++) {
+        if (!codes.has(this.name[i]) || this.made[this.lane[i]]) continue;
+        const sum = sums.get(this.name[i]) || [this.name[i], 0, 0];
+        sum[1] += 1;
+        sum[2] += this.end[i] - this.start[i];
+        sums.set(this.name[i], sum);
+        spans += 1;
+      }
+      return { spans, names: codes.size, found: [...sums.values()].sort((a, b) => b[2] - a[2]).slice(0, 200) };
+    }
+
+    jump({ how, id, text }) {
+      const at = Number(id);
+      const codes = text ? this.named(text) : new Set([this.name[at]]);
+      const rank = text ? null : this.about.lanes[this.lane[at]][0];
+      const after = at >= 0 ? this.start[at] : -Infinity;
+      const later = (i, j) => this.start[i] - this.start[j] || i - j;
+      let best = -1;
+      let wrap = -1;
+      const sign = how === "previous" ? -1 : 1;
+      for (let i = 0; i < this.name.length; i++) {
+        if (!codes.has(this.name[i]) || this.made[this.lane[i]]) continue;
+        if (rank !== null && this.about.lanes[this.lane[i]][0] !== rank) continue;
+        if (how === "longest") {
+          if (best < 0 || this.end[i] - this.start[i] > this.end[best] - this.start[best]) best = i;
+          continue;
+        }
+        if (wrap < 0 || sign * later(i, wrap) < 0) wrap = i;
+        const beyond = at < 0 ? sign * (this.start[i] - after) > 0 : sign * later(i, at) > 0;
+        if (beyond && (best < 0 || sign * later(i, best) < 0)) best = i;
+      }
+      if (best < 0) best = wrap;
+      if (best < 0) throw new Error("nothing of that name");
+      return this.event({ id: best });
+    }
+
+    stats({ start, end, lanes }) {
+      const chosen = lanes ? new Set(numbers(lanes)) : null;
+      const names = new Map();
+      const byLane = new Map();
+      const pieces = new Map();
+      let spans = 0;
+      for (const part of this.parts) {
+        if (this.made[part.lane] || (chosen && !chosen.has(part.lane))) continue;
+        for (let i = this.from(part, start), b = this.until(part, end); i < b; i++) {
+          const from = Math.max(this.start[i], start);
+          const to = Math.min(this.end[i], end);
+          const name = names.get(this.name[i]) || [this.name[i], 0, 0];
+          name[1] += 1;
+          name[2] += to - from;
+          names.set(this.name[i], name);
+          byLane.set(part.lane, (byLane.get(part.lane) || 0) + to - from);
+          const key = this.about.lanes[part.lane][0] * 256 + this.about.kind_of[this.name[i]] + 65536;
+          if (!pieces.has(key)) pieces.set(key, []);
+          pieces.get(key).push([from, to]);
+          spans += 1;
+        }
+      }
+      const kinds = [...pieces.keys()].sort((a, b) => a - b).map((key) =>
+        [Math.floor((key - 65536) / 256), this.about.kinds[key & 255], covered(pieces.get(key))]);
+      return { start, end, spans, kinds, names: [...names.values()].sort((a, b) => b[2] - a[2]).slice(0, 12),
+        lanes: [...byLane].sort((a, b) => b[1] - a[1]) };
+    }
+
+    path() {
+      if (!this.about.path) throw new Error("the critical path was not kept in this file");
+      return { ...this.about.path };
+    }
+  }
+
+  function covered(pieces) {
+    pieces.sort((a, b) => a[0] - b[0]);
+    let total = 0;
+    let upto = -Infinity;
+    for (const [from, to] of pieces) {
+      if (to <= upto) continue;
+      total += to - Math.max(from, upto);
+      upto = to;
+    }
+    return total;
+  }
+
+  function numbers(text) {
+    return String(text).split(",").filter(Boolean).flatMap((piece) => {
+      const [a, b] = piece.split("..").map(Number);
+      return b === undefined ? [a] : Array.from({ length: b - a + 1 }, (_, k) => a + k);
+    });
+  }
+})(globalThis.htkTimeline = globalThis.htkTimeline || {});

@@ -1,0 +1,196 @@
+"""The timeline as one file that opens from disk: the component, and the events packed into it."""
+
+import gzip
+import json
+from base64 import b64encode
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import HtkError
+from htk.intervals import Ints
+from htk.timeline.answers import Timeline
+from htk.timeline.detail import Detail
+from htk.timeline.facts import known_links
+from htk.timeline.lanes import Lanes
+from htk.timeline.sources import KINDS
+from htk.units import plain, time
+
+MOST_BYTES = 9_500_000
+SCREEN = (
+    4000  # pixels that a host call must fill a share of, to be kept in a file that is too large
+)
+_ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
+_PARTS = ("base", "rows", "draw", "panel", "parts", "input", "engine", "page")
+_HOST = [KINDS.index(kind) for kind in ("cpu", "launch", "python", "range")]
+
+
+@dataclass(frozen=True)
+class Events:
+    """Spans to be written, and what each was caused by or matched with (-1: nothing)."""
+
+    lanes: Lanes
+    cause: Ints
+    match: Ints
+
+    def kept(self, keep: NDArray[np.bool_]) -> "Events":
+        """Without some of them."""
+        place = np.where(keep, np.cumsum(keep) - 1, -1)
+        lanes = self.lanes
+        chosen = replace(
+            lanes,
+            lane=lanes.lane[keep],
+            name=lanes.name[keep],
+            start=lanes.start[keep],
+            end=lanes.end[keep],
+            table=lanes.table[keep],
+            row=lanes.row[keep],
+        )
+        return Events(chosen, np.append(place, -1)[self.cause[keep]], self.match[keep])
+
+
+def script(*parts: str) -> str:
+    """The component as one script."""
+    names = ["timeline.js", *(f"timeline_{part}.js" for part in parts or _PARTS)]
+    return "\n".join((_ASSETS / name).read_text() for name in names)
+
+
+def style() -> str:
+    return (_ASSETS / "timeline.css").read_text()
+
+
+def page(trace_timeline: Timeline, title: str) -> str:
+    """One HTML file with every event, or with all but the shortest of the host."""
+    about = trace_timeline.about()
+    try:
+        about["path"] = _plain_path(trace_timeline)
+    except HtkError:
+        about["can_path"] = False
+    cause, match = known_links(trace_timeline.facts)
+    return written(Events(trace_timeline.lanes, cause, match), about, title)
+
+
+def written(events: Events, about: dict[str, Any], title: str) -> str:
+    """The file, not larger than may be."""
+    whole = len(events.lanes.start)
+    least = 0
+    while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
+        kept = events if not least else events.kept(_long_enough(events.lanes, least))
+        packed = _packed(kept)
+        left_out = whole - len(kept.lanes.start)
+        # What is left of the host when nothing short is left fits, or is not the host's fault.
+        if len(packed[1]) <= MOST_BYTES or least > events.lanes.high - events.lanes.low:
+            break
+        span = events.lanes.high - events.lanes.low
+        least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
+    badges = []
+    if left_out:
+        said = f"{plain(left_out)} of {plain(whole)} events left out: calls of the host under"
+        badges.append(f"{said} {time(least)}, less than a pixel of the whole")
+    facts = {
+        **about,
+        **packed[0],
+        "path": _moved(about.get("path"), events, kept, least),
+        "badges": badges,
+        "can_align": False,
+    }
+    return _html(facts, packed[1], title)
+
+
+def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
+    """The path, its spans numbered as they lie in the file."""
+    if not path:
+        return None
+    place = np.full(len(events.lanes.start) + 1, -1, np.int64)
+    keep = _long_enough(events.lanes, least) if least else np.ones(len(place) - 1, bool)
+    where = np.full(len(kept.lanes.start) + 1, -1, np.int64)
+    order = Detail(kept.lanes).order
+    where[order] = np.arange(len(order))
+    place[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
+    return {**path, "id": place[np.array(path["id"], np.int64)].tolist()}
+
+
+def _plain_path(timeline: Timeline) -> dict[str, Any]:
+    return timeline.path()
+
+
+def _long_enough(lanes: Lanes, least: int) -> NDArray[np.bool_]:
+    host = np.isin(lanes.kind, _HOST)
+    return np.asarray(~host | (lanes.end - lanes.start >= least))
+
+
+def _packed(events: Events) -> tuple[dict[str, Any], str]:
+    """What the page is told of its columns, and the columns: planes of bytes, compressed."""
+    detail = Detail(events.lanes)
+    order = detail.order
+    offset = detail.offset[:-1].tolist()
+    first = np.zeros(len(order), bool)
+    first[offset] = True
+    before = np.where(first, events.lanes.low, np.append(0, detail.end[:-1])[: len(order)])
+    where = np.append(np.argsort(order, kind="stable"), -1)
+    columns = {
+        "gap": detail.start - before,
+        "length": detail.end - detail.start,
+        "name": events.lanes.name[order],
+        "cause": _steps(where[events.cause[order]], first),
+        "match": _steps(events.match[order], first),
+    }
+    planes, sizes = [], []
+    for name, values in columns.items():
+        count = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
+        sizes.append([name, count])
+        planes += [(values >> (8 * p)).astype(np.uint8).tobytes() for p in range(count)]
+    data = b64encode(gzip.compress(b"".join(planes), 6)).decode()
+    parts = [[int(lane), int(at)] for lane, at in zip(detail.part_lane, offset, strict=True)]
+    return {"events": len(order), "columns": sizes, "parts": parts}, data
+
+
+def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
+    """Differences to the value before in the same part, folded to be positive; 0 for none."""
+    known = np.flatnonzero(values >= 0)
+    part = np.cumsum(first)[known]
+    some = values[known]
+    last = np.append(0, some[:-1])[: len(some)]
+    new = np.ones(len(known), bool)
+    new[1:] = part[1:] != part[:-1]
+    step = some - np.where(new, 0, last)
+    out = np.zeros(len(values), np.int64)
+    out[known] = np.where(step >= 0, 2 * step, -2 * step - 1) + 1
+    return out
+
+
+def _html(about: dict[str, Any], data: str, title: str) -> str:
+    # Nothing in a name may end the element that it stands in.
+    facts = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline';
+ style-src 'unsafe-inline'; img-src data: blob:">
+<title>{escape(title)} – timeline</title>
+<style>{style()}
+body {{ margin: 0; padding: 12px 18px; background: #fff; color: #111827; }}
+[data-dark="1"] body {{ background: #111827; color: #f3f4f6; }}
+header {{ display: flex; align-items: baseline; justify-content: space-between; gap: 16px;
+  font: 13px system-ui, sans-serif; }}
+h1 {{ font-size: 20px; margin: 0 0 10px; }}
+#dark {{ font: inherit; color: inherit; background: none; border: 1px solid; border-radius: 6px;
+  padding: 3px 10px; cursor: pointer; }}
+</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1><button id="dark" type="button">light / dark</button></header>
+<main id="timeline">reading the events …</main>
+<script type="application/json" id="about">{facts}</script>
+<script type="text/plain" id="events">{data}</script>
+<script>{script()}
+htkTimeline.page();</script>
+</body>
+</html>
+"""

@@ -1,0 +1,55 @@
+"""The timeline in a notebook: a widget that asks the kernel, with no server beside it."""
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+from htk.errors import HtkError, UsageError
+from htk.timeline.answers import Timeline
+from htk.timeline.page import script, style
+
+_PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
+
+
+def timeline(make: Callable[[bool], Timeline]) -> Any:
+    """The widget; `make` gives the timeline, its ranks' clocks aligned or not."""
+    try:
+        import anywidget
+    except ImportError:
+        raise UsageError("anywidget is not installed: pip install 'htk[notebook]'") from None
+    kinds: dict[str, Any] = {
+        "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
+        "_css": style(),
+    }
+    widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
+    asked = Kernel(make)
+
+    def answer(_: Any, message: dict[str, Any], _buffers: Any) -> None:
+        head, buffers = asked.answer(message)
+        widget.send(head, buffers)
+
+    widget.on_msg(answer)
+    return widget
+
+
+class Kernel:
+    """Answers the messages of one widget."""
+
+    def __init__(self, make: Callable[[bool], Timeline]) -> None:
+        self._make = make
+        self._made: dict[bool, Timeline] = {}
+
+    def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        """The head and the buffers of the answer; an error is said in the head."""
+        head: dict[str, Any] = {"id": message.get("id")}
+        given = message.get("given")
+        try:
+            if not isinstance(given, dict):
+                raise UsageError("a message says what is given")
+            aligned = given.get("aligned") == "1"
+            if aligned not in self._made:
+                self._made[aligned] = self._make(aligned)
+            packed = self._made[aligned].answer(str(message.get("question")), given)
+            return head, [gzip.decompress(packed)]
+        except HtkError as error:
+            return {**head, "error": str(error)}, []
