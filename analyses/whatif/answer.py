@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.analyses.whatif.bands import NORMAL, calibrated
 from htk.analyses.whatif.contention import factor, settled, share
 from htk.analyses.whatif.curves import Curves, curves, fitted
 from htk.analyses.whatif.doubt import by_source, narrowing, spread
@@ -21,7 +22,6 @@ from htk.gate import Gate, exposed, gated, idle
 from htk.graph import Graph
 from htk.replay import Replay, replay
 
-_Z50, _Z90 = 0.674, 1.645
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
 _LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
 _MATRIX = ("gemm", "attention", "convolution")
@@ -116,8 +116,9 @@ class Answer:
 
     @property
     def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """lo50, hi50, lo90, hi90."""
-        return (*self.band(_Z50), *self.band(_Z90))
+        """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
+        half, most = calibrated([name for name, _ in self.edits]) or NORMAL
+        return (*self.band(half), *self.band(most))
 
 
 def stage(
@@ -177,7 +178,7 @@ def answer(
         exposed_ns=round(exposed(edited.graph, found.time)),
         idle_ns=round(idle(edited.graph, found.time, found.period_ns)),
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
-        mfu_pct=start.rates.mfu_pct(each, step),
+        mfu_pct=start.rates.mfu_pct(each / edited.peak, step),
         peak_memory=peak,
         p_oom=p_oom,
         gpus=start.rates.gpus * edited.devices,

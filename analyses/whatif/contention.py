@@ -1,7 +1,7 @@
 """Compute slows down while communication runs beside it: d = d₀ · (1 + κ φ).
 
 φ is the share of a kernel's time with communication beside it. κ comes from the trace: kernels of
-the same name and shapes, with and without. Where none appears both ways it is 0.
+the same name and shapes on one GPU, with and without. Where none appears both ways it is 0.
 """
 
 import numpy as np
@@ -31,7 +31,8 @@ def factor(scene: Scene) -> float:
     mine = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
     if not len(mine):
         return 0.0
-    alike = Groups.of(np.column_stack([shape[mine], *_surroundings(scene, mine)]))
+    device = scene.graph.activities.device[mine]  # one may be slower than the others
+    alike = Groups.of(np.column_stack([device, shape[mine], *_surroundings(scene, mine)]))
     length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
     free = np.full(len(alike), np.nan)
     for group in np.unique(alike.which[phi >= _BESIDE]).tolist():  # kinds of kernels

@@ -1,30 +1,70 @@
 """Command line of the scorecard.
 
-usage: python -m bench.scorecard [--full] [--json FILE]
+usage: python -m bench.scorecard [--full] [--facts FOLDER] [--json FILE] [--write]
+
+Without --facts the measured rows are the few that lie in the project. Without --full a sample:
+minutes; with it all seeds and rows: an hour. --write renews docs/scorecard.md and the table of
+bands.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.scorecard.score import by_kind, summary
-from bench.scorecard.simulated import predictions
+from bench.scorecard import measured, planned, rows, simulated
+from bench.scorecard.memory import classified
+from bench.scorecard.page import ROADS, bands, page
+from bench.scorecard.score import Prediction, by_kind, summary
+
+_ROOT = Path(__file__).parents[2]
+_FACTS = Path(__file__).parent / "facts"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scorecard")
     parser.add_argument("--full", action="store_true", help="all seeds and rows")
+    parser.add_argument("--facts", type=Path, default=_FACTS, help="folder of measured rows")
+    parser.add_argument("--seeds", type=int, help="simulated clusters")
+    parser.add_argument("--starts", type=int, help="measured rows to start from, of each kind")
     parser.add_argument("--json", type=Path, help="write every prediction to this file")
+    parser.add_argument("--read", type=Path, nargs="*", help="predictions written before")
+    parser.add_argument("--write", action="store_true", help="renew the page and the bands")
     given = parser.parse_args()
-    found = list(predictions(range(1, 13) if given.full else range(1, 3)))
-    for kind, rows in by_kind(found).items():
-        told = {k: v if v is None else round(v, 2) for k, v in summary(rows).items()}
-        sys.stdout.write(json.dumps({"road": "simulated", "kind": kind} | told) + "\n")
+    found = _read(given.read) if given.read else list(_all(given))
+    for road in ROADS:
+        for kind, mine in by_kind(r for r in found if r.road == road).items():
+            told = {k: v if v is None else round(v, 2) for k, v in summary(mine).items()}
+            sys.stdout.write(json.dumps({"road": road, "kind": kind} | told) + "\n")
     if given.json:
         given.json.write_text(json.dumps([asdict(r) for r in found], indent=1) + "\n")
+    if given.write:
+        text = page(found, classified(given.facts), _said(found))
+        (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
+        table = _ROOT / "analyses" / "whatif" / "bands.toml"
+        table.write_text(bands(found), encoding="utf-8")
     return 0
+
+
+def _all(given: argparse.Namespace) -> Iterator[Prediction]:
+    seeds = given.seeds if given.seeds is not None else (12 if given.full else 2)
+    starts = given.starts if given.starts is not None else (None if given.full else 2)
+    yield from simulated.predictions(range(1, seeds + 1))
+    pairs = measured.sampled(list(rows.pairs(rows.load(given.facts))), starts)
+    yield from measured.predictions(pairs)
+    yield from measured.two_recordings(rows.batches(given.facts))
+    yield from planned.predictions(rows.load(given.facts))
+
+
+def _said(found: list[Prediction]) -> str:
+    count = sum(r.road == "described" for r in found)
+    return f"{count} predictions, from a sample of the rows drawn once and for all."
+
+
+def _read(paths: list[Path]) -> list[Prediction]:
+    return [Prediction(**r) for path in paths for r in json.loads(path.read_text())]
 
 
 if __name__ == "__main__":

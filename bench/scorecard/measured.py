@@ -65,6 +65,35 @@ def predictions(pairs: Sequence[Pair]) -> Iterator[Prediction]:
             yield _held(start, pair)
 
 
+def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
+    """More micro-batches in a step, from the two smallest steps: what they differ by is the time of
+    a micro-batch, to which the stand-in is calibrated; the engine adds as many as are asked for.
+    """
+    if len(rows) < 3:
+        return
+    first, second, *others = rows
+    slot = (second.step_ns - first.step_ns) / (second.slots - first.slots)
+    kept = second.job.accumulation
+    start = staged(calibrated(second.job, kept * slot))
+    for row in others:
+        more = row.slots - second.slots
+        asked = (("accumulation", str(kept + more)),)
+        found = answer(start, asked, round(kept * slot))
+        label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
+        step = None
+        if found.step_ns is not None:
+            step = second.step_ns + found.step_ns - kept * slot
+        yield Prediction(
+            "described", "global batch, from two", label, row.group, found.verdict,
+            second.step_ns, row.step_ns, second.step_ns * _count(row) / _count(second), step,
+            found.sigma,
+        )  # fmt: skip
+
+
+def _count(row: Row) -> int:
+    return row.slots - row.pipeline + 1
+
+
 def _held(start: Stage, pair: Pair) -> Prediction:
     base = pair.start.simulated_ns
     label = f"{pair.start.source}, {pair.start.family}: {_said(pair.start)} → {_said(pair.end)}"
@@ -72,10 +101,10 @@ def _held(start: Stage, pair: Pair) -> Prediction:
         found = answer(start, pair.edits, round(base))
     except HtkError as error:
         return Prediction(
-            "measured", pair.kind, label, pair.start.group, f"refused: {error}",
+            "described", pair.kind, label, pair.start.group, f"refused: {error}",
             base, pair.truth_ns, _linear(pair), None, 0.0,
         )  # fmt: skip
-    made = predicted("measured", pair.kind, label, pair.start.group, found, pair.truth_ns)
+    made = predicted("described", pair.kind, label, pair.start.group, found, pair.truth_ns)
     return replace(made, linear_ns=_linear(pair))
 
 

@@ -18,6 +18,7 @@ _MOST_SLOTS = 2
 _NOISE = 0.02  # of real clusters: GPUs and steps differ more than the simulator's own
 _RANKS = 4  # recorded, at most
 # Attention kernels before FlashAttention-2 reached half of its rate (Dao, 2023).
+_PLAIN = "gpt3-5b"  # its kind of layer, in other sizes
 _TILES = ((128, 64, 1.0),)  # a library that picks well loses little to part-filled waves
 _EARLY_ATTENTION = (0.26, 0.34)
 # Eager RMSNorm computes in single precision; a fused one reads and writes once.
@@ -44,6 +45,7 @@ class Row:
     slots: int = 1  # micro-batches of the step, in the time of a stage
     pipeline: int = 1
     norm_kernel: bool = False  # fused norms
+    precision: str = "bf16"
 
     @property
     def simulated_ns(self) -> float:
@@ -73,11 +75,18 @@ class Pair:
 
 def load(folder: Path) -> list[Row]:
     """All rows that describe a job which can be simulated."""
-    found = [*_foundry(folder), *_layouts(folder), *_vtrain(folder), *_scaling(folder)]
-    return found
+    return [
+        *_foundry(folder),
+        *_layouts(folder),
+        *_vtrain(folder),
+        *_scaling(folder),
+        *_torchtitan(folder),
+    ]
 
 
 def _read(folder: Path, name: str) -> list[dict[str, str]]:
+    if not (folder / name).exists():
+        return []
     with (folder / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -97,13 +106,13 @@ _FOUNDRY_GPUS = {"a100_40gb": "a100-40gb", "a100_80gb": "a100-80gb", "h100_80gb"
 
 def _foundry(folder: Path) -> Iterator[Row]:
     for row in _read(folder, "llmfoundry_throughput.csv"):
-        if row["precision"] == "amp_fp8" or row["model"] not in _MPT:
+        if row["model"] not in _MPT:
             continue
         hidden, layers, heads = _MPT[row["model"]]
         seq, micro = int(row["seq_len"]), int(row["micro_batch"])
         ranks = int(row["n_gpus"])
         job = Job(
-            model=f"mpt-{row['model']}",
+            model=_PLAIN,
             hidden=hidden,
             layers=layers,
             heads=heads,
@@ -125,8 +134,9 @@ def _foundry(folder: Path) -> Iterator[Row]:
             attention=_EARLY_ATTENTION,
         )
         step = 1e9 * micro * seq / float(row["tokens_per_s_per_gpu"])
-        family = f"{row['model']} {row['gpu']} {row['sharding']}"
-        yield Row("LLM-Foundry", family, row["model"], job, step)
+        precision = "fp8" if row["precision"] == "amp_fp8" else "bf16"
+        family = f"{row['model']} {row['sharding']}"
+        yield Row("LLM-Foundry", family, row["model"], job, step, precision=precision)
 
 
 def _layouts(folder: Path) -> Iterator[Row]:
@@ -158,7 +168,7 @@ def _layouts(folder: Path) -> Iterator[Row]:
 def _vtrain(folder: Path) -> Iterator[Row]:
     for row in _read(folder, "vtrain_megatron_deepspeed_multi_node.csv"):
         stage = _stage(
-            row, f"megatron-{row['params_b']}b", layers=int(row["layers"]), vocab=51200,
+            row, _PLAIN, layers=int(row["layers"]), vocab=51200,
             ranks=int(row["n_gpus"]), checkpointing=True, batch=int(row["global_batch"]),
             hidden=int(row["hidden"]), heads=int(row["heads"]),
         )  # fmt: skip
@@ -233,6 +243,63 @@ def _scaling(folder: Path) -> Iterator[Row]:
         yield Row("weak scaling", family, row["model"], job, step)
 
 
+def _torchtitan(folder: Path) -> Iterator[Row]:
+    """Llama 3.1 8B, sharded over all ranks."""
+    for row in _read(folder, "torchtitan_benchmarks.csv"):
+        alone = row["tp"] == row["pp"] == row["cp"] == "1"
+        if not alone or row["model"] != "Llama3.1-8B" or row["seq_len"] != "8192":
+            continue
+        ranks, micro = int(row["n_gpus"]), int(row["local_batch"])
+        job = Job(
+            model="llama3-8b",
+            gpu="h200" if row["gpu"].startswith("H200") else "h100",
+            nodes=ranks // 8,
+            micro_batch=micro,
+            seq=8192,
+            ranks_only=_written(ranks),
+            steps=3,
+            noise=_NOISE,
+            tile_sizes=_TILES,
+        )
+        step = 1e9 * micro * 8192 / float(row["tps_per_gpu"])
+        family = f"{row['technique']} {row['gpu']}"
+        yield Row("torchtitan", family, row["technique"], job, step)
+
+
+def batches(folder: Path) -> list[Row]:
+    """BLOOM while its global batch grew: a stage of six layers, checkpointed."""
+    found = []
+    for row in _read(folder, "bigscience_sweeps.csv"):
+        if not row["section"].endswith("Batchsize Warmup") or row["gpu"] != "A100-80GB":
+            continue
+        tensor, pipeline, micro = (int(float(row[n])) for n in ("tp", "pp", "mbs"))
+        slots = int(float(row["gbs"])) // int(float(row["dp"])) // micro + pipeline - 1
+        job = Job(
+            model=_PLAIN,
+            hidden=14336,
+            layers=6,
+            heads=112,
+            kv_heads=112,
+            ffn=4 * 14336,
+            vocab=250880,
+            gpus_per_node=tensor,
+            tensor_parallel=tensor,
+            strategy="ddp",
+            micro_batch=micro,
+            accumulation=_MOST_SLOTS,
+            checkpointing=True,
+            ranks_only=(0, 1),
+            steps=3,
+            noise=_NOISE,
+            tile_sizes=_TILES,
+            optimizer_ranks=1e6,  # what is done once is part of what is measured twice
+        )
+        found.append(
+            Row("BLOOM", "182B", "182B", job, 1e9 * float(row["sec_per_it"]), slots, pipeline)
+        )
+    return sorted(found, key=lambda r: r.slots)
+
+
 def _written(ranks: int) -> tuple[int, ...]:
     """A few ranks, from the first to the last."""
     few = min(_RANKS, ranks)
@@ -256,10 +323,13 @@ def pair(start: Row, end: Row) -> Pair | None:
     a, b = start.job, end.job
     differs = {
         "batch": (a.micro_batch, a.seq) != (b.micro_batch, b.seq),
-        "world": a.ranks != b.ranks and a.tensor_parallel == b.tensor_parallel,
+        "world": a.ranks != b.ranks and a.tensor_parallel == b.tensor_parallel == 1,
         "checkpointing": a.checkpointing != b.checkpointing,
         "norms": start.norm_kernel != end.norm_kernel,
-        "layout": (a.tensor_parallel, start.pipeline) != (b.tensor_parallel, end.pipeline),
+        "tensor": a.tensor_parallel != b.tensor_parallel,
+        "pipeline": start.pipeline != end.pipeline,
+        "hardware": a.gpu != b.gpu,
+        "precision": start.precision != end.precision,
     }
     kinds = [kind for kind, is_other in differs.items() if is_other]
     if kinds == ["batch"]:
@@ -273,6 +343,12 @@ def pair(start: Row, end: Row) -> Pair | None:
         return Pair("checkpointing", start, end, (("checkpointing", asked),))
     if kinds == ["norms"] and end.norm_kernel:
         return Pair("fused norms", start, end, (("replace", NORMS),))
+    if kinds == ["tensor"] and a.tensor_parallel > 1:  # the links of one GPU alone are not known
+        return Pair("tp", start, end, (("tp", str(b.tensor_parallel)),))
+    if kinds == ["hardware"] and {a.gpu, b.gpu} == {"a100-80gb", "h100"}:
+        return Pair("hardware", start, end, (("hardware", b.gpu),))
+    if kinds == ["precision"]:
+        return Pair("precision", start, end, (("precision", end.precision),))
     return None
 
 

@@ -15,7 +15,7 @@ _TURNED = 0.01  # a change that is smaller has no direction
 class Prediction:
     """One prediction, and what came of it."""
 
-    road: str  # what it started from: simulated, measured
+    road: str  # trace: of a simulated job; described: a stand-in for a measured one
     kind: str
     label: str
     group: str  # what is left out as one: a model, a source

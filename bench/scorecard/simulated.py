@@ -15,7 +15,6 @@ from htk.analyses.whatif.answer import Stage, answer
 from htk.analyses.whatif.edits import EDITS
 from htk.errors import HtkError
 from htk.simulate.instructions import Do, Program
-from htk.simulate.plants import Plants
 
 MODELS = (
     {"model": "gpt3-126m", "seq": 1024},
@@ -99,8 +98,8 @@ def from_full_shard(job: Job) -> Iterator[Prediction]:
 
 def from_straggler(job: Job) -> Iterator[Prediction]:
     """One GPU is slow; what if it were not?"""
-    slow = replace(job, plants=("straggler",))
-    rank = Plants(slow).rank
+    rank = job.seed % job.ranks
+    slow = replace(job, plants=(f"straggler:rank={rank}",))
     yield from _held(slow, staged(slow), Case("fix_rank", str(rank), {"plants": ()}))
 
 
@@ -128,7 +127,7 @@ def _held(job: Job, start: Stage, case: Case) -> Iterator[Prediction]:
     except HtkError as error:
         base = float(start.graph.period_ns)
         yield Prediction(
-            "simulated",
+            "trace",
             case.kind,
             label,
             str(job.seed),
@@ -140,4 +139,4 @@ def _held(job: Job, start: Stage, case: Case) -> Iterator[Prediction]:
             0.0,
         )
         return
-    yield predicted("simulated", case.kind, label, str(job.seed), found, truth)
+    yield predicted("trace", case.kind, label, str(job.seed), found, truth)

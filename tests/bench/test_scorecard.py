@@ -28,7 +28,7 @@ SMALL = Job(model="gpt3-126m", layers=2, seq=256, gpus_per_node=2, micro_batch=2
 
 
 def row(group: str, said: float, came: float = 100.0, sigma: float = 0.1) -> Prediction:
-    return Prediction("simulated", "batch", "", group, "trusted", 80, came, 160, said, sigma)
+    return Prediction("trace", "batch", "", group, "trusted", 80, came, 160, said, sigma)
 
 
 def test_sums_by_hand() -> None:

@@ -1,0 +1,155 @@
+"""What the scorecard found, as the page of the documentation and as the table of bands."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.scorecard.memory import Fits
+from bench.scorecard.score import Prediction, by_kind, quantile, scores, stated_pct, summary
+
+ROADS = ("trace", "described", "plan")
+
+_HEAD = """# Scorecard of the what-ifs
+
+Written by `python -m bench.scorecard --write`; how, is told at the end. Errors are in percent of
+the step that was simulated or measured afterwards. *Coverage* is how often the 90 % band held, each
+group judged by a band made from the others. *No change* and *linear* (as many samples a second as
+before; for measured rows the same hardware efficiency) are what one would say without a model: the
+median error, and the mean behind the stroke.
+"""
+_TRACE = """## From traces of simulated jobs
+
+Predicted from the trace files alone, then simulated. Efficiencies (±15 %), links and latencies
+(±30 %), tiles and contention are drawn from a seed that the predictor does not see; jitter and
+contention are on, and chance falls anew.
+"""
+_DESCRIBED = """## From measured rows
+
+A published row has no trace. A stand-in is simulated, made as fast or slow as the row's own step
+was, and takes the same road: gate, edit, replay, to the other rows of its family. So these errors
+are those of the stand-in as well. A kind with fewer than 20 predictions keeps the normal
+distribution's band. {rows}
+"""
+_PLAN = """## Plans without any trace
+
+`htk plan` against the measured steps of jobs that shard over all ranks. *No change* and *linear*
+are here a utilisation of 40 %.
+"""
+_END = """## How
+
+- *Simulated*: 126M GPT, 8 layers of LLaMA-2 7B, 4 of Llama 3 8B on two nodes of four A100; micro-
+  batch 8, full_shard, FSDP2; FSDP1, hybrid_shard, ddp and a straggler besides.
+- *Measured*: LLM-Foundry (Databricks), Aleph Alpha's layout sweep, vTrain's Megatron runs, NeMo's
+  and Run:ai's weak scaling, torchtitan, BLOOM. Stages of a pipeline stand for the pipeline: m
+  micro-batches through p stages take as long as m + p - 1 through one. Attention is described as
+  the kernels of its time, norms as eager or fused.
+- *Batch and length*: another length too; attention is made longer by as much.
+- *Fused norms*: the eager passes of RMSNorm replaced by one.
+- *tp*, *hardware*, *precision* are edits of low confidence and say so.
+- *Bands* are the stated doubt times a factor for the kind of what-if (`analyses/whatif/bands.toml`)
+  by split conformal prediction on the error in units of that doubt.
+- Nothing is tuned to a row: attention, tiles and spread of a stand-in are the same for a source.
+"""
+_COLUMNS = (
+    "| what-if | n | refused | median | mean | 90th | wrong way | coverage | no change | linear |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
+
+
+def page(found: Sequence[Prediction], fits: Fits | None, sample: str) -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    texts = (_TRACE, _DESCRIBED.format(rows=sample), _PLAN)
+    for road, text in zip(ROADS, texts, strict=True):
+        kinds = by_kind(r for r in found if r.road == road)
+        if kinds:
+            lines = [_line(kind, rows) for kind, rows in kinds.items()]
+            parts.append(text + "\n" + _COLUMNS + "".join(lines))
+    parts.append(_bands(found))
+    if fits is not None:
+        parts.append(_fits(fits))
+    parts.append(_others())
+    refusals = _refusals(found)
+    if refusals:
+        parts.append(refusals)
+    return "\n".join([*parts, _END])
+
+
+def bands(found: Sequence[Prediction]) -> str:
+    """The table that answers read, as TOML."""
+    lines = ["# Written by bench/scorecard: multiples of the stated doubt, by kind of what-if.\n"]
+    for road in ROADS[:2]:
+        for kind, rows in by_kind(r for r in found if r.road == road and " " not in r.kind).items():
+            told = scores(rows)
+            if told:
+                half, most = quantile(told, 0.5), quantile(told, 0.9)
+                lines.append(
+                    f"[{road}.{kind}]\nn = {len(told)}\nq50 = {half:.3f}\nq90 = {most:.3f}\n"
+                )
+    return "\n".join(lines)
+
+
+def _line(kind: str, rows: list[Prediction]) -> str:
+    s = summary(rows)
+    cells = [kind, str(s["n"]), str(s["refused"])]
+    cells += [_number(s[n]) for n in ("median_pct", "mean_pct", "p90_pct")]
+    cells += [str(s["wrong_way"]), _number(s["coverage_pct"], 0)]
+    cells += [
+        f"{_number(s[f'{name}_median_pct'])} / {_number(s[f'{name}_mean_pct'])}"
+        for name in ("no_change", "linear")
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _number(value: float | int | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _bands(found: Sequence[Prediction]) -> str:
+    """How wide the calibrated bands are, and how often the stated ones held."""
+    lines = [
+        "## Bands\n\n| road | what-if | n | factor of the 90 % band | stated band held |\n"
+        "| --- | --- | ---: | ---: | ---: |\n"
+    ]
+    for road in ROADS[:2]:
+        for kind, rows in by_kind(r for r in found if r.road == road).items():
+            told = scores(rows)
+            if told:
+                wide = quantile(told, 0.9) / 1.645
+                held = _number(stated_pct(rows), 0)
+                lines.append(f"| {road} | {kind} | {len(told)} | {wide:.2f} | {held} |\n")
+    return "".join(lines)
+
+
+def _fits(fits: Fits) -> str:
+    return (
+        "## Memory\n\n"
+        f"{fits.n} layouts of LLaMA 13B that ran or ran out of memory (Aleph Alpha), whole\n"
+        f"configurations left out ({fits.configurations} of them): {fits.right_pct:.1f} % told\n"
+        f"right; {fits.missed} ran out though said to fit, {fits.false_alarms} fitted though said\n"
+        f"to run out. Always the more frequent answer: {fits.majority_pct:.1f} %.\n"
+    )
+
+
+def _others() -> str:
+    text = Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
+    lines = [
+        f"| {s['name']} | {s['predicts']} | {s['error']} | {s['source']} |\n"
+        for s in tomllib.loads(text)["system"]
+    ]
+    return (
+        "## What others publish\n\nOn their own data, percent; not the rows above.\n\n"
+        "| system | predicts | error | source |\n| --- | --- | --- | --- |\n" + "".join(lines)
+    )
+
+
+def _refusals(found: Iterable[Prediction]) -> str:
+    counted: dict[tuple[str, str], int] = {}
+    for row in found:
+        if row.predicted_ns is None:
+            key = row.kind, row.verdict
+            counted[key] = counted.get(key, 0) + 1
+    if not counted:
+        return ""
+    lines = [f"- {kind}, {n} times: {why}\n" for (kind, why), n in sorted(counted.items())]
+    return "## Refused\n\n" + "".join(lines)
