@@ -6,14 +6,14 @@ and of ring attention (Liu et al. 2023); with a recording of another layout they
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.insert import Work, inserted
 from htk.analyses.whatif.ledger import replicating, sharded
-from htk.analyses.whatif.scene import Mask, Scene
+from htk.analyses.whatif.scene import Facts, Mask, Scene
 from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.units import Region, backward_layers, compute_lane, layers
@@ -102,7 +102,16 @@ def fewer_replicas(scene: Scene, ways: float) -> Scene:
     there = min(max(round(here / ways), 1), node, ranks)
     old = (world - 1) / world * pace(scene, world, here)
     new = (ranks - 1) / ranks * pace(scene, ranks, there) / ways
-    return scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
+    moved = scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
+    moved = moved.with_groups(chosen, ranks, there)
+    return replace(moved, facts=_smaller(moved.facts, chosen, ways))
+
+
+def _smaller(facts: Facts, chosen: Mask, ways: float) -> Facts:
+    """Sizes of the chosen collectives, where known."""
+    sizes = (facts.in_bytes, facts.out_bytes)
+    into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)
+    return replace(facts, in_bytes=into, out_bytes=out)
 
 
 def activation_ns(scene: Scene, ranks: int, sent: float) -> float:

@@ -91,6 +91,9 @@ class Scene:
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
     kept: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
+    peak: float = 1.0  # times the peak rate of a GPU
+    parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
@@ -130,6 +133,19 @@ class Scene:
     def without(self, edges: Mask) -> "Scene":
         """The scene without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
+
+    def with_groups(self, which: Mask, size: int, per_node: int) -> "Scene":
+        """The scene with other groups for some collectives."""
+        facts = replace(
+            self.facts,
+            group_size=np.where(which, size, self.facts.group_size),
+            per_node=np.where(which, per_node, self.facts.per_node),
+        )
+        return replace(self, facts=facts)
+
+    @property
+    def device_name(self) -> str | None:
+        return self.gpu or self.facts.device_name
 
     def longer(self, cause: str, ns: float) -> "Scene":
         """The scene with a time in which it does not go on, between its steps."""

@@ -57,7 +57,7 @@ def wire(scene: Scene) -> Floats:
 def pace(scene: Scene, ranks: int, per_node: int) -> float:
     """ns for a byte on the wire of a group of so many ranks, so many of them in each node.
 
-    As the recording's own large transfers of that level show; else what links of the GPU achieve; a
+    As the large transfers of that level show; else what links of the GPU achieve; a
     group with a part of a node's ranks has that part of its adapters.
     """
     node = gpus_of_a_node(scene)
@@ -74,7 +74,7 @@ def pace(scene: Scene, ranks: int, per_node: int) -> float:
 def _seen(scene: Scene, across: bool) -> float | None:
     """Median pace of the large transfers of a level; across nodes, as if all ranks took part."""
     sent = wire(scene)
-    moving = scene.graph.activities.length - latency(scene)
+    moving = scene.lengths() - latency(scene)
     known = scene.is_comm & (sent >= _LARGE) & (moving > 0) & (scene.facts.crosses == across)
     if not known.any():
         return None
@@ -94,7 +94,7 @@ def _within(scene: Scene) -> float:
 
 
 def _across(scene: Scene) -> float:
-    gpu = detected(scene.facts.device_name)
+    gpu = detected(scene.device_name)
     if gpu is None:
         return _within(scene)
     return 1 / (ACHIEVED * gpu.scale_out_gbps * gpus_of_a_node(scene))

@@ -12,8 +12,8 @@ from htk.errors import UsageError
 # Kept here in words, so that help prints without importing the edits; a test compares them.
 EDIT_HELP = {
     "replace": "Kernels, operators, modules: PATTERN=2x, =fused, =gone[,claimed=1.6x].",
-    "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "hardware": "Another GPU of the catalogue: h100. Low confidence.",
+    "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, or a number where shapes tell it.",
     "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
     "checkpointing": "Recompute activations in the backward pass: on, off.",
@@ -21,8 +21,8 @@ EDIT_HELP = {
     "sp": "Sequence parallelism beside it: on. Low confidence.",
     "cp": "Ranks of context parallelism. Low confidence.",
     "ep": "Ranks that experts are spread over. Low confidence.",
-    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
     "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
+    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
     "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
     "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
     "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",

@@ -42,5 +42,5 @@ def _of_all_ranks(scene: Scene, value: str, now: int) -> float:
     spread = sharded(scene) or replicated(scene)
     if batch is None:
         raise UsageError(f"{NAME}: the recorded batch is not known (record_shapes=True would tell)")
-    ranks = (spread.world if spread else 1) * scene.devices
+    ranks = scene.parallel or (spread.world if spread else 1)
     return factor(value, NAME) / (batch * scene.kept * ranks * now)

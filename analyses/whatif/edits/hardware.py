@@ -42,7 +42,12 @@ def apply(scene: Scene, value: str) -> Scene:
     fixed = np.minimum(latency(scene), length)
     moved = fixed + (length - fixed) * np.where(scene.facts.crosses, outside, inside)
     return (
-        replace(changed.with_lengths(scene.is_comm, moved), low_confidence=True)
+        replace(
+            changed.with_lengths(scene.is_comm, moved),
+            gpu=other.device_name,
+            peak=scene.peak * other.bf16_tflops / now.bf16_tflops,
+            low_confidence=True,
+        )
         .doubted("compute", 0.2)
         .doubted("communication", 0.3)
         .said(

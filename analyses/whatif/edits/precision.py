@@ -43,9 +43,9 @@ def apply(scene: Scene, value: str) -> Scene:
         )
     if now == value:
         return scene.said(f"matrix products are {value} already")
-    gpu = detected(scene.facts.device_name)
+    gpu = detected(scene.device_name)
     if gpu is None:
-        raise UsageError(f"{NAME}: the catalogue has no rates for {scene.facts.device_name!r}")
+        raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
     ratio = _rate(gpu, now) / _rate(gpu, value)
     gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
     length = scene.lengths().astype(np.float64)

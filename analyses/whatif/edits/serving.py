@@ -80,7 +80,7 @@ def recorded(scene: Scene) -> Iteration:
 
 
 def _changed(scene: Scene, now: Iteration, new: Iteration) -> Scene:
-    gpu = detected(scene.facts.device_name)
+    gpu = detected(scene.device_name)
     balance = _BALANCE
     if gpu is not None:
         balance = 1e3 * (gpu.achievable_bf16_tflops or 0.8 * gpu.bf16_tflops) / gpu.memory_gbps

@@ -7,7 +7,7 @@ type. From data parallelism without shards the units are the layers, told by the
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,8 @@ def apply(scene: Scene, value: str) -> Scene:
     else:
         changed = _communicated(scene, now, name, shards)
     return (
-        changed.doubted("communication", 0.15)
+        replace(changed, parallel=now.world)
+        .doubted("communication", 0.15)
         .doubted("structure", 0.03)
         .said(
             f"{name} in place of {now.strategy}, {shards} ranks share a shard",
@@ -96,9 +97,22 @@ def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     length = rescaled(scene, reduces, (inside + between) / before)
     scene = scene.with_lengths(reduces, length)
     scene = owned(scene, now.ranks / shards).with_lengths(copies, 0)
+    scene = _renamed(scene, now, name, shards, node)
     if again and not now.backward.any():
         return _regathered(scene, now)
     return scene
+
+
+def _renamed(scene: Scene, now: Sharded, name: str, shards: int, node: int) -> Scene:
+    """What collectives there are now, for the edits that follow."""
+    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
+    found = scene.with_groups(gathers, shards, min(shards, node))
+    found = found.with_groups(reduces, now.world, min(now.world, node))
+    if name != "ddp":
+        return found
+    kinds = scene.facts.collective
+    types = ["all_reduce" if r else c for r, c in zip(reduces.tolist(), kinds, strict=True)]
+    return replace(found, facts=replace(found.facts, collective=types))
 
 
 def _between(scene: Scene, now: Sharded, shards: int, node: int) -> float:
@@ -221,7 +235,7 @@ def _planned(
     root = max(now.reduced_bytes - unit * many, 0.0)
     node, world = gpus_of_a_node(scene), now.world
     inside = (shards - 1) / shards * pace(scene, shards, min(shards, node))
-    gpu = detected(scene.facts.device_name)
+    gpu = detected(scene.device_name)
     return _Plan(
         name,
         shards,

@@ -6,6 +6,7 @@ from statistics import NormalDist
 import numpy as np
 
 from htk.analyses.whatif.ledger import Sharded, owned, replicated, replicating, sharded
+from htk.analyses.whatif.parallel import tensor_degree
 from htk.analyses.whatif.scene import Mask, Scene
 from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.values import whole
@@ -32,6 +33,7 @@ def apply(scene: Scene, value: str) -> Scene:
     if _shares(scene):
         moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node
+    moved = moved.with_groups(growing, int(after), min(share, int(after)))
     changed = replace(
         _later(moved, growing, now, ranks),
         devices=scene.devices * ranks / now,
@@ -49,18 +51,20 @@ def apply(scene: Scene, value: str) -> Scene:
 
 
 def _groups(scene: Scene) -> tuple[int, Mask, int]:
-    """Ranks of data parallelism; the collectives whose group grows with them, and its size."""
+    """Ranks of the job; the collectives whose group grows with them, and its size."""
     found: Sharded | None = sharded(scene) or replicated(scene)
+    split = scene.tensor or tensor_degree(scene)
     if found is None:
         now = int(scene.facts.group_size.max(initial=-1))
         if now < 2:
             raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
         return now, scene.is_comm & (scene.facts.group_size == now), now
     if found.strategy == "hybrid_shard":
-        return found.world, replicating(scene), found.replicas
+        return split * found.world, replicating(scene), found.replicas
     if found.strategy == "ddp":
-        return found.world, replicating(scene), found.ranks
-    return found.world, scene.is_comm & (scene.facts.group_size == found.ranks), found.ranks
+        return split * found.world, replicating(scene), found.ranks
+    growing = scene.is_collective("all_gather", "reduce_scatter")
+    return split * found.world, growing, found.ranks
 
 
 def _shares(scene: Scene) -> bool:

@@ -35,3 +35,10 @@ def test_the_recorded_one_changes_nothing() -> None:
 def test_unknown_ones_are_said() -> None:
     with pytest.raises(UsageError, match="catalogue"):
         hardware.apply(small_scene(STEP), "h100")
+
+
+def test_precisions_are_those_of_the_new_gpu() -> None:
+    scene = small_scene(STEP, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    found = hardware.apply(scene, "h100")
+    assert found.device_name == "NVIDIA H100 80GB HBM3"
+    assert found.peak == pytest.approx(989 / 312)

@@ -139,3 +139,13 @@ def test_from_replicas() -> None:
 def test_nonsense(value: str) -> None:
     with pytest.raises(UsageError, match="sharding"):
         step(fsdp(True), value)
+
+
+def test_what_follows_sees_the_new_collectives() -> None:
+    scene = small_scene(fsdp(True), gpus_per_node=4)
+    replicas = sharding.apply(scene, "ddp")
+    assert sharded(replicas) is None
+    now = replicated(replicas)
+    assert now is not None and now.world == 8
+    shards = sharded(sharding.apply(scene, "hybrid_shard:4"))
+    assert shards is not None and shards.ranks == 4

@@ -62,3 +62,9 @@ def test_ranks_that_share_the_optimizer_do_less_each() -> None:
         gpus_per_node=4,
     )
     assert length(world.apply(scene, "16"), "opt") == 40 * K
+
+
+def test_what_follows_sees_the_new_groups() -> None:
+    found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
+    assert set(found.facts.group_size[2:].tolist()) == {8}
+    assert found.facts.crosses[2:].all()
