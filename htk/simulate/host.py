@@ -101,20 +101,21 @@ class Host:
         self.program.add(Do.THINK, ns, why)
 
     def memory(self, moved: int) -> None:
-        self.program.add(Do.MEMORY, 300, (moved, self.thread))
+        self.program.add(Do.MEMORY, 300 + self.config.profiler_ns, (moved, self.thread))
 
     def record(self, stream: int) -> Event:
         self._events += 1
         event = Event(self._events, self._on(stream))
-        self.program.add(Do.RECORD, _RECORD, (event, self.thread))
+        self.program.add(Do.RECORD, _RECORD + self.config.profiler_ns, (event, self.thread))
         return event
 
     def wait(self, stream: int, event: Event) -> None:
         if event.stream != self._on(stream):
-            self.program.add(Do.WAIT, _WAIT, (event, self._on(stream), self.thread))
+            cost = _WAIT + self.config.profiler_ns
+            self.program.add(Do.WAIT, cost, (event, self._on(stream), self.thread))
 
     def synchronize(self, event: Event) -> None:
-        self.program.add(Do.SYNC, _SYNC, (event, self.thread))
+        self.program.add(Do.SYNC, _SYNC + self.config.profiler_ns, (event, self.thread))
 
     def order(self, after: int, stream: int) -> None:
         """What is launched next on a stream waits for what is on another now."""
