@@ -104,10 +104,15 @@ def from_straggler(job: Job) -> Iterator[Prediction]:
 
 
 def from_others(job: Job) -> Iterator[Prediction]:
-    """Sharding from recordings of other strategies, and of FSDP1."""
+    """From other strategies, tensor parallelism, several micro-batches, and FSDP1."""
     for strategy, to in (("hybrid_shard", "full_shard"), ("ddp", "full_shard")):
         base = replace(job, strategy=strategy)
         yield from _held(base, staged(base), Case("sharding", to, {"strategy": to}))
+    split = replace(job, tensor_parallel=2)
+    yield from _held(split, staged(split), Case("batch", "32", {"micro_batch": 32}))
+    many = replace(job, accumulation=2)
+    more = Case("accumulation", "4", {"accumulation": 4})
+    yield from _held(many, staged(many), more)
     first = replace(job, fsdp=1)
     hybrid = Case("sharding", "hybrid_shard:4", {"strategy": "hybrid_shard"})
     batch = Case("batch", "64", {"micro_batch": 64})

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.launched import cpu_edges, unlaunched
+from htk.analyses.whatif.repeats import micro_batches
 from htk.analyses.whatif.scene import Mask, Scene
 from htk.analyses.whatif.units import compute_lane
 from htk.errors import UsageError
@@ -38,10 +39,12 @@ def _on(scene: Scene) -> Scene:
     acts, length = scene.graph.activities, scene.lengths().astype(np.float64)
     weight = scene.weight.copy()
     slower = np.ones(len(length))
+    many = max(micro_batches(scene), 1)  # one of them shows what runs again
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)
         lane = lane[acts.kind[lane] == 0]
         again, layers = _layers(scene, lane)
+        layers *= many
         back = lane[scene.facts.backward[lane]]
         if not len(again) or not len(back):
             raise UsageError(f"{NAME} on: forward and backward kernels are not told apart")

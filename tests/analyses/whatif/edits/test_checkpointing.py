@@ -26,6 +26,12 @@ def test_layers_run_once_more() -> None:
     assert found == pytest.approx(1020 + 2 * 150, abs=2)  # of 680, so rounded
 
 
+def test_in_every_micro_batch() -> None:
+    scene = small_scene(STEP + STEP)
+    found = period(checkpointing.apply(scene, "on"))
+    assert found == pytest.approx(2 * (1020 + 2 * 150), abs=4)
+
+
 def test_without_recomputation() -> None:
     again = Act("r0", 150, backward=True, recomputed=True)
     scene = small_scene([*STEP[:7], again, STEP[7]])
