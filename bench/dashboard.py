@@ -12,6 +12,7 @@ memory before and after. Needs locust and psutil.
 import argparse
 import json
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -33,13 +34,14 @@ class Visitor(HttpUser):
     """Somebody who opens pages, and everything on them."""
 
     wait_time = between(0.5, 2)
-    frame = ""
+    frame = part = ""  # callbacks by their outputs
 
     def on_start(self) -> None:
         self.client.get("/", name="app")
         calls = self.client.get("/_dash-dependencies", name="app").json()
         outputs = [call["output"] for call in calls]
         self.frame = next(o for o in outputs if "page.children...menu" in o)
+        self.part = next(o for o in outputs if '"type":"part"' in o)
 
     @task(6)
     def page(self) -> None:
@@ -63,13 +65,16 @@ class Visitor(HttpUser):
         state = [*where, _value("dark", "data", False)]
         parts = [p for p in _parts(found) if p["page"] == (path or "overview")]
         for place in parts:
-            output = json.dumps(place, separators=(",", ":"), sort_keys=True) + ".children"
-            self.call(output, [{"id": place, "property": "id", "value": place}], state, "part")
+            output = {"id": place, "property": "children"}
+            given = [{"id": place, "property": "id", "value": place}]
+            self.call(self.part, given, state, "part", output)
 
-    def call(self, output: str, inputs: list[Any], state: list[Any], name: str) -> Any:
+    def call(
+        self, output: str, inputs: list[Any], state: list[Any], name: str, place: Any = None
+    ) -> Any:
         body = {
             "output": output,
-            "outputs": _outputs(output),
+            "outputs": place or _outputs(output),
             "inputs": inputs,
             "changedPropIds": [],
             "parsedChangedPropsIds": [],
@@ -92,12 +97,9 @@ def _value(name: str, prop: str, value: object) -> dict[str, Any]:
     return {"id": name, "property": prop, "value": value}
 
 
-def _outputs(output: str) -> Any:
-    if output.startswith(".."):
-        pairs = [one.rsplit(".", 1) for one in output.strip(".").split("...")]
-        return [{"id": name, "property": prop} for name, prop in pairs]
-    name, prop = output.rsplit(".", 1)
-    return {"id": json.loads(name), "property": prop}
+def _outputs(output: str) -> list[dict[str, str]]:
+    pairs = [one.rsplit(".", 1) for one in output.strip(".").split("...")]
+    return [{"id": name, "property": prop} for name, prop in pairs]
 
 
 def _parts(value: Any) -> list[dict[str, str]]:
@@ -116,12 +118,12 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=20)
     parser.add_argument("--seconds", type=int, default=60)
     given = parser.parse_args()
-    command = [sys.executable, "-m", "htk", "dashboard", given.trace, "--no-browser", "--port", "0"]
-    server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    port = free_port()
+    host = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "htk", "dashboard", given.trace, "--no-browser"]
+    server = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        assert server.stderr is not None
-        line = next(line for line in server.stderr if "http://" in line)
-        host = line.split()[1].rstrip("/")
+        wait_for(port)
         Visitor.host = host
         warm(host)
         before = held(server.pid)
@@ -138,6 +140,22 @@ def main() -> int:
     finally:
         server.terminate()
         server.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    """Until the server listens; a minute at most."""
+    for _ in range(120):
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                return
+        time.sleep(0.5)
+    raise SystemExit("the dashboard did not start")
 
 
 def warm(host: str) -> None:

@@ -80,8 +80,7 @@ def _frame() -> Any:
                         dcc.Loading(
                             html.Div(id="page"),
                             delay_show=300,
-                            target_components={"page": "children"},
-                            **WAITING,
+                            **{**WAITING, "target_components": {"page": "children"}},
                         )
                     ),
                 ],
