@@ -14,7 +14,12 @@ from htk.commands.common import opening_options
 @click.option("--aligned", is_flag=True, help="All ranks on one clock, as their collectives tell.")
 @click.option("--title", help="Else the name of the recording.")
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), default="timeline.html", show_default=True
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="timeline.html",
+    show_default=True,
+    help="Write to this file.",
 )
 def command(
     paths: tuple[str, ...], aligned: bool, title: str | None, output: str, **given: Any
