@@ -3,12 +3,11 @@
     python bench/timeline.py [--events 100000 1000000] [--browser]
 
 Prints one JSON object. For each number of made-up events on 8 ranks: seconds to build the index
-and its memory; of requests of a screen of 1920 pixels, from the whole down to deep zoom, at the top
-of the lanes and at their end: server time with compression, as the clock
-tells it and as the processor (another matter on a busy machine), and compressed size; the size of the
-page that opens from disk, and what it left out. With --browser: the same behind the dashboard's
-server, driven by Chromium: frame time while panning and zooming, time to fresh data after a move;
-and of the page from disk, the time to open.
+and its memory; of requests of a screen of 1920 pixels, from the whole down to deep zoom, anywhere:
+time with compression, by the clock and by the processor (less, on a busy machine), and compressed
+size; the size of the page that opens from disk, and what it left out. With --browser: the same
+behind the dashboard's server, driven by Chromium: frame time while panning and zooming, time to
+fresh data after a move; and of the page from disk, the time to open.
 """
 
 import argparse

@@ -30,7 +30,8 @@
     const query = new URLSearchParams(window.location.search);
     query.set("from", `${(start / 1e6).toFixed(6)}ms`);
     query.set("to", `${(end / 1e6).toFixed(6)}ms`);
-    window.dash_clientside.set_props("address", { search: `?${query}` });
+    window.history.pushState({}, "", `${window.location.pathname}?${query}`);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate")); // as links of the app do
   }
 
   async function build(place) {

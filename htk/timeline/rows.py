@@ -24,13 +24,14 @@ class RowsTimeline(Timeline):
     """A lane for each rank: what an analysis found, where in time it was."""
 
     def __init__(self, table: pa.Table, name: str) -> None:
-        if not {"start_ns", "end_ns"} <= set(table.column_names):
+        until = next((c for c in ("end_ns", "duration_ns") if c in table.column_names), None)
+        if "start_ns" not in table.column_names or until is None:
             raise UsageError(
                 f"the rows of {name} have no start and end; trace.timeline() shows all"
             )
         nothing = Trace(())
-        rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
-        source = _source(table.take(pa.array(rows)), rows, name)
+        rows = np.flatnonzero(valid(table["start_ns"]) & valid(table[until]))
+        source = _source(table.take(pa.array(rows)), rows, name, until)
         origin = int(source.start.min(initial=0)) if len(rows) else 0
         self.trace, self.aligned = nothing, False
         self.detail = Detail(assembled([source] if len(rows) else [], origin))
@@ -68,7 +69,7 @@ class _RowFacts(Facts):
         return -1
 
 
-def _source(table: pa.Table, rows: np.ndarray, name: str) -> Source:
+def _source(table: pa.Table, rows: np.ndarray, name: str, until: str) -> Source:
     count = len(rows)
     rank = numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
     texts = [f.name for f in table.schema if f.type == TEXT]
@@ -87,7 +88,8 @@ def _source(table: pa.Table, rows: np.ndarray, name: str) -> Source:
         kind = np.array([*known, _OTHER], np.int64)[kinds]
     code = codes.astype(np.int64)
     code[code < 0] = len(names)
-    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    start, end = numbers(table["start_ns"]), numbers(table[until])
+    end = start + end if until == "duration_ns" else end
     return Source(
         "rows",
         "streams",

@@ -1,0 +1,271 @@
+"""The timeline in a real browser: served, from disk, in a notebook's cell."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk import api
+from htk.timeline.answers import Timeline
+from htk.timeline.page import page as as_page
+from htk.timeline.page import script, style
+from htk.widget import Kernel
+from tests.dashboard.conftest import until, watch
+from tests.two_ranks import COMM, write_ranks
+
+DRAWN = "() => !!window.htkHandle && window.htkHandle.count() > 0 && window.htkHandle.idle()"
+
+
+@pytest.fixture(scope="module")
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    """Two ranks, two steps, 10 µs apart: tests/two_ranks.py says when what runs."""
+    return Timeline(api.open(write_ranks(tmp_path_factory.mktemp("two")), cache=False))
+
+
+@pytest.fixture(scope="module")
+def file(timeline: Timeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("page") / "page.html"
+    target.write_text(as_page(timeline, "two </script> ranks"))
+    return target
+
+
+@pytest.fixture
+def opened(browser: Any, file: Path) -> Iterator[Any]:
+    """The page from disk; it may ask for nothing but itself."""
+    found = browser.new_page(viewport={"width": 1280, "height": 900})
+    wrong: list[str] = []
+    watch(found, wrong)
+    found.on("request", lambda r: r.url.startswith(file.as_uri()) and wrong.remove(r.url))
+    found.goto(file.as_uri())
+    until(found, DRAWN)
+    yield found
+    found.close()
+    assert wrong == []
+
+
+def view(page: Any) -> dict[str, float]:
+    found: dict[str, float] = page.evaluate("() => window.htkHandle.view()")
+    return found
+
+
+def width(page: Any) -> float:
+    return view(page)["end"] - view(page)["start"]
+
+
+def point(page: Any, time: float, lane: int) -> tuple[float, float]:
+    """Where on the screen a lane is at a time; the lane is scrolled to."""
+    return tuple(  # type: ignore[return-value]
+        page.evaluate(
+            """([time, lane]) => {
+              const s = window.htkHandle.state, T = window.htkTimeline;
+              const place = document.querySelector('canvas.main');
+              place.scrollIntoView({block: 'nearest'});
+              place.parentElement.scrollTop = Math.max(0, s.rows.at[lane] - 100);
+              const box = place.getBoundingClientRect();
+              const share = (time - s.view.start) / (s.view.end - s.view.start);
+              const y = s.rows.at[lane] - place.parentElement.scrollTop + T.AXIS + 8;
+              return [box.x + T.GUTTER + share * (box.width - T.GUTTER), box.y + y];
+            }""",
+            [time, lane],
+        )
+    )
+
+
+def lane(timeline: Timeline, rank: int, section: str, track: str) -> int:
+    lanes = timeline.lanes.lanes
+    return next(
+        k
+        for k, x in enumerate(lanes)
+        if (x.rank, x.section) == (rank, section) and track in x.track
+    )
+
+
+def panel(page: Any) -> str:
+    return str(page.inner_text(".htk-timeline .panel"))
+
+
+def test_keys_zoom_and_pan(opened: Any) -> None:
+    whole = width(opened)
+    opened.focus("canvas.main")
+    opened.keyboard.press("w")
+    assert width(opened) < whole
+    before = view(opened)
+    opened.keyboard.press("d")
+    assert view(opened)["start"] > before["start"]
+    opened.keyboard.press("a")
+    assert view(opened)["start"] == pytest.approx(before["start"], abs=1)
+    opened.keyboard.press("0")
+    assert width(opened) == whole
+    opened.keyboard.press("?")
+    assert "critical path" in panel(opened)
+
+
+def test_the_wheel_zooms_where_the_pointer_is_and_dragging_moves(
+    opened: Any, timeline: Timeline
+) -> None:
+    gemm = lane(timeline, 0, "streams", "stream 7")
+    x, y = point(opened, 100_000, gemm)
+    opened.mouse.move(x, y)
+    opened.keyboard.down("Control")
+    opened.mouse.wheel(0, -300)
+    opened.keyboard.up("Control")
+    until(opened, "() => window.htkHandle.view().end - window.htkHandle.view().start < 150000")
+    now = view(opened)
+    assert now["start"] < 100_000 < now["end"]
+    opened.mouse.move(x, y)
+    opened.mouse.down()
+    opened.mouse.move(x - 120, y, steps=3)
+    opened.mouse.up()
+    assert view(opened)["start"] > now["start"]
+
+
+def test_a_click_tells_all_and_arrows_lead_on(opened: Any, timeline: Timeline) -> None:
+    opened.evaluate("() => window.htkHandle.go(0, 100000)")
+    until(opened, DRAWN)
+    opened.mouse.click(*point(opened, 20_000, lane(timeline, 0, "streams", "stream 7")))
+    until(opened, "() => !!window.htkHandle.selected()")
+    assert "ampere_bf16_gemm" in panel(opened) and "30.00 µs" in panel(opened)
+    arrows = opened.evaluate("() => window.htkHandle.selected().arrows")
+    assert [(a["kind"], a["from"][1], a["to"][1]) for a in arrows] == [("launch", 3000, 5000)]
+    opened.keyboard.press("[")
+    until(opened, "() => window.htkHandle.selected().name === 'cudaLaunchKernel'")
+    opened.keyboard.press("Escape")
+    assert opened.evaluate("() => window.htkHandle.selected()") is None
+
+
+def test_a_collective_is_joined_across_ranks(opened: Any, timeline: Timeline) -> None:
+    opened.evaluate("() => window.htkHandle.go(0, 100000)")
+    until(opened, DRAWN)
+    opened.mouse.click(*point(opened, 60_000, lane(timeline, 0, "streams", "stream 20")))
+    until(opened, "() => !!window.htkHandle.selected()")
+    arrows = opened.evaluate("() => window.htkHandle.selected().arrows")
+    across = [a for a in arrows if a["kind"] == "collective"]
+    # Rank 1 began last, at 52 µs: the others waited for it.
+    assert [(a["from"][1], a["to"][1]) for a in across] == [(52_000, 42_000)]
+
+
+def test_a_marked_span_gives_its_statistics(opened: Any, timeline: Timeline) -> None:
+    opened.evaluate("() => window.htkHandle.go(0, 100000)")
+    until(opened, DRAWN)
+    x0, y0 = point(opened, 0, lane(timeline, 0, "streams", "stream 7"))
+    x1, _ = point(opened, 40_000, lane(timeline, 0, "streams", "stream 7"))
+    opened.keyboard.down("Shift")
+    opened.mouse.move(x0, y0)
+    opened.mouse.down()
+    opened.mouse.move(x1, y0, steps=4)
+    opened.mouse.up()
+    opened.keyboard.up("Shift")
+    until(opened, "() => document.querySelector('.htk-timeline .panel table') !== null")
+    assert "At least one runs" in panel(opened) and "ampere_bf16_gemm" in panel(opened)
+    marked = opened.evaluate("() => window.htkHandle.range()")
+    assert abs(marked["end"] - 40_000) < 500
+
+
+def test_search_and_jumps(opened: Any) -> None:
+    opened.keyboard.press("Escape")
+    opened.focus("canvas.main")
+    opened.keyboard.press("/")
+    opened.keyboard.type("GEMM")
+    until(opened, "() => document.querySelector('.found').innerText.startsWith('4 events')")
+    starts = []
+    for _ in range(5):
+        opened.keyboard.press("Enter")
+        known = starts[-1] if starts else None
+        until(opened, "k => window.htkHandle.selected()?.id !== k", known)
+        starts.append(opened.evaluate("() => window.htkHandle.selected().id"))
+    assert len(set(starts[:4])) == 4 and starts[4] == starts[0], "round and round"
+    opened.fill(".htk-timeline input", "no such thing")
+    until(opened, "() => document.querySelector('.found').innerText.startsWith('nothing')")
+
+
+def test_what_is_shown_is_in_the_address(browser: Any, file: Path, opened: Any) -> None:
+    opened.evaluate("() => window.htkHandle.go(40000, 90000)")
+    opened.evaluate("() => window.htkHandle.select(0)")
+    until(
+        opened, "() => location.hash.includes('at=40000..90000') && location.hash.includes('event')"
+    )
+    again = browser.new_page()
+    again.goto(opened.url)
+    until(again, DRAWN)
+    until(again, "() => !!window.htkHandle.selected()")
+    assert view(again) == {"start": 40_000, "end": 90_000}
+    again.close()
+
+
+def test_ranks_fold(opened: Any) -> None:
+    rows = "() => window.htkHandle.rows().length"
+    before = opened.evaluate(rows)
+    box = opened.locator("canvas.main").bounding_box()
+    opened.mouse.click(box["x"] + 60, box["y"] + 24 + 12)
+    assert opened.evaluate(rows) < before
+
+
+def test_the_page_of_the_dashboard(page: Any, address: str) -> None:
+    page.goto(f"{address}/timeline?ranks=1&from=20us&to=40us")
+    until(page, DRAWN)
+    about = page.evaluate("() => window.htkHandle.state.about")
+    assert {x[0] for x in about["lanes"]} == {1}, "only the rank that is chosen"
+    assert view(page)["start"] == pytest.approx(19_400)
+    page.evaluate(
+        "() => { const s = window.htkHandle.state, gemm = s.about.names.indexOf('gemm');"
+        " window.htkHandle.select(s.shown.id[s.shown.name.indexOf(gemm)]); }"
+    )
+    until(page, "() => !!window.htkHandle.selected()")
+    assert "its kernel" in panel(page)
+    until(page, "() => location.hash.includes('event=')")
+    assert page.evaluate("() => location.search") == "?ranks=1&from=20us&to=40us"
+    page.evaluate("() => window.htkHandle.mark(22000, 30000)")
+    page.click("text=Look at this time alone")
+    until(page, "() => location.search.includes('from=0.022000ms')")
+    until(page, DRAWN)
+
+
+def test_one_clock_for_all_ranks_and_the_critical_path(page: Any, address: str) -> None:
+    page.goto(f"{address}/timeline")
+    until(page, DRAWN)
+    page.click(".bar >> text=Align clocks")
+    until(page, "() => window.htkHandle.state.shown.aligned === true")
+    until(page, "() => location.hash.includes('aligned=1')")
+    page.click(".bar >> text=Critical path")
+    until(page, "() => document.querySelector('.panel').innerText.includes('ritical path of')")
+
+
+def test_the_cell_of_a_notebook(browser: Any, timeline: Timeline) -> None:
+    """The widget's module with a kernel at the other end; Jupyter itself is not needed."""
+    kernel = Kernel(lambda aligned: timeline)
+
+    def answer(text: str) -> list[Any]:
+        head, buffers = kernel.answer(json.loads(text))
+        return [head, [base64.b64encode(b).decode() for b in buffers]]
+
+    page = browser.new_page()
+    wrong: list[str] = []
+    watch(page, wrong)
+    page.expose_function("kernel", answer)
+    page.set_content(f"<style>{style()}</style><div id='cell'></div>")
+    page.add_script_tag(content=script("base", "rows", "draw", "panel", "parts", "input", "widget"))
+    page.evaluate(
+        """() => {
+          let hear = null;
+          const bytes = (text) =>
+            new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+          const model = {
+            on: (_, act) => { hear = act; },
+            send: async (asked) => {
+              const [head, buffers] = await window.kernel(JSON.stringify(asked));
+              hear(head, buffers.map(bytes));
+            },
+          };
+          const el = document.getElementById('cell');
+          window.htkTimeline.widget({ model, el });
+        }"""
+    )
+    until(page, "() => (document.getElementById('cell').htkHandle?.count() ?? 0) > 0")
+    page.evaluate("() => document.getElementById('cell').htkHandle.search('gemm')")
+    until(page, "() => document.querySelector('.found').innerText.startsWith('4 events')")
+    page.close()
+    assert wrong == []
+    assert COMM in timeline.lanes.names

@@ -1,0 +1,206 @@
+"""Lanes, facts, arrows, search and statistics of two ranks whose times are known on paper."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from htk import api
+from htk.errors import UsageError
+from htk.timeline.answers import Timeline
+from htk.timeline.page import Events, _packed, page, written
+from htk.timeline.rows import RowsTimeline
+from htk.widget import Kernel
+from tests.kineto_file import Event, kernel, launch, of_rank, op, write
+from tests.two_ranks import COMM, write_ranks
+
+
+@pytest.fixture(scope="module")
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    return Timeline(api.open(write_ranks(tmp_path_factory.mktemp("two")), cache=False))
+
+
+def spans(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, int]]:
+    lanes = timeline.lanes
+    found = []
+    for k in range(len(lanes.start)):
+        lane = lanes.lanes[lanes.lane[k]]
+        if (lane.section, lane.rank) == (section, rank):
+            found.append((lanes.names[lanes.name[k]], int(lanes.start[k]), int(lanes.end[k])))
+    return sorted(found, key=lambda s: s[1])
+
+
+def test_streams_groups_ranges_and_threads_are_lanes(timeline: Timeline) -> None:
+    assert spans(timeline, "streams", 1)[:2] == [
+        ("ampere_bf16_gemm", 15_000, 45_000),
+        (COMM, 52_000, 82_000),
+    ]
+    assert spans(timeline, "ranges", 0) == [
+        ("ProfilerStep#0", 0, 100_000),
+        ("ProfilerStep#1", 100_000, 200_000),
+    ]
+    assert ("aten::mm", 2_000, 7_000) in spans(timeline, "threads", 0)
+    assert ("cudaLaunchKernel", 3_000, 4_000) in spans(timeline, "threads", 0)
+    assert [s[1:] for s in spans(timeline, "groups", 0)][:1] == [(42_000, 82_000)]
+    assert ("compute", 5_000, 35_000) in spans(timeline, "busy", 0)
+
+
+def test_what_is_inside_another_lies_deeper(timeline: Timeline) -> None:
+    lanes = timeline.lanes
+    depth = {
+        lanes.names[lanes.name[k]]: lanes.lanes[lanes.lane[k]].depth
+        for k in range(len(lanes.start))
+    }
+    assert (depth["aten::mm"], depth["cudaLaunchKernel"]) == (0, 1)
+
+
+def test_a_stream_that_overlaps_itself_takes_several_lanes(tmp_path: Path) -> None:
+    events: list[Event] = [kernel("a", 1, 10), kernel("b", 6, 10), kernel("c", 30, 1)]
+    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    lanes = made.lanes
+    deep = {lanes.names[lanes.name[k]]: lanes.lanes[lanes.lane[k]] for k in range(3)}
+    assert [deep[n].depth for n in "abc"] == [0, 1, 0]
+
+
+def test_everything_known_of_a_kernel(timeline: Timeline) -> None:
+    found = timeline.jump("longest", text="gemm")
+    facts = dict(found["facts"])
+    assert found["end"] - found["start"] == 30_000
+    assert facts["operator"] == "aten::mm" and facts["step"] == "0"
+    assert facts["launched"] == "2.00 µs before it started"
+    assert timeline.event(ref=found["ref"])["id"] == found["id"]
+    assert found["pages"] == [["its kernel", "kernels", "ampere_bf16_gemm"]]
+
+
+def test_arrows_from_operator_and_launch_to_the_kernel(timeline: Timeline) -> None:
+    mm = timeline.jump("next", text="aten::mm")
+    assert [(a["kind"], a["to"][1] - a["from"][1]) for a in mm["arrows"]] == [("launch", 3_000)]
+    call = timeline.jump("next", text="cudaLaunchKernel")
+    assert [(a["kind"], a["to"][1] - a["from"][1]) for a in call["arrows"]] == [("launch", 2_000)]
+
+
+def test_a_backward_operator_points_at_its_forward_one(tmp_path: Path) -> None:
+    number = {"Sequence number": 5}
+    events: list[Event] = [
+        op("aten::mm", 1, 4, 1, **number, **{"Fwd thread id": 0}),
+        op("MmBackward0", 10, 4, 2, **number, **{"Fwd thread id": 1}),
+        launch(1, 11, 1, 2),
+        kernel("gemm", 13, 3, 1),
+    ]
+    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    arrows = made.jump("next", text="MmBackward0")["arrows"]
+    assert ("backward", 4_000, 9_000) in [(a["kind"], a["from"][1], a["to"][1]) for a in arrows]
+    assert ("launch", 9_000, 12_000) in [(a["kind"], a["from"][1], a["to"][1]) for a in arrows]
+
+
+def test_search_and_jumping_round(timeline: Timeline) -> None:
+    found = timeline.search("GEMM")
+    assert found["spans"] == 4 and found["found"][0][1:] == [4, 120_000]
+    first = timeline.jump("next", text="gemm")
+    second = timeline.jump("next", id=first["id"])
+    assert (first["rank"], first["start"], second["start"]) == (0, 5_000, 105_000)
+    assert timeline.jump("next", id=second["id"])["id"] == first["id"]
+    assert timeline.jump("previous", id=first["id"])["id"] == second["id"]
+    with pytest.raises(UsageError):
+        timeline.jump("next", text="no such name")
+
+
+def test_statistics_of_a_span(timeline: Timeline) -> None:
+    found = timeline.stats(10_000, 60_000)
+    kinds = {(rank, kind): ns for rank, kind, ns in found["kinds"]}
+    assert kinds[0, "compute"] == 25_000 and kinds[1, "compute"] == 30_000
+    assert kinds[0, "comm"] == 18_000 and kinds[1, "comm"] == 8_000
+    names = {timeline.lanes.names[code]: (count, ns) for code, count, ns in found["names"]}
+    assert names["ampere_bf16_gemm"] == (2, 55_000)
+
+
+def test_only_the_lanes_that_are_marked(timeline: Timeline) -> None:
+    lanes = timeline.lanes.lanes
+    mine = next(k for k, x in enumerate(lanes) if x.track == "stream 7" and x.rank == 1)
+    found = timeline.stats(0, 200_000, str(mine))
+    assert found["lanes"] == [[mine, 60_000]] and found["spans"] == 2
+
+
+def test_one_clock(tmp_path: Path) -> None:
+    """A rank whose clock is 1 ms ahead runs beside the other once clocks are aligned."""
+    for rank, base in ((0, 0), (1, 1_000_000)):
+        events: list[Event] = []
+        for k in range(4):
+            events += [op("aten::mm", 10 + 100 * k, 5), launch(k + 1, 11 + 100 * k)]
+            events += [kernel(COMM, 20 + 100 * k, 50, k + 1)]
+        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2, base))
+    trace = api.open(tmp_path, cache=False)
+    apart, together = Timeline(trace), Timeline(trace, aligned=True)
+    assert spans(apart, "streams", 1)[0][1] - spans(apart, "streams", 0)[0][1] == 1_000_000
+    assert spans(together, "streams", 1)[0][1] == spans(together, "streams", 0)[0][1]
+
+
+def test_questions_as_text(timeline: Timeline) -> None:
+    about = json.loads(gzip.decompress(timeline.answer("about", {})))
+    assert about["events"] == len(timeline.lanes.start)
+    assert [s[:3] for s in about["steps"] if s[0] == 0] == [
+        [0, 0, 0],
+        [0, 0, 1],
+        [0, 1, 0],
+        [0, 1, 1],
+    ]
+    for question, given in (
+        ("view", {"start": "0"}),
+        ("view", {"start": "0", "end": "nan", "width": "10"}),
+        ("event", {"id": "x"}),
+        ("event", {"id": "99999"}),
+        ("nonsense", {}),
+    ):
+        with pytest.raises(UsageError):
+            timeline.answer(question, given)
+
+
+def test_the_page_holds_every_event(timeline: Timeline) -> None:
+    text = page(timeline, "two ranks")
+    assert "http://" not in text and "https://" not in text
+    none = np.full(len(timeline.lanes.start), -1, np.int64)
+    facts, _ = _packed(Events(timeline.lanes, none, none))
+    assert facts["events"] == len(timeline.lanes.start)
+    assert [name for name, _ in facts["columns"]] == ["gap", "length", "name", "cause", "match"]
+
+
+def test_too_large_a_page_leaves_out_short_calls_and_says_so(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = np.full(len(timeline.lanes.start), -1, np.int64)
+    events = Events(timeline.lanes, none, none)
+    full = len(_packed(events)[1])
+    monkeypatch.setattr("htk.timeline.page.MOST_BYTES", full - 1)
+    text = written(events, timeline.about(), "t")
+    assert "events left out: calls of the host under" in text
+    kept = json.loads(text.partition('id="about">')[2].partition("</script>")[0])
+    gpu = int((timeline.lanes.kind < 3).sum())
+    assert gpu <= kept["events"] < len(timeline.lanes.start)
+
+
+def test_the_rows_of_an_answer(timeline: Timeline) -> None:
+    result = api.run(timeline.trace, "step_times")
+    made = RowsTimeline(result.table, "step_times")
+    assert len(made.lanes.start) == result.table.num_rows
+    assert dict(made.event(id=0)["facts"])["step"] == "0"
+    with pytest.raises(UsageError, match="no start and end"):
+        RowsTimeline(api.run(timeline.trace, "kernel_top").table, "kernel_top")
+
+
+def test_a_widget_s_messages(timeline: Timeline) -> None:
+    kernel_side = Kernel(lambda aligned: timeline)
+    head, buffers = kernel_side.answer({"id": 3, "question": "search", "given": {"text": "gemm"}})
+    assert head == {"id": 3} and json.loads(buffers[0])["spans"] == 4
+    head, buffers = kernel_side.answer({"id": 4, "question": "view", "given": {}})
+    assert head["id"] == 4 and "missing" in head["error"] and not buffers
+
+
+def test_the_widget_itself(timeline: Timeline) -> None:
+    pytest.importorskip("anywidget")
+    from htk.session import Session
+
+    trace = timeline.trace
+    made = Session(trace.parts, trace.selection, trace.unread, trace.failed).timeline()
+    assert "export default" in made._esm and "http" not in made._esm.replace("T.http", "")
