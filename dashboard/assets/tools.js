@@ -20,6 +20,7 @@
 
   window.htkDrawn = function () {
     window.htkMountTimeline();
+    window.htkMirror();
     requestAnimationFrame(mountUpload);
     return "";
   };

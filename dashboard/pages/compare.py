@@ -53,9 +53,11 @@ def layout(visit: Visit) -> Any:
     return html.Div(
         [
             *head,
+            html.Div(
+                [part("compare", "waterfall", 420), part("compare", "time", 420)],
+                className="halves",
+            ),
             _timelines(visit, key, values),
-            part("compare", "waterfall", 420),
-            part("compare", "time", 300),
             part("compare", "table", 500),
         ]
     )
@@ -92,15 +94,13 @@ def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     """The two timelines one above the other."""
     base = View(filters=_only(values["base"]), run=visit.view.run).search()
     new = View(filters=_only(values["new"]), run=visit.view.run if key is None else key).search()
-    links = [
-        html.A(
-            "timeline of the base", href=f"/timeline{base}", target="_blank", className="export"
-        ),
-        html.A(
-            "timeline of the other", href=f"/timeline{new}", target="_blank", className="export"
-        ),
+    rows = [
+        html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
+        for title, query in (("base", base), ("other", new))
     ]
-    return html.Div(links, className="controls", **attributes(aria_label="timelines"))
+    note = "What moves one moves the other: both lie from their first step on."
+    # Other queries are other timelines: nothing of the old ones is kept.
+    return section("Side by side", html.Div(rows, key=base + new), note=note)
 
 
 def _only(ranks: str) -> dict[str, str]:

@@ -43,6 +43,15 @@ def test_a_composed_page(page: Any, path: str) -> None:
     assert serious(page) == []
 
 
+def test_two_ranks_lie_side_by_side_and_move_together(page: Any) -> None:
+    go(page, "/compare?o.base=0&o.new=1")
+    settled(page)
+    shows(page, "From base to other, a step")
+    until(page, "() => window.htkTwins?.every(t => t.place.isConnected && t.handle.count() > 0)")
+    page.evaluate("window.htkTwins[0].handle.go(20000, 50000)")
+    until(page, "() => Math.abs(window.htkTwins[1].handle.view().start - 20000) < 5000")
+
+
 def test_not_recorded_is_said(page: Any) -> None:
     go(page, "/memory")
     shows(page, "profile_memory=True")
