@@ -5,7 +5,7 @@ contention are drawn from a seed, the same for a base and what is held against i
 anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def hurried(whole: Program) -> Program:
     return replace(whole, cost=cost)
 
 
-_CASES = (
+CASES = (
     Case("batch", "16", {"micro_batch": 16}),
     Case("batch", "32", {"micro_batch": 32}),
     Case("batch", "64", {"micro_batch": 64}),
@@ -83,17 +83,21 @@ def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]
     for seed in seeds:
         for given in MODELS[:models]:
             job = replace(_BASE, **given).drawn(seed)
-            yield from from_full_shard(job)
+            yield from from_full_shard(job, (*CASES, faster_links(job)))
             yield from from_straggler(job)
             yield from from_others(job)
 
 
-def from_full_shard(job: Job) -> Iterator[Prediction]:
+def from_full_shard(job: Job, cases: Sequence[Case] = CASES) -> Iterator[Prediction]:
     start = staged(job)
-    faster = {name: 2 * getattr(job, name) for name in ("intra_gbps", "inter_gbps")}
-    network = Case("network", "bandwidth=2x", faster)
-    for case in (*_CASES, network):
+    for case in cases:
         yield from _held(job, start, case)
+
+
+def faster_links(job: Job) -> Case:
+    """Twice the bandwidth, whatever it was."""
+    twice = {name: 2 * getattr(job, name) for name in ("intra_gbps", "inter_gbps")}
+    return Case("network", "bandwidth=2x", twice)
 
 
 def from_straggler(job: Job) -> Iterator[Prediction]:

@@ -3,27 +3,36 @@
 import gzip
 import subprocess
 import sys
+import tomllib
+from dataclasses import replace
 from math import log
 from pathlib import Path
 
 import pytest
 
+from bench.scorecard import planned
 from bench.scorecard.jobs import Job, step_ns, write
+from bench.scorecard.measured import calibrated, two_recordings
+from bench.scorecard.memory import classified
+from bench.scorecard.page import bands, page
+from bench.scorecard.rows import batches, load, pairs
 from bench.scorecard.score import Prediction, by_kind, covered_pct, quantile, summary
-from bench.scorecard.simulated import MODELS, from_full_shard, halved
+from bench.scorecard.simulated import CASES, faster_links, from_full_shard, halved
 from htk.simulate.program import program
 
-# A kind may get so much worse than it is: percent of the step, the largest error of the subset.
+# Percent of the step that a prediction of the small cluster below may be off: what it is off now,
+# rounded up, and two more.
 LIMITS = {
-    "batch": 5.0,
-    "sharding": 5.0,
-    "batch and sharding": 5.0,
+    "batch": 3.0,
+    "sharding": 3.0,
+    "batch and sharding": 4.0,
     "world": 3.0,
-    "network": 5.0,
-    "replace": 8.0,
-    "host": 2.0,
-    "checkpointing": 5.0,
+    "network": 4.0,
+    "replace": 4.0,
+    "host": 3.0,
+    "checkpointing": 4.0,
 }
+FACTS = Path(planned.__file__).parent / "facts"
 SMALL = Job(model="gpt3-126m", layers=2, seq=256, gpus_per_node=2, micro_batch=2, steps=3)
 
 
@@ -87,13 +96,59 @@ def test_the_predictor_sees_trace_files_alone(tmp_path: Path) -> None:
 
 
 def test_simulated_jobs_are_predicted_within_their_limits() -> None:
-    found = list(
-        from_full_shard(
-            Job(nodes=2, gpus_per_node=4, micro_batch=8, steps=4).with_(**MODELS[0]).drawn(1)
-        )
-    )
-    for kind, rows in by_kind(found).items():
+    """The part of the scorecard that runs with the tests: one small cluster, a case of a kind."""
+    job = replace(
+        Job(model="llama2-7b", layers=3, seq=512, nodes=2, gpus_per_node=2, micro_batch=8),
+        steps=4,
+    ).drawn(1)
+    cases = [next(c for c in CASES if c.kind == kind) for kind in LIMITS if kind != "network"]
+    found = by_kind(from_full_shard(job, [*cases, faster_links(job)]))
+    assert set(found) == set(LIMITS)
+    for kind, rows in found.items():
         sums = summary(rows)
-        assert sums["refused"] == 0, kind
-        assert sums["wrong_way"] == 0, kind
+        assert sums["refused"] == sums["wrong_way"] == 0, kind
         assert max(100 * abs(r.error or 0.0) for r in rows) <= LIMITS[kind], kind
+
+
+def test_two_recordings_tell_a_larger_global_batch() -> None:
+    """BLOOM at 512 and 1024 samples: 1536 and 2048 within 2 %."""
+    found = list(two_recordings(batches(FACTS)))
+    assert len(found) == 2
+    assert all(abs(r.error or 1.0) < 0.02 for r in found)
+
+
+def test_memory_of_layouts_is_classified_with_configurations_left_out(shared: Path) -> None:
+    fits = classified(shared / "truth" / "whatif")
+    assert fits.n > 400
+    assert fits.configurations >= 10
+    assert fits.right_pct >= 90
+
+
+def test_a_stand_in_takes_as_long_as_what_was_measured() -> None:
+    job = calibrated(SMALL, 1.2 * step_ns(SMALL))
+    assert step_ns(job) == pytest.approx(1.2 * step_ns(SMALL), rel=0.005)
+
+
+def test_pairs_differ_in_one_kind_of_thing() -> None:
+    found = list(pairs(load(FACTS)))
+    kinds = {p.kind for p in found}
+    assert {"batch", "batch and length", "world", "checkpointing", "fused norms"} <= kinds
+    one = next(p for p in found if p.kind == "checkpointing")
+    assert one.start.job.micro_batch == one.end.job.micro_batch
+    assert one.start.job.checkpointing != one.end.job.checkpointing
+    assert all(p.start.source == p.end.source for p in found)
+
+
+def test_plans_miss_measured_steps_by_less_than_a_usual_utilisation_does() -> None:
+    found = summary(list(planned.predictions(load(FACTS))))
+    assert float(found["mean_pct"] or 99) < float(found["linear_mean_pct"] or 0)
+
+
+def test_the_page_tells_every_kind() -> None:
+    rows = [row("a", 110), row("b", 105), replace(row("c", 101), road="described", kind="world")]
+    text = page(rows, None, "A sample.")
+    assert "| batch | 2 | 0 | 7.5 |" in text
+    assert "| world | 1 |" in text
+    assert "Calculon" in text
+    table = tomllib.loads(bands(rows))
+    assert table["trace"]["batch"]["n"] == 2
