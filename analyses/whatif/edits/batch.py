@@ -41,6 +41,8 @@ def apply(scene: Scene, value: str) -> Scene:
     new = _lengths(scene, old, ratio)
     unfilled = _unfilled(scene, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
+    if ratio < 0.5:  # doubt in what is left, of what goes
+        sigma *= ratio / (1 - ratio)
     changed = replace(
         scene.with_lengths(growing, new), samples=scene.samples * ratio, kept=scene.kept * ratio
     )
@@ -87,6 +89,8 @@ def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np
     dense = np.array([f in _TENSOR for f in scene.facts.family], bool) & ~_sums_over_tokens(scene)
     bytes_ = np.minimum(old, SHORTEST_NS) + np.maximum(old - SHORTEST_NS, 0) * ratio
     steps = np.ceil(waves * ratio) / np.ceil(np.maximum(waves, 1e-9))
+    if ratio < 1:  # for less, libraries take smaller tiles, as far as there are any
+        steps = np.sqrt(steps * ratio)
     by_wave = np.where(waves < 8, steps, ratio)
     return np.where(dense, np.maximum(old * by_wave, np.minimum(old, SHORTEST_NS)), bytes_)
 

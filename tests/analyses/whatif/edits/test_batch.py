@@ -1,0 +1,53 @@
+"""Which kernels grow with the micro-batch, and how."""
+
+import pytest
+
+from htk.analyses.whatif.edits import batch
+from htk.errors import UsageError
+from tests.analyses.whatif.small_scene import Act, length, small_scene
+
+TOKENS = "[[64, 512], [512, 512]]"  # 4 samples of 16 tokens
+STEP = (
+    Act("embed", 12_500, family="other", op="aten::embedding", dims="[[100, 512], [4, 16]]"),
+    Act("one wave", 100_000, op="aten::mm", dims=TOKENS, blocks=1.0),
+    Act("half a wave", 100_000, op="aten::mm", dims=TOKENS, blocks=0.5),
+    Act("many waves", 100_000, op="aten::mm", dims=TOKENS, blocks=20.0),
+    Act("weight's", 102_500, op="aten::mm", dims="[[512, 64], [64, 512]]", blocks=1.0),
+    Act("norm", 12_500, family="norm", op="aten::norm"),
+    Act("adam", 50_000, family="optimizer", op="aten::_fused_adamw_"),
+)
+
+
+def lengths(value: str) -> dict[str, int]:
+    found = batch.apply(small_scene(STEP), value)
+    return {a.name: length(found, a.name) for a in STEP}
+
+
+def test_twice() -> None:
+    """Waves of blocks, bytes above 2.5 us, sums over tokens; the optimizer stays."""
+    assert lengths("8") == {
+        "embed": 22_500,
+        "one wave": 200_000,
+        "half a wave": 100_000,
+        "many waves": 200_000,
+        "weight's": 202_500,
+        "norm": 22_500,
+        "adam": 50_000,
+    }
+
+
+def test_half_takes_smaller_tiles() -> None:
+    found = lengths("0.5x")
+    assert found["one wave"] == round(100_000 * 0.5**0.5)  # between a whole wave and half of one
+    assert found["many waves"] == 50_000
+    assert found["norm"] == 7500
+
+
+def test_samples_count() -> None:
+    found = batch.apply(small_scene(STEP), "3x")
+    assert found.samples == found.kept == 3
+
+
+def test_the_batch_must_be_known() -> None:
+    with pytest.raises(UsageError, match="record_shapes"):
+        batch.apply(small_scene(STEP[5:6]), "8")
