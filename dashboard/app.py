@@ -126,7 +126,8 @@ def _show(app: Dash, runs: Runs) -> None:
         if page is None or place["part"] not in page.parts:
             return problem("there is no such part")
         visit = Visit(runs, View.of(pathname, search), bool(dark))
-        return safely(page.parts[place["part"]], visit)
+        make = page.parts[place["part"]]
+        return safely(lambda v: v.drawn(place["part"], lambda: make(v)), visit)
 
 
 def _opened(runs: Runs, view: View) -> Any:
@@ -151,7 +152,7 @@ def _page(visit: Visit) -> Any:
         visit.view.selection  # noqa: B018  filters that cannot be read are said before any part
         return html.Div(page.layout(visit), className="composed")
     if visit.view.page in ANALYSES:
-        return derived.page(visit, visit.view.page)
+        return visit.drawn("page", lambda: derived.page(visit, visit.view.page))
     return problem(f"there is no page {visit.view.page!r}")
 
 

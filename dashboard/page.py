@@ -57,6 +57,12 @@ class Visit:
         """Anything made of the run under these filters, made once."""
         return self.runs.kept(self.view.run, self.view.selection, what, make)
 
+    def drawn(self, what: object, make: Callable[[], Any]) -> Any:
+        """A finished piece of this very page, in these colours."""
+        view = self.view
+        asked = (what, view.page, self.dark, *view.filters.items(), *view.options.items())
+        return self.runs.drawn(view.run, asked, make)
+
     def option(self, name: str, default: str) -> str:
         """An option of the page, as the address gives it."""
         return self.view.options.get(name, default)

@@ -86,6 +86,7 @@ class Runs:
         self._lock = threading.Lock()
         self._narrowed: Kept[Trace] = Kept(6)
         self._answers: Kept[Any] = Kept(160)
+        self._drawn: Kept[Any] = Kept(400)  # some 50 kB each
         self._uploads: Path | None = None
 
     @property
@@ -122,6 +123,10 @@ class Runs:
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
         """Anything else that is made of a run, made once."""
         return self._answers.get((key, selection, what), make)
+
+    def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:
+        """A finished part of a page: figures take longer to build than to send."""
+        return self._drawn.get((key, what), make)
 
     def begin(self, key: str) -> Job:
         """Starts to read a run, or finds the reading that is under way."""
@@ -166,8 +171,9 @@ class Runs:
             job.ended.set()
 
     def _let_go(self, key: str) -> None:
-        self._narrowed.forget(lambda k: isinstance(k, tuple) and k[0] == key)
-        self._answers.forget(lambda k: isinstance(k, tuple) and k[0] == key)
+        kept: tuple[Kept[Any], ...] = (self._narrowed, self._answers, self._drawn)
+        for each in kept:
+            each.forget(lambda k: isinstance(k, tuple) and k[0] == key)
 
     def path_of(self, key: str) -> Inputs:
         """Where a run lies; refused outside the allowed folders, links followed first."""

@@ -20,6 +20,8 @@ from htk.units import numbers_of, time
 _SAME = "this run"
 _ROWS = 200
 _DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel"}
+_FEW = ("name", "base_ns", "new_ns", "diff_ns", "diff_pct", "change")
+_MANY = (*_FEW, "noise_ns", "base_count", "new_count")
 _HEADS = {
     "kernel": "Kernels",
     "op": "Operators, on the host",
@@ -168,7 +170,8 @@ def _table(visit: Visit) -> Any:
 
 def _grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
-    return grid(_changes(visit, by), visit, asked, place=f"diff {by}")
+    only = _FEW if by == "time" else _MANY
+    return grid(_changes(visit, by), visit, asked, place=f"diff {by}", only=only)
 
 
 def _exported(visit: Visit) -> Result:
