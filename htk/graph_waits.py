@@ -30,7 +30,7 @@ _WAIT_EVENT = re.compile(r"StreamWaitEvent")
 _COPY = re.compile(r"Memcpy")
 _ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
 _EVENT_NS = 5_000  # a longer lag after an event has another cause
-_LOOK_BACK = 20_000  # launches: what lay last on a stream is found among so many
+_SOON = 64  # launches: what a wait is for follows it this soon
 _INSTANCES = 3  # so often must one stream be seen to wait for another, before it is believed
 _RETURNS_NS = 200_000  # a call returns this soon after what it waited for
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
@@ -128,13 +128,49 @@ class _Launched:
 
     def guesses(self, known: Collection[int]) -> list[tuple[int, int, bool]]:
         """Source and target of each wait but the known ones, and whether there was no choice."""
-        found = []
-        for wait in np.flatnonzero(self.calls.named(_WAIT_EVENT)).tolist():  # some tens in a step
-            target = -1 if wait in known else self.next_after(wait)
-            source, sure = self.inferred(target, wait) if target >= 0 else (-1, False)
-            if source >= 0 and source != target:
-                found.append((source, target, sure))
+        waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
+        waits = waits[~np.isin(waits, np.array([*known], np.int64))]
+        target = self._next_of_thread(waits)
+        waits, target = waits[target >= 0], target[target >= 0]
+        source, choices = self._ended_last(waits, target)
+        found = zip(source.tolist(), target.tolist(), (choices == 1).tolist(), strict=True)
+        return [(s, t, sure) for s, t, sure in found if s >= 0]
+
+    def _next_of_thread(self, waits: Ints) -> Ints:
+        """The first activity that the same thread launches soon after each call; -1: none."""
+        found = np.full(len(waits), -1, np.int64)
+        thread = self.calls.lane[self.activities.call[self.order]]
+        for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
+            places = np.flatnonzero(thread == lane)
+            mine = np.flatnonzero(self.calls.lane[waits] == lane)
+            at = self.calls.start[waits[mine]]
+            nth = np.searchsorted(self.at[places], at)
+            some = nth < len(places)
+            place = places[nth[some]]
+            soon = place - np.searchsorted(self.at, at[some]) < _SOON
+            found[mine[some][soon]] = self.order[place[soon]]
         return found
+
+    def _ended_last(self, waits: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Of what lay last on each other stream, that which ended last before the target began.
+
+        And how many other streams there were to choose from.
+        """
+        act, at = self.activities, self.calls.start[waits]
+        best, ended = np.full(len(waits), -1, np.int64), np.full(len(waits), -1, np.int64)
+        choices = np.zeros(len(waits), np.int64)
+        for lane in np.unique(act.lane[self.order]).tolist():  # some streams
+            its, launched = self._by_lane(lane)
+            mine = np.flatnonzero(
+                (act.device[target] == act.device[its[0]]) & (act.lane[target] != lane)
+            )
+            place = np.searchsorted(launched, at[mine]) - 1
+            mine, last = mine[place >= 0], its[place[place >= 0]]
+            choices[mine] += 1
+            end = act.end[last]
+            better = (end <= act.start[target[mine]]) & (end > ended[mine])
+            best[mine[better]], ended[mine[better]] = last[better], end[better]
+        return best, choices
 
     def aligned(self, guesses: list[tuple[int, int, bool]]) -> Counter[tuple[int, int]]:
         """How often a stream began when another had just ended, by the two."""
@@ -146,15 +182,6 @@ class _Launched:
 
     def lanes_of(self, source: int, target: int) -> tuple[int, int]:
         return int(self.activities.lane[source]), int(self.activities.lane[target])
-
-    def next_after(self, call: int) -> int:
-        """The first activity that the same thread launches after a call."""
-        place = int(np.searchsorted(self.at, self.calls.start[call]))
-        lane = self.calls.lane[call]
-        for which in self.order[place : place + 64].tolist():  # the next one or two, as a rule
-            if self.calls.lane[self.activities.call[which]] == lane:
-                return int(which)
-        return -1
 
     def next_on(self, lane: int, call: int) -> int:
         """The first activity launched on a stream after a call."""
@@ -173,25 +200,6 @@ class _Launched:
             mine = self.activities.lane[self.order] == lane
             self.lanes[lane] = self.order[mine], self.at[mine]
         return self.lanes[lane]
-
-    def inferred(self, target: int, wait: int) -> tuple[int, bool]:
-        """Of what lay last on each other stream, that which ended last before the target began.
-
-        Says whether there was no choice: one other stream.
-        """
-        act = self.activities
-        place = int(np.searchsorted(self.at, self.calls.start[wait]))
-        mine = self.order[max(place - _LOOK_BACK, 0) : place]
-        mine = mine[(act.device[mine] == act.device[target]) & (act.lane[mine] != act.lane[target])]
-        if not len(mine):
-            return -1, False
-        lanes = act.lane[mine][::-1]
-        _, last = np.unique(lanes, return_index=True)
-        candidates = mine[::-1][last]
-        fits = candidates[act.end[candidates] <= act.start[target]]
-        if not len(fits):
-            return -1, False
-        return int(fits[np.argmax(act.end[fits])]), len(candidates) == 1
 
 
 @dataclass(frozen=True)
