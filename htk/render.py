@@ -56,9 +56,15 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     from rich.table import Table
 
     target = file or sys.stdout
-    wide = not Console(file=target, force_jupyter=False).is_terminal
+    wide = not (hasattr(target, "isatty") and target.isatty())
     console = Console(
-        file=target, highlight=False, width=_ENDLESS if wide else None, force_jupyter=False
+        file=target,
+        highlight=False,
+        width=_ENDLESS if wide else None,
+        force_jupyter=False,
+        # colours are for terminals, whatever a notebook's environment forces
+        color_system=None if wide else "auto",
+        force_terminal=False if wide else None,
     )
     columns = text_columns(result, limit)
     shown = columns if wide else _fitting(columns, console.width)
