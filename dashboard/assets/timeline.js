@@ -368,10 +368,31 @@
         const low = Math.min(...found.start);
         const high = Math.max(...found.end);
         if (low > S.view.end || high < S.view.start) this.go(low, high);
+        this.showPath(found);
         this.sayPath(found);
       }
       P.path.setAttribute("aria-pressed", String(!!S.path));
       this.redraw();
+    }
+
+    /* Unfolds the lanes that the path runs through, and scrolls to where it spends most. */
+    showPath(found) {
+      const { S, P } = this;
+      const spent = new Map();
+      found.lane.forEach((lane, i) => {
+        if (lane >= 0) spent.set(lane, (spent.get(lane) || 0) + Math.max(0, found.end[i] - found.start[i]));
+      });
+      for (const lane of spent.keys()) {
+        const [rank, section, track] = S.about.lanes[lane];
+        S.folded.delete(T.rankKey(rank));
+        S.folded.delete(`${rank}|${section}|${track}`);
+      }
+      this.layout();
+      const [most] = [...spent].sort((a, b) => b[1] - a[1])[0] || [-1];
+      const y = most >= 0 ? S.rows.at[most] : 0;
+      const room = P.scroller.clientHeight - T.AXIS;
+      if (y < S.scroll || y > S.scroll + room - T.LANE) P.scroller.scrollTop = Math.max(0, y - room / 2);
+      this.refresh();
     }
 
     sayPath(found) {

@@ -1,14 +1,14 @@
 /* The timeline's words and colours: what every other part of it shares. */
 (function (T) {
   "use strict";
-  /* Fill, and border where the fill is a pale neutral; one order with the kinds of the server. */
+  /* Fill; border where the fill is a pale neutral; and what many of them together look like. */
   T.LIGHT = {
     ink: "#111827", soft: "#4b5563", paper: "#ffffff", head: "#eef1f6", line: "#d8dde6", band: "#f6f8fb",
     accent: "#0b6fcc",
     kinds: {
       compute: ["#0898FF"], comm: ["#C7830E"], memory: ["#06371F"], cpu: ["#737373"], launch: ["#67067A"],
       range: ["#E6EBF2", "#9AA6B8"], phase: ["#F3F6FA", "#AEB9C9"], python: ["#C3CBD6", "#98A3B3"],
-      idle: ["#F1F4F8", "#8D99AB"], overhead: ["#EAE4D6", "#B3A98F"],
+      idle: ["#F1F4F8", "#8D99AB", "#CBD3DE"], overhead: ["#EAE4D6", "#B3A98F"],
     },
   };
   T.DARK = {
@@ -17,7 +17,7 @@
     kinds: {
       compute: ["#0884FF"], comm: ["#C47C00"], memory: ["#3BFF9D"], cpu: ["#6A6A6A"], launch: ["#F3C5FC"],
       range: ["#27334A", "#5A6A85"], phase: ["#1D283B", "#4A5872"], python: ["#3B485E", "#66758F"],
-      idle: ["#1D293D", "#71809A"], overhead: ["#39352A", "#6E6750"],
+      idle: ["#1D293D", "#71809A", "#3A475D"], overhead: ["#39352A", "#6E6750"],
     },
   };
   T.WORDS = {
@@ -34,7 +34,7 @@
   /* Three shades of each colour, so that neighbours are told apart; the hue is the meaning. */
   T.palette = function (colours, kinds) {
     return kinds.map((kind) => {
-      const [fill, border] = colours.kinds[kind];
+      const [fill, border, many] = colours.kinds[kind];
       const base = T.rgb(fill);
       const light = 0.299 * base[0] + 0.587 * base[1] + 0.114 * base[2];
       const shades = [0, 1, 2].map((k) => {
@@ -42,7 +42,7 @@
         const to = light > 40 && k === 2 ? 0 : 255;
         return `rgb(${base.map((c) => Math.round(c + (to - c) * 0.14)).join(",")})`;
       });
-      return { shades, border, base: border ? T.rgb(border) : base, text: light > 150 ? "#10151f" : "#ffffff" };
+      return { shades, border, base: T.rgb(many || border || fill), text: light > 150 ? "#10151f" : "#ffffff" };
     });
   };
 
@@ -115,7 +115,10 @@
       async ask(question, given) {
         const answer = await fetch(`/timeline/${question}${join}${new URLSearchParams(given)}`);
         if (!answer.ok) throw new Error(await answer.text());
-        return question === "view" ? T.unpack(await answer.arrayBuffer()) : answer.json();
+        if (question === "view") return T.unpack(await answer.arrayBuffer());
+        const found = await answer.json();
+        if (found.error) throw new Error(found.error);
+        return found;
       },
     };
   };

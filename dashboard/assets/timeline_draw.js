@@ -267,7 +267,7 @@
       if (!row.label) continue;
       context.fillStyle = row.head ? C.ink : C.soft;
       context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
-      context.fillText(T.short(row.label, row.head ? 30 : 33), inset + 8, middle + 0.5);
+      context.fillText(T.short(row.label, row.head ? 27 : 31), inset + 8, middle + 0.5);
     }
     context.fillStyle = C.line;
     context.fillRect(T.GUTTER - 1, T.AXIS, 1, height);

@@ -3,10 +3,38 @@
   "use strict";
   const NAMES = ["at", "event", "range"];
 
+  /* The engine in a thread of its own, so that the picture moves while it counts; where a page
+     from disk may not have one, in the page. */
+  async function worked(about, text) {
+    let worker = null;
+    try {
+      const code = new Blob([document.getElementById("engine").textContent], { type: "text/javascript" });
+      worker = new Worker(URL.createObjectURL(code));
+    } catch (error) {
+      return T.embedded(about, text);
+    }
+    const waiting = new Map();
+    let last = 0;
+    const ask = (question, given) => new Promise((resolve, reject) => {
+      last += 1;
+      waiting.set(last, { resolve, reject });
+      worker.postMessage({ id: last, question, given });
+    });
+    worker.onmessage = ({ data }) => {
+      const { resolve, reject } = waiting.get(data.id);
+      waiting.delete(data.id);
+      if (data.error) reject(new Error(data.error));
+      else resolve(data.found);
+    };
+    worker.onerror = () => waiting.forEach(({ reject }) => reject(new Error("the engine stopped")));
+    await ask("open", { about, text });
+    return { ask: (question, given) => (question === "about" ? Promise.resolve(about) : ask(question, given)) };
+  }
+
   T.page = async function () {
     const place = document.getElementById("timeline");
     const about = JSON.parse(document.getElementById("about").textContent);
-    const engine = await T.embedded(about, document.getElementById("events").textContent.trim());
+    const engine = await worked(about, document.getElementById("events").textContent.trim());
     const system = window.matchMedia("(prefers-color-scheme: dark)");
     let dark = system.matches;
     const remember = (state) => {

@@ -86,7 +86,7 @@
     const name = (code) => {
       const text = S.about.names[code];
       const kind = S.about.kinds[S.about.kind_of[code]];
-      return [swatch(S, kind), el("span", { title: text }, T.short(text, 54))];
+      return [el("span", { class: "named", title: text }, swatch(S, kind), text)];
     };
     const several = new Set(found.kinds.map((k) => k[0])).size > 1;
     place.replaceChildren(

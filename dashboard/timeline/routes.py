@@ -13,6 +13,7 @@ from htk.timeline.answers import Timeline
 from htk.trace import Selection, Trace
 
 _BINARY = "view"
+_MAY_FAIL = ("jump", "path")
 
 
 def add_routes(server: Any, runs: Runs) -> None:
@@ -39,14 +40,22 @@ def add_routes(server: Any, runs: Runs) -> None:
             if question in ("event", "jump"):
                 data = _with_links(data, view)
         except UsageError as error:
+            if question in _MAY_FAIL:  # to find nothing is no failure of the page
+                return _json({"error": str(error)})
             code = 404 if "no such" in str(error) or "nothing" in str(error) else 400
             return Response(str(error), code, mimetype="text/plain")
         except HtkError as error:
+            if question in _MAY_FAIL:
+                return _json({"error": str(error)})
             return Response(str(error), 404, mimetype="text/plain")
         binary = question == _BINARY
         kind = "application/octet-stream" if binary else "application/json"
         headers = {"Content-Encoding": "gzip", "Cache-Control": "no-store"}
         return Response(data, mimetype=kind, headers=headers)
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value), mimetype="application/json")
 
 
 def _narrowed(runs: Runs, key: str, selection: Selection) -> Trace:

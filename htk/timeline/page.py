@@ -55,8 +55,11 @@ class Events:
 
 def script(*parts: str) -> str:
     """The component as one script."""
-    names = ["timeline.js", *(f"timeline_{part}.js" for part in parts or _PARTS)]
-    return "\n".join((_ASSETS / name).read_text() for name in names)
+    return (_ASSETS / "timeline.js").read_text() + _read(*parts)
+
+
+def _read(*parts: str) -> str:
+    return "\n".join((_ASSETS / f"timeline_{part}.js").read_text() for part in parts)
 
 
 def style() -> str:
@@ -172,7 +175,7 @@ def _html(about: dict[str, Any], data: str, title: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline';
- style-src 'unsafe-inline'; img-src data: blob:">
+ style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:">
 <title>{escape(title)} – timeline</title>
 <style>{style()}
 body {{ margin: 0; padding: 12px 18px; background: #fff; color: #111827; }}
@@ -189,7 +192,8 @@ h1 {{ font-size: 20px; margin: 0 0 10px; }}
 <main id="timeline">reading the events …</main>
 <script type="application/json" id="about">{facts}</script>
 <script type="text/plain" id="events">{data}</script>
-<script>{script()}
+<script type="text/plain" id="engine">{_read("engine", "worker")}</script>
+<script>{script(*_PARTS)}
 htkTimeline.page();</script>
 </body>
 </html>

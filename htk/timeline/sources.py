@@ -201,7 +201,8 @@ def _groups(trace: Trace, clock: Clock) -> Source:
     on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
     rows = np.flatnonzero(on_gpu)
     groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
-    labels = [f"group {descriptions[r] or groups[r] or 'unknown'}" for r in rows.tolist()]
+    known = [descriptions[r] or groups[r] for r in rows.tolist()]
+    labels = [f"group {name}" if name else "collectives" for name in known]
     unique, which = np.unique(np.array(labels, object), return_inverse=True)
     track = which.ravel().astype(np.int64), [str(u) for u in unique]
     comm = KINDS.index("comm")
