@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from htk.analyses.whatif.bands import NORMAL, calibrated
 from htk.analyses.whatif.contention import factor, settled, share
 from htk.analyses.whatif.curves import Curves, curves, fitted
-from htk.analyses.whatif.doubt import by_source, narrowing, spread
+from htk.analyses.whatif.doubt import PROFILER, by_source, narrowing, spread
 from htk.analyses.whatif.edits import EDITS, edit
 from htk.analyses.whatif.memory import Held, after, held
 from htk.analyses.whatif.rates import Rates, rates
@@ -58,6 +58,11 @@ class Stage:
     @cached_property
     def rates(self) -> Rates:
         return rates(self.tables, self.scene)
+
+    @cached_property
+    def launch_bound(self) -> bool:
+        """Is the recorded step as long as its host, which the profiler slows down, takes?"""
+        return _launch_bound(self.scene, self.replayed.period_ns)
 
     @property
     def refused(self) -> bool:
@@ -167,6 +172,8 @@ def answer(
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
     doubt = spread(start.gate, edited, step, found.period_ns)
+    if measured_ns is None and start.launch_bound:
+        doubt["profiler"] = PROFILER
     each = edited.samples / edited.devices
     peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, edited.kept)
     return Answer(

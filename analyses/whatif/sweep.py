@@ -26,6 +26,7 @@ BOUNDS = (
     ("remove_syncs", "on"),
     ("graphs", "on"),
     ("host", "2x"),
+    ("balanced_experts", "on"),
 )
 # What a user can do without other hardware. Batches are held against each other by sample.
 ACTIONS = (
@@ -34,6 +35,9 @@ ACTIONS = (
     ("sharding", "shard_grad_op"),
     ("sharding", "hybrid_shard"),
     ("sharding", "ddp"),
+    ("checkpointing", "off"),
+    ("prefetch_depth", "2"),
+    ("bucket", "100MB"),
     ("remove_syncs", "on"),
     ("graphs", "on"),
 )
@@ -59,7 +63,10 @@ def bounds(start: Stage, measured_ns: int | None = None) -> list[Answer]:
     asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
-    found = [answer(start, [one], measured_ns) for one in asked]
+    if start.refused:
+        return [answer(start, [one], measured_ns) for one in asked]
+    tried = [_tried(start, (one,), measured_ns) for one in asked]
+    found = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
     return sorted(found, key=lambda a: a.step_ns or 0)
 
 

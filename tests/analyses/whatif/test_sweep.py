@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from htk.analyses.whatif.answer import Answer
+from htk.analyses.whatif.answer import Answer, stage
+from htk.analyses.whatif.answer import answer as answered
 from htk.analyses.whatif.doubt import by_source, narrowing
 from htk.analyses.whatif.sweep import (
     LAST_LAUNCH_BOUND,
@@ -14,9 +15,11 @@ from htk.analyses.whatif.sweep import (
     LAUNCH_BOUND,
     OUT_OF_MEMORY,
     UNDER_A_WAVE,
+    bounds,
     marked,
 )
 from htk.analyses.whatif.table import Terms, rows
+from tests.htk.small_step import step_tables
 
 
 def answer(batch: float, **given: Any) -> Answer:
@@ -95,3 +98,22 @@ def test_without_tokens_or_price_nothing_is_made_up() -> None:
     found = rows([answer(1)], Terms(price=3.0)).to_pylist()[0]
     assert found["cost_per_million_tokens"] is None
     assert found["energy_j_per_token"] is None
+
+
+def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:
+    start = stage(step_tables(4))  # 150 of 200 on the GPU
+    found = answered(start, [("host", "2x")])
+    assert found.sources["profiler"] == pytest.approx(0.05)
+    assert "profiler" not in answered(start, [("host", "2x")], 190).sources
+    assert "--measured-step-ms" in narrowing([("graphs", "on")], {"profiler": 0.05, "site": 0.003})
+
+
+def test_bounds_leave_out_what_the_step_has_no_cause_for() -> None:
+    found = bounds(stage(step_tables(4)))
+    assert {a.edits[0][0] for a in found} == {
+        "no_skew",
+        "overlap",
+        "remove_syncs",
+        "graphs",
+        "host",
+    }
