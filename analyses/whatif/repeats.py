@@ -10,11 +10,15 @@ from htk.analyses.whatif.scene import Mask, Scene
 from htk.analyses.whatif.units import compute_lane
 from htk.replay import NEVER, replay
 
+_SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
+
 
 def micro_batches(scene: Scene) -> int:
     """Backward passes of the step; 0: none seen."""
     lane = compute_lane(scene, scene.graph.ranks[0])
     back = scene.facts.backward[lane]
+    if back.sum() < _SHARE * len(lane):
+        return 0
     return int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
 
 
