@@ -29,8 +29,13 @@ FOLDER = Path(__file__).parent / "img"
 MOST_BYTES = 3_000_000
 SIZE = {"width": 1440, "height": 900}
 QUALITY = 72
+_FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)"""
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
-ADDRESSES = {"compare": "compare?o.base=0&o.new=4"}
+ADDRESSES = {
+    "compare": "compare?o.base=0&o.new=4",
+    "whatif": "whatif?run=sample&o.batch=2x",
+    "sql": "sql?o.query=select rank, step, gpu_period_ns from step_times order by 3 desc",
+}
 MORE = {
     "start": "runs",
     "question": "kernel_top",
@@ -71,6 +76,10 @@ def taken(page: Any, address: str, path: Path) -> None:
     """A picture, when nothing more is being fetched or drawn."""
     page.goto(address)
     page.wait_for_selector("main h2", timeout=60_000)
+    for _ in range(300):
+        if page.evaluate(_FILLED):
+            break
+        page.wait_for_timeout(200)
     page.wait_for_load_state("networkidle", timeout=60_000)
     page.wait_for_timeout(1500)
     page.screenshot(path=path, type="jpeg", quality=QUALITY)

@@ -212,7 +212,7 @@ def _series(trace: Trace, part: Part) -> Iterator[tuple[str, _Points]]:
     yield from _queues(part)
     yield from _bandwidth(part)
     memory = part.table("memory")
-    on_gpu = numbers(memory["device_type"]) == 1
+    on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
     for column in ("allocated_bytes", "reserved_bytes"):
         mine = on_gpu & valid(memory[column])
         if mine.any():

@@ -24,6 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
 _SERVERS = {"dashboard", "open"}
+_OF_OTHERS = {"slowest-lap"}  # of a package that another test installs
 
 
 @cache
@@ -48,7 +49,7 @@ def _commands() -> list[tuple[str, str]]:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
             for line in re.sub(r"\\\n\s*", "", block).splitlines():
                 bare = line.removeprefix("$ ").partition("  #")[0].partition(" > ")[0].strip()
-                if bare.startswith("htk "):
+                if bare.startswith("htk ") and bare.split()[1] not in _OF_OTHERS:
                     found.append((page.name, bare))
     return list(dict.fromkeys(found))
 
@@ -171,7 +172,8 @@ def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
     said = _run(copy, "htk", "doctor", "clocks.log", "--no-cache", "--format", "csv")
     assert "gpu_clock" in said and "broken_line" in said
     asked = "select sum(value) as s from counters"
-    assert "2805" in _run(copy, "htk", "sql", "clocks.log", asked, "--no-cache")
+    told = _run(copy, "htk", "sql", "clocks.log", asked, "--no-cache", "--format", "json")
+    assert "2805" in told
 
 
 def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
@@ -180,7 +182,8 @@ def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
     _run(copy, "htk.menu")
     assert "How long does each stream pause" in _run(copy, "htk", "--help")
     said = _run(copy, "htk", "kernel_pauses", "sample", "--shortest-us", "5", "--format", "csv")
-    assert said.splitlines()[0] == "rank,stream,pauses,pause_ns" and len(said.splitlines()) > 4
+    header, *rows = said.replace('"', "").splitlines()
+    assert header == "rank,stream,pauses,pause_ns" and len(rows) > 3
     asked = "select max(pauses) > 0 as some from kernel_pauses(shortest_us := 5)"
     assert "true" in _run(copy, "htk", "sql", "sample", asked, "--format", "json").lower()
 
