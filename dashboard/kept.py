@@ -17,6 +17,12 @@ class Kept(Generic[V]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, Future[V]] = OrderedDict()
 
+    def found(self, key: Hashable) -> bool:
+        """Whether the value is there, so that `get` answers at once."""
+        with self._lock:
+            value = self._values.get(key)
+            return value is not None and value.done()
+
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         with self._lock:
             found = self._values.get(key)

@@ -196,6 +196,40 @@ def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: b
     return framed([bars], dark=dark, yaxis=axis, showlegend=False)
 
 
+def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) -> Any:
+    """Things by what they cost, each in the colour of its kind. In ms."""
+    import plotly.graph_objects as go
+
+    own = palette(dark)
+    words = [f"{shortened(str(r[name]), 56)}" for r in rows]
+    places = [f"{k}" for k in range(len(rows))]  # two long names may look the same when cut
+    kinds = dict.fromkeys(r["kind"] or "other" for r in rows)
+    bars = []
+    for kind in kinds:
+        mine = [k for k, r in enumerate(rows) if (r["kind"] or "other") == kind]
+        bars.append(
+            go.Bar(
+                x=[rows[k][value] / 1e6 for k in mine],
+                y=[places[k] for k in mine],
+                orientation="h",
+                name=kind,
+                text=[words[k] for k in mine],
+                textposition="none",
+                hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",
+                marker={"color": own.get(kind, own["cpu"])},
+            )
+        )
+    axis = {
+        "type": "category",
+        "categoryarray": places,
+        "autorange": "reversed",
+        "tickvals": places,
+        "ticktext": words,
+        "automargin": True,
+    }
+    return framed(bars, dark=dark, xaxis={"title": "ms"}, yaxis=axis, barmode="overlay")
+
+
 def roofs(
     points: Sequence[dict[str, Any]], lines: Sequence[tuple[str, float, float]], dark: bool
 ) -> Any:

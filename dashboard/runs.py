@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +84,7 @@ class Runs:
         self._given = given
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
+        self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._narrowed: Kept[Trace] = Kept(6)
         self._answers: Kept[Any] = Kept(160)
         self._drawn: Kept[Any] = Kept(400)  # some 50 kB each
@@ -121,8 +122,16 @@ class Runs:
         return result
 
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
-        """Anything else that is made of a run, made once."""
-        return self._answers.get((key, selection, what), make)
+        """Anything else that is made of a run, made once.
+
+        One after the other for each run: the parts of a page want the same tables, and side by
+        side each would make them anew.
+        """
+        asked = (key, selection, what)
+        if self._answers.found(asked):
+            return self._answers.get(asked, make)
+        with self._one_at_a_time[key]:
+            return self._answers.get(asked, make)
 
     def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:
         """A finished part of a page: figures take longer to build than to send."""

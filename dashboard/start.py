@@ -71,8 +71,8 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
             return 100, "read", ticks or 0
         share = 100 * job.read / job.total if job.total else 0
         text = f"{size(job.read)} of {size(job.total)}, {job.ready} of {job.files} files"
-        if job.files and job.ready == job.files:
-            text = "putting the ranks together"
+        if job.total and job.read >= job.total:
+            text = f"all {size(job.total)} read; making tables"
         return share, text, no_update
 
     @app.callback(

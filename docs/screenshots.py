@@ -29,7 +29,9 @@ FOLDER = Path(__file__).parent / "img"
 MOST_BYTES = 3_000_000
 SIZE = {"width": 1440, "height": 900}
 QUALITY = 72
-_FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)"""
+_FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
+    && [...document.querySelectorAll('main .dash-graph')].every(
+        g => g.querySelector('.main-svg'))"""
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
 ADDRESSES = {
     "compare": "compare?o.base=0&o.new=4",

@@ -35,12 +35,22 @@
         width: plot.clientWidth, height: plot.clientHeight });
     }
     if (event.target.id === "copy") {
-      navigator.clipboard.writeText(window.location.href).then(() => {
-        event.target.textContent = "Copied";
+      copied(window.location.href).then((done) => {
+        event.target.textContent = done ? "Copied" : "Copy the address above";
         setTimeout(() => { event.target.textContent = "Copy link"; }, 1500);
       });
     }
   });
+
+  /* Browsers give the clipboard to pages of this machine or with TLS only. */
+  async function copied(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch (error) {
+      return false;
+    }
+  }
 
   function mountUpload() {
     const place = document.getElementById("upload-place");

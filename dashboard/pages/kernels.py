@@ -58,7 +58,14 @@ def _by(visit: Visit) -> str:
 
 
 def _kernels(visit: Visit) -> Any:
-    return section("Top kernels", *answered(visit, "kernel_top", n=_top(visit), by=_by(visit)))
+    asked = {"n": _top(visit), "by": _by(visit)}
+    result = visit.ask("kernel_top", **asked)
+    rows = result.to_pylist()
+    if not rows:
+        return section("Top kernels", empty("No kernels under the filters that are set."))
+    fig = plots.ranked(rows, "name", "total_ns", visit.dark)
+    drawn = plot(fig, "top kernels", None, min(120 + 20 * len(rows), 2200))
+    return section("Top kernels", drawn, grid(result, visit, asked), *coverage(result)[1:])
 
 
 def _families(visit: Visit) -> Any:

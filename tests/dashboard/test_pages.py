@@ -135,6 +135,16 @@ def test_rows_group(page: Any) -> None:
     assert page.locator(".ag-center-cols-container .ag-row").count() == 2
 
 
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_plot_is_saved(page: Any, kind: str) -> None:
+    go(page, "/kernel_top")
+    page.wait_for_selector("figure.plot .main-svg")
+    page.hover("figure.plot")
+    with page.expect_download() as download:
+        page.click(f"figure.plot [data-save={kind}]")
+    assert download.value.suggested_filename == f"which-kernels-cost-most-gpu-time-.{kind}"
+
+
 def test_dark_is_kept(page: Any) -> None:
     go(page, "/idle")
     page.click("#dark-switch", force=True)
@@ -154,13 +164,3 @@ def test_nothing_sticks_out(page: Any, width: int) -> None:
     settled(page)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.set_viewport_size({"width": 1280, "height": 900})
-
-
-def test_the_timeline_zooms(page: Any) -> None:
-    go(page, "/timeline")
-    until(page, "() => !!window.htkHandle && window.htkHandle.count() > 0")
-    before = page.evaluate("window.htkHandle.view()")
-    page.focus("canvas")
-    page.keyboard.press("w")
-    after = page.evaluate("window.htkHandle.view()")
-    assert after["end"] - after["start"] < before["end"] - before["start"]
