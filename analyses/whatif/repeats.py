@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from htk.analyses.whatif.insert import followed
-from htk.analyses.whatif.ledger import replicating, sharded
+from htk.analyses.whatif.ledger import replicated, replicating, sharded
 from htk.analyses.whatif.scene import Mask, Scene
+from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.units import compute_lane
+from htk.errors import UsageError
 from htk.replay import NEVER, replay
 
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
@@ -20,6 +22,16 @@ def micro_batches(scene: Scene) -> int:
     if back.sum() < _SHARE * len(lane):
         return 0
     return int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
+
+
+def samples(scene: Scene, name: str) -> float:
+    """Of a step, on all ranks together."""
+    batch = inputs(scene).batch
+    spread = sharded(scene) or replicated(scene)
+    if batch is None:
+        raise UsageError(f"{name}: the recorded batch is not known (record_shapes=True would tell)")
+    ranks = scene.parallel or (spread.world if spread else 1)
+    return batch * scene.kept * ranks * max(micro_batches(scene), 1)
 
 
 def micro_batch_ns(scene: Scene) -> float:

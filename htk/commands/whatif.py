@@ -14,7 +14,7 @@ EDIT_HELP = {
     "replace": "Kernels, operators, modules: PATTERN=2x, =fused, =gone[,claimed=1.6x].",
     "hardware": "Another GPU of the catalogue: h100. Low confidence.",
     "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
-    "batch": "Micro-batch: 2x the recorded one, or a number where shapes tell it.",
+    "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
     "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
     "checkpointing": "Recompute activations in the backward pass: on, off.",
     "tp": "Ranks of tensor parallelism. Low confidence.",

@@ -6,10 +6,8 @@ reduction. Sharded parameters are gathered and reduced for each.
 
 from dataclasses import replace
 
-from htk.analyses.whatif.ledger import replicated, sharded
-from htk.analyses.whatif.repeats import micro_batch_ns, micro_batches
+from htk.analyses.whatif.repeats import micro_batch_ns, micro_batches, samples
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.values import against, factor
 from htk.errors import UsageError
 
@@ -22,7 +20,7 @@ def apply(scene: Scene, value: str) -> Scene:
     if not now:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
     if value.startswith("global="):
-        ratio = _of_all_ranks(scene, value.removeprefix("global="), now)
+        ratio = factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
     else:
         ratio = against(value, now, NAME, "no micro-batches are seen")
     wanted = ratio * now
@@ -35,12 +33,3 @@ def apply(scene: Scene, value: str) -> Scene:
         .doubted("structure", 0.01)
         .said(f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each")
     )
-
-
-def _of_all_ranks(scene: Scene, value: str, now: int) -> float:
-    batch = inputs(scene).batch
-    spread = sharded(scene) or replicated(scene)
-    if batch is None:
-        raise UsageError(f"{NAME}: the recorded batch is not known (record_shapes=True would tell)")
-    ranks = scene.parallel or (spread.world if spread else 1)
-    return factor(value, NAME) / (batch * scene.kept * ranks * now)

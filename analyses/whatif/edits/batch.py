@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.parallel import tensor_reduces
+from htk.analyses.whatif.repeats import samples
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.transfers import rescaled
@@ -22,7 +23,10 @@ from htk.analyses.whatif.values import factor
 from htk.errors import UsageError
 
 NAME = "batch"
-HELP = "Micro-batch: so many times the recorded one (2x), or a number (64) where shapes tell it."
+HELP = (
+    "Micro-batch: so many times the recorded one (2x), a number (64) where shapes tell it, or "
+    "samples of all ranks in a step (global=512) with as many micro-batches as now."
+)
 
 SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does
 _OF_PARAMETERS = re.compile(
@@ -73,6 +77,8 @@ def _activations(scene: Scene) -> NDArray[np.bool_]:
 
 
 def _ratio(scene: Scene, value: str) -> float:
+    if value.startswith("global="):
+        return factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
     if value.endswith("x"):
         return factor(value, NAME)
     now = inputs(scene).batch

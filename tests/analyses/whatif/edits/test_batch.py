@@ -4,7 +4,7 @@ import pytest
 
 from htk.analyses.whatif.edits import batch
 from htk.errors import UsageError
-from tests.analyses.whatif.small_scene import Act, length, small_scene
+from tests.analyses.whatif.small_scene import Act, comm, length, small_scene
 
 TOKENS = "[[64, 512], [512, 512]]"  # 4 samples of 16 tokens
 STEP = (
@@ -51,3 +51,9 @@ def test_samples_count() -> None:
 def test_the_batch_must_be_known() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
         batch.apply(small_scene(STEP[5:6]), "8")
+
+
+def test_samples_of_all_ranks() -> None:
+    reduces = comm("r", 100, "all_reduce", in_bytes=8 << 20, group=8, per_node=8, backward=True)
+    scene = small_scene((*STEP, Act("b", 100, backward=True), reduces))
+    assert batch.apply(scene, "global=64").samples == 2  # 4 on each of 8 now
