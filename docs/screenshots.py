@@ -28,7 +28,7 @@ SAMPLES = ROOT / "sample_traces"
 FOLDER = Path(__file__).parent / "img"
 MOST_BYTES = 3_000_000
 SIZE = {"width": 1440, "height": 900}
-QUALITY = 72
+QUALITY = 68
 _FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
     && [...document.querySelectorAll('main .dash-graph')].every(
         g => g.querySelector('.main-svg'))"""

@@ -11,18 +11,25 @@ from htk.dashboard import hangs, plots
 from htk.dashboard.page import Page, Visit, part
 from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section, select
 
-_DEFAULTS = {"by": "size"}
+_DEFAULTS = {"by": "size", "overlap": "rank"}
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
 
 
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
     hung = [part("communication", "hang", 200)] if hangs.recorded(visit) else []
-    by = visit.option("by", _DEFAULTS["by"])
+    overlap, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
     return html.Div(
         [
             dmc.Title("What does communication cost?", order=2),
             *hung,
+            html.Div(
+                [
+                    select("overlap", ["rank", "group", "collective"], overlap, label="hidden by"),
+                    select("by", ["size", "group", "type"], by, label="summed by"),
+                ],
+                className="controls",
+            ),
             html.Div(
                 [part("communication", "ratio", 400), part("communication", "overlap", 400)],
                 className="halves",
@@ -30,7 +37,6 @@ def layout(visit: Visit) -> Any:
             part("communication", "groups", 420),
             part("communication", "waits", 420),
             part("communication", "bandwidth", 460),
-            html.Div([select("by", ["size", "group", "type"], by, label="summed by")]),
             part("communication", "summary", 300),
             html.Div(
                 [part("communication", "late", 400), part("communication", "matrix", 400)],
@@ -47,9 +53,12 @@ def _ratio(visit: Visit) -> Any:
 
 
 def _overlap(visit: Visit) -> Any:
-    result = visit.ask("comm_compute_overlap")
-    heading = "How much is hidden behind compute?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+    by = visit.option("overlap", _DEFAULTS["overlap"])
+    asked = {} if by == "rank" else {"by": by}
+    result = visit.ask("comm_compute_overlap", **asked)
+    heading = f"How much is hidden behind compute, by {by}?"
+    drawn = [] if asked else [picture(result, dark=visit.dark)]
+    return section(heading, *drawn, grid(result, visit, asked, rows=6 if drawn else 16))
 
 
 def _groups(visit: Visit) -> Any:

@@ -250,7 +250,7 @@ def _records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
     from htk.dashboard.hangs import verdict
 
-    return html.Div([verdict(visit), *_trust(visit).children])
+    return html.Div([verdict(visit), _trust(visit)])
 
 
 def _title(visit: Visit, name: str) -> Any:
