@@ -222,14 +222,10 @@ def _served(timeline: Timeline) -> str:
 
     from htk.dashboard.app import create_app
     from htk.dashboard.runs import Runs
+    from htk.dashboard.timeline import routes
 
-    class Given(Runs):
-        def kept(self, key: str, selection: Any, what: object, make: Any) -> Any:
-            if what == ("timeline", False):
-                return timeline
-            return super().kept(key, selection, what, make)
-
-    app = create_app(Given(given=timeline.trace))
+    routes.Timeline = lambda trace, aligned: timeline  # type: ignore[assignment,misc]
+    app = create_app(Runs(given=timeline.trace))
     server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
     threading.Thread(target=server.run, daemon=True).start()
     return f"http://127.0.0.1:{server.effective_port}/timeline"

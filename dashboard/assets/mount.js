@@ -43,6 +43,8 @@
       const chosen = beginning(place, known);
       if (chosen) options.start = options.filter = chosen;
       const handle = await T.mount(place, { ask: (q, given) => (q === "about" && !given.aligned ? known : source.ask(q, given)) }, options);
+      if (!handle) return;
+      if (place.dataset.name) handle.search(place.dataset.name);
       if (chosen) {
         const margin = (chosen.end - chosen.start) * 0.03;
         handle.go(chosen.start - margin, chosen.end + margin);

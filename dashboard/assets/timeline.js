@@ -9,6 +9,11 @@
 
   T.mount = async function (place, source, options = {}) {
     const about = await source.ask("about", { aligned: options.aligned ? 1 : 0 });
+    if (!about.events) {
+      place.textContent = "Nothing here has a start and an end: no GPU work, operators or ranges were recorded. "
+        + "`htk doctor` says what was, and how to record more.";
+      return null;
+    }
     const S = {
       about, source, options, folded: T.folded(about), view: { start: about.low, end: about.high },
       goal: null, scroll: 0, shown: null, small: null, selected: null, hover: null, range: null, pointer: null,
@@ -317,6 +322,7 @@
     async search(text) {
       const { S, P } = this;
       S.wanted = text.trim();
+      if (P.search.value.trim() !== S.wanted) P.search.value = text;
       S.hits = new Set();
       const low = S.wanted.toLowerCase();
       if (low) S.about.names.forEach((name, k) => { if (name.toLowerCase().includes(low)) S.hits.add(k); });

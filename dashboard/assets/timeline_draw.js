@@ -246,6 +246,10 @@
   function gutter({ S, context, height, Y, C }) {
     context.fillStyle = C.paper;
     context.fillRect(0, T.AXIS, T.GUTTER, height - T.AXIS);
+    context.save();
+    context.beginPath();
+    context.rect(0, T.AXIS, T.GUTTER - 4, height - T.AXIS);
+    context.clip();
     context.textBaseline = "middle";
     for (const row of S.rows.list) {
       const y = Y(row.y);
@@ -267,8 +271,9 @@
       if (!row.label) continue;
       context.fillStyle = row.head ? C.ink : C.soft;
       context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
-      context.fillText(T.short(row.label, row.head ? 27 : 31), inset + 8, middle + 0.5);
+      context.fillText(T.short(row.label, row.head ? 26 : 31), inset + 8, middle + 0.5);
     }
+    context.restore();
     context.fillStyle = C.line;
     context.fillRect(T.GUTTER - 1, T.AXIS, 1, height);
   }

@@ -44,6 +44,7 @@
     const given = Object.fromEntries(new URLSearchParams(window.location.hash.slice(1)));
     const tall = Math.max(300, window.innerHeight - 420);
     const handle = await T.mount(place, engine, { dark: () => dark, remember, badges: about.badges, height: tall });
+    if (!handle) return;
     const colour = () => { document.documentElement.dataset.dark = dark ? "1" : ""; handle.recolour(); };
     system.addEventListener("change", () => { dark = system.matches; colour(); });
     document.getElementById("dark").addEventListener("click", () => { dark = !dark; colour(); });

@@ -37,6 +37,7 @@
     el.append(place);
     let changed = null;
     T.mount(place, kernel(model), { dark, height: 480 }).then((handle) => {
+      if (!handle) return;
       changed = new MutationObserver(() => handle.recolour());
       changed.observe(document.body, { attributes: true });
       el.htkHandle = handle;

@@ -14,6 +14,7 @@ def layout(visit: Visit) -> Any:
         "data-query": visit.view.search() or "?",
         "data-from": "" if chosen.from_ns is None else str(chosen.from_ns),
         "data-to": "" if chosen.to_ns is None else str(chosen.to_ns),
+        "data-name": visit.view.filters.get("name", ""),
         "data-steps": ",".join(map(str, sorted(chosen.steps or ()))),
     }
     place = html.Div(id="timeline", className="timeline", **facts)

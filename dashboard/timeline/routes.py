@@ -6,12 +6,14 @@ from typing import Any
 
 from flask import Response, request
 
+from htk.dashboard.kept import Kept
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
 from htk.errors import HtkError, UsageError
 from htk.timeline.answers import Timeline
-from htk.trace import Selection, Trace
+from htk.trace import Selection
 
+_MOST = 4  # timelines at hand; a million events take 100 MB
 _BINARY = "view"
 _MAY_FAIL = ("jump", "path")
 
@@ -19,17 +21,13 @@ _MAY_FAIL = ("jump", "path")
 def add_routes(server: Any, runs: Runs) -> None:
     """/timeline/QUESTION of the run and the ranks that the query names."""
 
+    kept: Kept[Timeline] = Kept(_MOST)
+
     def timeline(view: View) -> Timeline:
-        ranks = Selection(ranks=view.selection.ranks)
+        trace = runs.narrowed(view.run, Selection(ranks=view.selection.ranks))
         aligned = request.args.get("aligned") == "1"
-        found = runs.kept(
-            view.run,
-            ranks,
-            ("timeline", aligned),
-            lambda: Timeline(_narrowed(runs, view.run, ranks), aligned=aligned),
-        )
-        assert isinstance(found, Timeline)
-        return found
+        # A timeline holds its trace: as long as it is kept, no other trace has that identity.
+        return kept.get((id(trace), aligned), lambda: Timeline(trace, aligned=aligned))
 
     @server.route("/timeline/<question>")
     def ask(question: str) -> Response:
@@ -56,10 +54,6 @@ def add_routes(server: Any, runs: Runs) -> None:
 
 def _json(value: object) -> Response:
     return Response(json.dumps(value), mimetype="application/json")
-
-
-def _narrowed(runs: Runs, key: str, selection: Selection) -> Trace:
-    return runs.narrowed(key, selection)
 
 
 def _with_links(data: bytes, view: View) -> bytes:
