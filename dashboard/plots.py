@@ -41,7 +41,7 @@ def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
     fig = go.Figure(list(data))
     shared = {
         "template": "plotly_dark" if dark else "plotly_white",
-        "margin": {"l": 60, "r": 16, "t": 24, "b": 44},
+        "margin": {"l": 60, "r": 30, "t": 24, "b": 44},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -88,11 +88,9 @@ def shares(
                 marker=marker,
             )
         )
-    axis = {
-        "range": [0, whole] if whole else None,
-        "ticksuffix": " %",
-        "title": "of the recorded window",
-    }
+    axis: dict[str, Any] = {"ticksuffix": " %", "title": "of the recorded window"}
+    if whole is not None:
+        axis |= {"range": [0, whole], "dtick": whole / 5}
     return framed(
         bars,
         dark=dark,
@@ -186,8 +184,8 @@ def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: b
         measure=["absolute", *["relative"] * len(names), "total"],
         text=[f"{base:,.1f}", *(f"{p:+,.2f}" for p in parts), f"{new:,.1f}"],
         textposition="outside",
-        increasing={"marker": {"color": own["comm"]}},
-        decreasing={"marker": {"color": own["compute"]}},
+        increasing={"marker": {"color": series_colour(5, dark)}},
+        decreasing={"marker": {"color": series_colour(6, dark)}},
         totals={"marker": {"color": own["cpu"]}},
     )
     low = min(base, new) - 3 * sum(abs(p) for p in parts)

@@ -67,7 +67,7 @@ def layout(visit: Visit) -> Any:
 
 def _ranks(name: str, label: str, value: str) -> Any:
     place = {"type": "option", "name": name}
-    words = {"placeholder": "all, or 0,2..5", "debounce": 500, "w": 180}
+    words = {"placeholder": "all, or 0,2..5", "debounce": 500, "w": 220}
     return dmc.TextInput(id=place, label=label, value=value, **words)
 
 

@@ -20,6 +20,7 @@ from htk.units import shortened, size, time
 _KERNELS = ("name", "total_ns", "pct_of_kernel_time", "count", "mean_ns", "kind")
 _OPERATORS = ("op", "device_self_ns", "pct_of_device_time", "cpu_self_ns", "count")
 _ADVICE = ("finding", "gain_ns", "gain_pct", "evidence", "advice", "analysis")
+_HALVES = [("steps", "variance"), ("overlap", "memory"), ("kernels", "operators")]
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
@@ -28,17 +29,20 @@ def layout(visit: Visit) -> Any:
         return html.Div(
             [dmc.Title("What do these records say?", order=2), part("", "records", 300)]
         )
+    on_gpu = bool(visit.trace.tables["kernels"].num_rows)
+    halves = [("steps", "operators")] if not on_gpu else _HALVES
     return html.Div(
         [
             dmc.Title("Where did the time go?", order=2),
             part("", "tiles", 96),
             html.Div([part("", "bars", 420), part("", "causes", 420)], className="two"),
             part("", "trust", 60),
-            part("", "busy", 240),
-            html.Div([part("", "steps", 420), part("", "variance", 420)], className="halves"),
-            html.Div([part("", "overlap", 420), part("", "memory", 420)], className="halves"),
-            html.Div([part("", "kernels", 420), part("", "operators", 420)], className="halves"),
-            part("", "recommendations", 300),
+            *([part("", "busy", 240)] if on_gpu else []),
+            *(
+                html.Div([part("", left, 420), part("", right, 420)], className="halves")
+                for left, right in halves
+            ),
+            *([part("", "recommendations", 300)] if on_gpu else []),
         ]
     )
 
@@ -141,7 +145,13 @@ def _causes(visit: Visit) -> Any:
     found = _verdict(visit)
     if not found.causes:
         text = "Nothing that would win back 1 % of the time or more."
-        return section("What to change first", empty(text))
+        if not found.shares:
+            text = "What a change would win back is told of GPU work, and none was recorded."
+        links = [
+            html.Li(dcc.Link(f"{name.replace('_', ' ')}: {why}", href=visit.view.link(name)))
+            for name, why in found.next
+        ]
+        return section("What to change first", empty(text), html.Ul(links, className="next"))
     return section(
         "What to change first", *(_cause(visit, k, c) for k, c in enumerate(found.causes))
     )
