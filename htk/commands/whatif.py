@@ -101,8 +101,8 @@ def command(
     """What would a step take if this were changed?
 
     The step is replayed untouched first; what does not replay is refused. Without any edit: what
-    could be won at most, each cause alone, most first. Several folders are recordings of one job
-    at several batches, the first of them the one that is changed.
+    could be won at most, each cause alone, most first. Several folders with the same ranks are
+    recordings of one job at several batches, the first of them the one that is changed.
     """
     from htk.analyses.whatif.table import Terms
     from htk.commands.common import opened
@@ -133,17 +133,29 @@ def command(
 def _recordings(
     paths: tuple[str, ...], others: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[str, float | None]]]:
-    """The recording to change, and those at other batches."""
-    from pathlib import Path
+    """The recording to change, and those at other batches.
 
+    Folders that hold the same ranks are several recordings; else they are parts of one.
+    """
     found: list[tuple[str, float | None]] = []
     for other in others:
         path, mark, ratio = other.rpartition("@")
         known = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)x", ratio) if mark else None
         found.append((path, float(known[1])) if known else (other, None))
-    if len(paths) > 1 and all(Path(p).is_dir() for p in paths):
+    if len(paths) > 1 and _same_ranks(paths):
         return paths[:1], [*((p, None) for p in paths[1:]), *found]
     return paths, found
+
+
+def _same_ranks(paths: tuple[str, ...]) -> bool:
+    from pathlib import Path
+
+    from htk import api
+
+    if not all(Path(p).is_dir() for p in paths):
+        return False
+    ranks = [set(api.open(p).ranks) for p in paths]
+    return all(ranks[0] & other for other in ranks[1:])
 
 
 def _sweep(text: str) -> tuple[str, tuple[str, ...]]:

@@ -119,3 +119,18 @@ def test_an_answer_once_refused_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_session_asks_by_itself() -> None:
     assert htk.open("sample").whatif().change("host", "2x").answers()[0].step_ns
+
+
+def test_folders_with_the_same_ranks_are_recordings_at_several_batches(tmp_path: Path) -> None:
+    sample = Path(htk.__file__).parent / "sample"
+    for folder, ranks in (("a", (0,)), ("b", (1,)), ("again", (0,))):
+        (tmp_path / folder).mkdir()
+        for rank in ranks:
+            name = f"rank{rank}.pt.trace.json.gz"
+            (tmp_path / folder / name).write_bytes((sample / name).read_bytes())
+    parts = [str(tmp_path / "a"), str(tmp_path / "b")]
+    one = CliRunner().invoke(main, ["whatif", *parts, "--host", "2x"])
+    assert "(2 ranks at hand)" in one.output
+    runs = [str(tmp_path / "a"), str(tmp_path / "again")]
+    two = CliRunner().invoke(main, ["whatif", *runs, "--batch", "4x"])
+    assert "same batch" in str(two.exception)
