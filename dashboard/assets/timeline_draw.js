@@ -2,7 +2,7 @@
 (function (T) {
   "use strict";
   const FONT = "11px system-ui, sans-serif";
-  const CHARACTER = 5.9;
+  const CHARACTER = 6.3; // pixels; wider than most, so that a text stays in its span
 
   /* The shares of cells as an image, a line for each lane. */
   T.image = function (data, palette) {
@@ -248,7 +248,7 @@
     context.fillRect(0, T.AXIS, T.GUTTER, height - T.AXIS);
     context.save();
     context.beginPath();
-    context.rect(0, T.AXIS, T.GUTTER - 4, height - T.AXIS);
+    context.rect(0, T.AXIS, T.GUTTER - 1, height - T.AXIS);
     context.clip();
     context.textBaseline = "middle";
     for (const row of S.rows.list) {

@@ -39,6 +39,8 @@
       ["starts at", T.moment(found.start, 1)],
       ["where", `${lane[0] >= 0 ? `rank ${lane[0]}, ` : ""}${lane[2]}`],
     ];
+    const facts = basics.concat(found.facts || []);
+    const half = Math.max(6, Math.ceil(facts.length / 2));
     const tools = el("div", { class: "tools" },
       button("Focus", "bring it into view (F)", act.focus),
       button("‹ Same name", "the one before (,)", () => act.jump("previous")),
@@ -59,12 +61,12 @@
         "go there", () => act.select(other[2])));
     });
     place.replaceChildren(
-      el("h4", {}, swatch(S, found.kind), el("span", { class: "name" }, found.name)),
+      el("h3", {}, swatch(S, found.kind), el("span", { class: "name" }, found.name)),
       tools,
       el("div", { class: "columns" },
-        pairs(basics.concat((found.facts || []).slice(0, 6))),
-        pairs((found.facts || []).slice(6)),
-        linked.childElementCount ? el("div", {}, el("h5", {}, "Connected"), linked) : null));
+        pairs(facts.slice(0, half)),
+        pairs(facts.slice(half)),
+        linked.childElementCount ? el("div", {}, el("h4", {}, "Connected"), linked) : null));
   };
 
   function copy(found, basics) {
@@ -90,19 +92,19 @@
     };
     const several = new Set(found.kinds.map((k) => k[0])).size > 1;
     place.replaceChildren(
-      el("h4", {}, el("span", { class: "name" },
+      el("h3", {}, el("span", { class: "name" },
         `${T.time(whole)} marked, from ${T.moment(found.start, 1)}; ${T.count(found.spans)} events`)),
       el("div", { class: "tools" },
         button("Focus", "bring it into view (F)", act.focus),
         act.filter ? button("Look at this time alone, on every page", "sets the filters from and to", act.filter) : null,
         button("Clear", "Escape", act.clear)),
       el("div", { class: "columns" },
-        el("div", {}, el("h5", {}, "At least one runs"), table([several ? "rank, kind" : "kind", "time", "of the span"],
+        el("div", {}, el("h4", {}, "At least one runs"), table([several ? "rank, kind" : "kind", "time", "of the span"],
           found.kinds.map(([rank, kind, ns]) =>
             [[swatch(S, kind), `${several ? `${rank}, ` : ""}${T.WORDS[kind]}`], T.time(ns), share(ns)]))),
-        el("div", {}, el("h5", {}, "By name"), table(["name", "events", "total", "mean"],
+        el("div", {}, el("h4", {}, "By name"), table(["name", "events", "total", "mean"],
           found.names.map(([code, count, ns]) => [name(code), T.count(count), T.time(ns), T.time(ns / count)]))),
-        el("div", {}, el("h5", {}, "By lane"), table(["lane", "busy", "of the span"],
+        el("div", {}, el("h4", {}, "By lane"), table(["lane", "busy", "of the span"],
           found.lanes.slice(0, 12).map(([lane, ns]) => {
             const [rank, , track, depth] = S.about.lanes[lane];
             return [`${rank >= 0 ? `${rank}: ` : ""}${track}${depth ? ` ·${depth}` : ""}`, T.time(ns), share(ns)];
@@ -119,7 +121,7 @@
   ];
 
   T.showKeys = function (place) {
-    place.replaceChildren(el("h4", {}, "Keys and mouse"), pairs(T.KEYS));
+    place.replaceChildren(el("h3", {}, "Keys and mouse"), pairs(T.KEYS));
     place.firstChild.nextSibling.className = "keys";
   };
 })(globalThis.htkTimeline = globalThis.htkTimeline || {});

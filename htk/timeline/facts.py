@@ -36,7 +36,8 @@ class Facts:
         table, row = self.where(span)
         if row < 0:
             return {**found, "facts": [], "arrows": [], "pages": []}
-        facts = [*self._columns(table, row), *self._around(table, row)]
+        facts = [*self._around(table, row), *self._columns(table, row)]
+        facts = [fact for k, fact in enumerate(facts) if fact not in facts[:k]]
         return {
             **found,
             "ref": self.ref(table, row),
@@ -169,9 +170,7 @@ class Facts:
         if len(rows):
             kernels = self.trace.tables["kernels"]
             spent = numbers(kernels["end_ns"])[rows] - numbers(kernels["start_ns"])[rows]
-            facts.append(
-                ["launched itself", f"{len(rows)} GPU activities, {time(int(spent.sum()))}"]
-            )
+            facts.append(["launched", f"{len(rows)} GPU activities, {time(int(spent.sum()))}"])
         return facts
 
     def _of_collective(self, row: int) -> list[list[str]]:
@@ -197,7 +196,14 @@ class Facts:
         return [*facts, ["began last", f"rank {last}"]] if last is not None else facts
 
     def _launched_by(self, op: int) -> Ints:
-        return np.flatnonzero(self._kernel_op == op)
+        """GPU activities that an operator, or any that it calls, launched."""
+        ops, links = self.trace.tables["cpu_ops"], self.trace.tables["op_links"]
+        start, end = (numbers(ops[c]) for c in ("start_ns", "end_ns"))
+        inside = (start >= start[op]) & (end <= end[op])
+        for own in (ops["rank"], ops["cycle"], links["thread_index"]):
+            one = numbers(own, -1)
+            inside &= one == one[op]
+        return np.flatnonzero(np.isin(self._kernel_op, np.flatnonzero(inside)))
 
     @cached_property
     def _kernel_op(self) -> Ints:

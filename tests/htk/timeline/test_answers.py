@@ -204,3 +204,22 @@ def test_the_widget_itself(timeline: Timeline) -> None:
     trace = timeline.trace
     made = Session(trace.parts, trace.selection, trace.unread, trace.failed).timeline()
     assert "export default" in made._esm and "http" not in made._esm.replace("T.http", "")
+
+
+def test_an_operator_s_kernels_are_those_of_what_it_calls_too(tmp_path: Path) -> None:
+    events: list[Event] = [
+        op("outer", 1, 20),
+        op("inner", 2, 5),
+        launch(1, 3),
+        kernel("a", 6, 3, 1),
+        launch(2, 10),
+        kernel("b", 13, 4, 2),
+        op("other", 30, 5),
+        launch(3, 31),
+        kernel("c", 33, 5, 3),
+    ]
+    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    outer = made.jump("next", text="outer")
+    assert dict(outer["facts"])["launched"] == "2 GPU activities, 7.00 µs"
+    assert len(outer["arrows"]) == 2
+    assert dict(made.jump("next", text="inner")["facts"])["launched"].startswith("1 GPU")
