@@ -22,6 +22,7 @@ from htk.gate import Gate, exposed, gated, idle
 from htk.graph import Graph
 from htk.replay import Replay, replay
 
+INDISTINGUISHABLE = "indistinguishable from none"
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
 _LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
 _MATRIX = ("gemm", "attention", "convolution")
@@ -225,7 +226,7 @@ def refused(start: Stage, asked: tuple[tuple[str, str], ...], measured: int) -> 
 def _verdict(start: Stage, change: int) -> str:
     within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.graph.period_ns
     if within and change:
-        return start.gate.verdict + "; the change is indistinguishable from none"
+        return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
     return start.gate.verdict
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.analyses.whatif.answer import Answer, Stage, answer, ordered, refused
+from htk.analyses.whatif.answer import INDISTINGUISHABLE, Answer, Stage, answer, ordered, refused
 from htk.analyses.whatif.memory import after
 from htk.analyses.whatif.shapes import inputs
 from htk.errors import UsageError
@@ -19,6 +19,8 @@ LAUNCH_BOUND = "launch-bound"
 LAST_LAUNCH_BOUND = "knee: launch-bound up to here"
 UNDER_A_WAVE = "under one wave"
 LAST_UNDER_A_WAVE = "knee: under one wave up to here"
+
+_WORTH = 0.002  # of the time per sample
 
 BOUNDS = (
     ("no_skew", "on"),
@@ -78,8 +80,15 @@ def recommended(start: Stage, measured_ns: int | None = None) -> list[Answer]:
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     tried = [_tried(start, (one,), measured_ns) for one in asked]
-    worth = [a for a in tried if (a.gain_over_doubt or 0) > 0 and (a.p_oom or 0) < 0.5]
-    return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0))
+    worth = [a for a in tried if _wins(a) and (a.p_oom or 0.0) < 0.5]
+    return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0.0))
+
+
+def _wins(one: Answer) -> bool:
+    """By more than is worth a change, and than the replay could miss."""
+    if one.step_ns is None or INDISTINGUISHABLE in one.verdict:
+        return False
+    return one.step_ns < (1 - _WORTH) * one.measured_ns * one.each
 
 
 def _tried(start: Stage, edits: Edits, measured_ns: int | None) -> Answer:
