@@ -148,12 +148,19 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
                 orientation="h" if chart.horizontal else "v",
                 name=name,
                 marker={
-                    "color": colour_of(name, palette, place),
+                    "color": _by_kind(table, chart, palette) or colour_of(name, palette, place),
                     "pattern": {"shape": "/" if _is_hatched(name) else ""},
                 },
             )
         )
     return traces
+
+
+def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] | None:
+    """Where each bar is a thing of one kind, the kinds' colours."""
+    if chart.color is not None or not isinstance(chart.y, str) or "kind" not in table.column_names:
+        return None
+    return [palette.get(kind or "", palette["cpu"]) for kind in table["kind"].to_pylist()]
 
 
 def _is_hatched(name: str) -> bool:
