@@ -3,19 +3,32 @@
 import sys
 import types
 import typing
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from htk.analyses import ANALYSES
 from htk.commands import COMMANDS
-from htk.errors import HtkError
+from htk.errors import HtkError, UsageError
 
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
 
 
 class Menu(click.Group):
     """Commands by name, with hyphens or underscores; a module is imported when its command is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of that name, or what may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            known = [*COMMANDS, *ANALYSES]
+            near = get_close_matches(args[0].replace("-", "_"), known, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
+            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *sorted(ANALYSES)]
@@ -78,6 +91,11 @@ def run(argv: list[str]) -> int:
     except HtkError as error:
         sys.stderr.write(f"htk: {error}\n")
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            return _our_fault(error)
+        sys.stderr.write(f"htk: {error.filename}: {error.strerror}\n")
+        return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)
 
@@ -125,12 +143,17 @@ def _flag(option: Any) -> click.Option:
         )
     return click.Option(
         [flag, f"--{option.name}"] if "_" in option.name else [flag],
-        type=kind,
+        type=_natural(kind, option.default),
         default=option.default,
         multiple=multiple,
         help=option.doc,
         show_default=not nullable,
     )
+
+
+def _natural(kind: Any, default: Any) -> Any:
+    """Counts are not negative: none of an analysis's whole numbers is, unless its default is."""
+    return click.IntRange(min=0) if kind is int and (default or 0) >= 0 else kind
 
 
 def _click_type(hint: Any) -> tuple[Any, bool, bool]:

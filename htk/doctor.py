@@ -13,7 +13,7 @@ from htk.coverage import gpu_coverage
 from htk.recording import hint
 from htk.schema import TABLES, TEXT, table
 from htk.trace import Trace
-from htk.units import size, time
+from htk.units import counted, size, time
 
 RETURNS = table(
     section=(TEXT, "files, recorded, links, clocks, damage, missing."),
@@ -45,12 +45,13 @@ def doctor(trace: Trace) -> pa.Table:
 def _files(trace: Trace) -> Iterator[Row]:
     for row in trace.tables["ranks"].to_pylist():  # a row for each file
         span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+        whose = row["rank"] is not None and f"rank {row['rank']} ({row['rank_from'] or 'many'})"
         finding = ", ".join(
             [
-                f"rank {row['rank']} ({row['rank_from'] or 'many'})",
+                whose or "not of one rank",
                 row["format"],
                 size(row["file_bytes"] or 0),
-                f"{row['events'] or 0:,} events",
+                counted(row["events"] or 0, "event"),
                 *([f"over {time(span)}"] if span else []),
                 *([row["device_name"]] if row["device_name"] else []),
                 *([f"read by the {row['engine']} engine"] if row["engine"] else []),
@@ -60,10 +61,11 @@ def _files(trace: Trace) -> Iterator[Row]:
         advice = "ends early: let the profiler finish writing" if row["truncated"] else None
         yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
     for name, why in trace.failed:
-        yield "files", name.rsplit("/", 1)[-1], "warning", why, "left out"
+        yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
     if trace.unread:
         some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
-        yield "files", f"{len(trace.unread)} others", "note", f"not traces: {some}", None
+        others = counted(len(trace.unread), "other")
+        yield "files", others, "note", f"no trace: {some}", None
 
 
 def _ranks(trace: Trace) -> Iterator[Row]:
@@ -168,7 +170,7 @@ def _damage(trace: Trace) -> Iterator[Row]:
         mine = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
         first = mine.slice(0, 1).to_pylist()[0]
         where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
-        text = f"{int(numbers(mine['count'], 1).sum()):,} times{where}: {first['text']}"
+        text = f"{counted(int(numbers(mine['count'], 1).sum()), 'time')}{where}: {first['text']}"
         yield "damage", kind, "warning", text, "what was whole is kept"
     if not issues.num_rows:
         yield "damage", "parse issues", "ok", "none", None

@@ -11,6 +11,7 @@ _HINTS = {
     "python_calls": "Python calls: profile with with_stack=True",
     "syncs": "synchronisation events: experimental_config with enable_cuda_sync_events=True",
     "collectives": "collectives: a job of several ranks, or NCCL's own records",
+    "comm_counts": "counts of NCCL's RAS service: the output of `ncclras -f json` in a file",
     "bench_points": "benchmark points: an output file of nccl-tests",
     "flows": "flow events (ac2g, fwdbwd)",
     "counters": "counter events",

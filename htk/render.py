@@ -2,23 +2,27 @@
 
 import io
 import json
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from htk.errors import UsageError
 from htk.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import unit_of
-from htk.units import for_people, shortened, time
+from htk.schema.columns import UNITS, unit_of
+from htk.units import counted, for_people, shortened, time
 
 FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
+_NAME_LEAST = 28  # of names, before columns are left out
+_PROSE_LEAST = 30  # of sentences, which go over several lines then
 _ENDLESS = 100_000  # into a file or pipe nothing is cut
+_MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 # Sentences, which are given whole; names of kernels and operators are shortened.
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
@@ -40,7 +44,7 @@ def write(result: Result, form: str, output: str | None, *, limit: int = 200) ->
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     """The result as text of that form."""
     if form == "json":
-        return json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False) + "\n"
+        return _json(result)
     if form == "csv":
         return _csv(result)
     if form == "md":
@@ -48,6 +52,12 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     target = io.StringIO()
     print_table(result, limit=limit, file=target)
     return target.getvalue()
+
+
+def form_by_name(output: str | None) -> str:
+    """The form that the ending of a file's name asks for; a table where it says nothing."""
+    ending = Path(output or "").suffix.lstrip(".").lower()
+    return ending if ending in FORMATS else "table"
 
 
 def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
@@ -71,12 +81,16 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in shown:
         table.add_column(
-            column.heading, justify="left" if column.is_text else "right", no_wrap=True
+            column.heading,
+            justify="left" if column.is_text else "right",
+            no_wrap=wide or not column.is_prose,
         )
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
         table.add_row(*map(_escape, row))
     console.print(table)
-    for line in left_out(result, limit, columns[len(shown) :]) + coverage_lines(result.coverage):
+    headings = {column.heading for column in shown}
+    hidden = [column for column in columns if column.heading not in headings]
+    for line in left_out(result, limit, hidden) + coverage_lines(result.coverage):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
@@ -87,10 +101,22 @@ class Column:
     is_text: bool
     values: list[Any]  # what the cells show, to sort by
     doc: str = ""
+    is_prose: bool = False  # sentences, which may go over several lines
 
     @property
     def width(self) -> int:
         return max(map(len, [self.heading, *self.cells]))
+
+    @property
+    def least(self) -> int:
+        """The width that it needs in a narrow terminal."""
+        return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
+
+    def narrowed(self, width: int) -> "Column":
+        """With names cut to that width; numbers stay whole."""
+        if not self.is_text or self.is_prose or self.width <= width:
+            return self
+        return replace(self, cells=[shortened(cell, width) for cell in self.cells])
 
 
 def text_columns(result: Result, limit: int) -> list[Column]:
@@ -112,13 +138,14 @@ def text_columns(result: Result, limit: int) -> list[Column]:
         heading = _heading(name) + (" %" if both else "")
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
-        columns.append(Column(heading, cells, _is_text(result, name), values, doc))
+        text, prose = _is_text(result, name), name in PROSE
+        columns.append(Column(heading, cells, text, values, doc, prose))
     return columns
 
 
 def _origin(result: Result, name: str) -> int:
     """What times of a column are told from: absolute ones from the start of the trace."""
-    return int(result.coverage.get("origin_ns") or 0) if name in ABSOLUTE_TIMES else 0
+    return int(result.coverage.get("origin_ns") or 0) if name in _MOMENTS else 0
 
 
 def _since(value: Any, origin: int) -> Any:
@@ -130,13 +157,24 @@ def _share(value: float | None) -> str:
 
 
 def _fitting(columns: list[Column], width: int) -> list[Column]:
-    """As many columns from the left as the terminal holds, but two at least."""
-    used = 0
-    for k, column in enumerate(columns):
-        used += column.width + 2
-        if used > width + 2 and k > 1:
-            return columns[:k]
-    return columns
+    """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
+    and at last numbers, each from the right. What the rows are called stays, and two columns."""
+    for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
+        columns = [column.narrowed(most) for column in columns]
+        if _room(columns) <= width:
+            return columns
+    called = next((c for c in columns if c.is_text), columns[0])
+    more = [c for c in reversed(columns) if c is not called]
+    shown = columns
+    for column in sorted(more, key=lambda c: (not c.is_text, c.is_prose)):
+        if _room(shown) <= width or len(shown) <= 2:
+            break
+        shown = [c for c in shown if c is not column]
+    return shown
+
+
+def _room(columns: list[Column]) -> int:
+    return sum(column.least + 2 for column in columns) - 2
 
 
 def left_out(result: Result, limit: int, columns: list[Column]) -> list[str]:
@@ -169,10 +207,10 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     if coverage.get("unlinked_activities"):
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
     if coverage.get("dropped"):
-        parts.append(f"{coverage['dropped']:,} parse issues (htk doctor shows them)")
-    for name in ("files_failed", "files_unread"):
-        if coverage.get(name):
-            parts.append(f"{coverage[name]} {name.replace('_', ' ')}")
+        parts.append(f"{counted(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+    for name in ("failed", "unread"):
+        if coverage.get(f"files_{name}"):
+            parts.append(f"{counted(coverage[f'files_{name}'], 'file')} {name}")
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     known = _GENERIC
     own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
@@ -233,7 +271,9 @@ def _is_text(result: Result, name: str) -> bool:
 
 
 def _heading(name: str) -> str:
-    for suffix in ("_ns", "_bytes", "_pct", "_gbps"):
+    if name == "pct" or name.startswith("pct_of_"):
+        name = name.replace("pct", "%", 1)
+    for suffix in UNITS:
         if name.endswith(suffix):
             name = name.removesuffix(suffix) + (" %" if suffix == "_pct" else "")
     return name.replace("_", " ")
@@ -242,12 +282,29 @@ def _heading(name: str) -> str:
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
         return value if name in PROSE else shortened(value, _TEXT_WIDTH)
-    text = for_people(value, unit_of(name))
-    return text.removesuffix(" %") if name.endswith("_pct") else text
+    return for_people(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 
 def _escape(text: str) -> str:
     return text.replace("[", "\\[")
+
+
+def _json(result: Result) -> str:
+    """JSON knows no infinite numbers, dates or bytes: null, and their text."""
+    answer = result.to_json()
+    try:
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False, default=str)
+    return text + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _csv(result: Result) -> str:
@@ -257,7 +314,13 @@ def _csv(result: Result) -> str:
     from htk.dataset import plain
 
     target = pa.BufferOutputStream()
-    csv.write_csv(plain(result.table), target)
+    table = plain(result.table)
+    for place, field in enumerate(table.schema):  # what a query of its own may answer with
+        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
+            cells = table.column(place).to_pylist()
+            words = pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+            table = table.set_column(place, field.name, words)
+    csv.write_csv(table, target)
     return str(target.getvalue().to_pybytes().decode())
 
 

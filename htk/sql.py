@@ -228,8 +228,7 @@ def _within(connection: Any, text: str, limits: Limits) -> pa.Table:
     stop.start()
     try:
         answer = connection.sql(text)
-        found: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
-        return found
+        return pa.table({}) if answer is None else _plain_numbers(answer.to_arrow_table())
     except duckdb.InterruptException:
         raise UsageError(
             f"sql: stopped after {limits.seconds:g} s; narrow the query or raise --seconds"
@@ -240,6 +239,21 @@ def _within(connection: Any, text: str, limits: Limits) -> pa.Table:
         ) from None
     finally:
         stop.cancel()
+
+
+def _plain_numbers(table: pa.Table) -> pa.Table:
+    """Decimals as whole numbers where they are and fit, else as floats: sums of whole numbers come
+    with 38 digits, which neither units nor JSON know."""
+    for place, column_field in enumerate(table.schema):
+        if not pa.types.is_decimal(column_field.type):
+            continue
+        column = table.column(place)
+        try:
+            column = column.cast(pa.int64() if column_field.type.scale == 0 else pa.float64())
+        except pa.ArrowInvalid:
+            column = column.cast(pa.float64())
+        table = table.set_column(place, column_field.name, column)
+    return table
 
 
 def _plain(error: Exception, missing: Mapping[str, str]) -> str:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from htk import derive
 from htk.arrow import boolean, constant_text, matching, number, numbers, truths
-from htk.errors import MissingTable, TraceError
+from htk.errors import MissingTable, UsageError
 from htk.intervals import Spans, union
 from htk.recording import hint
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT, index_of
 from htk.store import Entry
+from htk.units import spans_of, time
 
 Mask = NDArray[np.bool_]
 
@@ -172,6 +173,8 @@ class Trace:
     def origin_ns(self) -> int:
         """When the first event of any rank started, whichever are looked at."""
         starts = pc.min(self._everyone._whole("ranks")["start_ns"]).as_py()
+        if starts is None:  # NCCL's own records
+            starts = pc.min(self._everyone._whole("collectives")["start_ns"]).as_py()
         return int(starts or 0)
 
     def sel(
@@ -184,6 +187,10 @@ class Trace:
         annotation: str | None = None,
     ) -> Self:
         """The same trace, narrowed: nothing is computed until a table is asked for."""
+        if from_ns is not None and to_ns is not None and from_ns >= to_ns:
+            raise UsageError(f"from {time(from_ns)} to {time(to_ns)}: ends before it begins")
+        if annotation is not None:
+            _pattern(annotation)
         now = self.selection
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),
@@ -199,9 +206,29 @@ class Trace:
         found = self.tables[name]
         if not found.num_rows:
             files = self.parts[0].file if len(self.parts) == 1 else f"{len(self.parts)} files"
-            narrowed = " within the selection" if self.selection.narrows else ""
-            raise MissingTable(f"{files}: no rows in {name!r}{narrowed}; it needs {hint(name)}")
+            if self._everyone.tables[name].num_rows:
+                raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
+            raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
         return found
+
+    def _chosen(self) -> str:
+        """The selection in words, beside what there is to choose from."""
+        chosen, said = self.selection, []
+        if chosen.ranks is not None:
+            said.append(
+                f"ranks {spans_of(list(chosen.ranks))} (of {spans_of(self._everyone.ranks)})"
+            )
+        if chosen.steps is not None:
+            links = [self._everyone.tables[n]["step"] for n in ("kernel_links", "op_links")]
+            known = {s for column in links for s in column.unique().to_pylist()} - {None}
+            said.append(f"steps {spans_of(list(chosen.steps))} (of {spans_of(list(known))})")
+        if chosen.from_ns is not None:
+            said.append(f"times from {time(chosen.from_ns)} on")
+        if chosen.to_ns is not None:
+            said.append(f"times up to {time(chosen.to_ns)}")
+        if chosen.annotation is not None:
+            said.append(f"user ranges called {chosen.annotation!r}")
+        return ", ".join(said)
 
     def relative(self, name: str) -> pa.Table:
         """A table with its times counted from the first event of the trace."""
@@ -364,10 +391,7 @@ class Trace:
 
     def _ranges(self, *, on_gpu: bool = False) -> dict[int, Spans]:
         """Where the chosen user ranges lie, for each rank."""
-        try:
-            wanted = re.compile(self.selection.annotation or "")
-        except re.error as error:
-            raise TraceError(f"annotation {self.selection.annotation!r}: {error}") from None
+        wanted = _pattern(self.selection.annotation or "")
         table = self._whole("annotations")
         mine = matching(table["name"], lambda n: bool(wanted.search(n)))
         mine &= truths(table["on_gpu"]) == on_gpu
@@ -436,6 +460,13 @@ class Trace:
             np.maximum.at(high, place[mine], end[mine])
             found[which] = union(low[high > low], high[high > low])
         return found
+
+
+def _pattern(annotation: str) -> re.Pattern[str]:
+    try:
+        return re.compile(annotation)
+    except re.error as error:
+        raise UsageError(f"annotation {annotation!r} is no regular expression: {error}") from None
 
 
 def _joined(steps: pa.Table) -> pa.Table:

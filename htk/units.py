@@ -29,6 +29,11 @@ def plain(value: int | float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def counted(count: int, what: str) -> str:
+    """1 file, 1,200 files."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def for_people(value: object, unit: str) -> str:
     """A cell of a table."""
     if value is None:
@@ -39,6 +44,8 @@ def for_people(value: object, unit: str) -> str:
         return str(value)
     if unit == "ns":
         return time(value)
+    if unit in ("us", "ms"):
+        return time(value * _SCALE[unit])
     if unit == "bytes":
         return size(value)
     if unit == "%":
@@ -62,6 +69,8 @@ def numbers_of(text: str) -> list[int]:
         if not low.isdigit() or (dots and not high.isdigit()):
             raise UsageError(f"{text!r} is no list of numbers; write one as 0,2..5")
         last = int(high) if dots else int(low)
+        if last < int(low):
+            raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")
         if last - int(low) > 1_000_000:
             raise UsageError(f"{text!r} names more than a million numbers")
         found += range(int(low), last + 1)

@@ -5,6 +5,7 @@ import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers, texts
+from htk.errors import MissingTable
 from htk.joins import PROFILER
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -57,6 +58,11 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     made |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in made}
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     total = int(ours.sum())
+    if total == collectives.num_rows:
+        raise MissingTable(
+            "only the profiler's own collectives are at hand: put NCCL's records beside the trace "
+            "(NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING, NCCL Inspector or a plugin)"
+        )
     ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}
     return with_coverage(
         found,

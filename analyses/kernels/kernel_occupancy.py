@@ -219,8 +219,8 @@ def _tail(waves: Floats) -> Floats:
 
 
 def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:
-    """Mean of what is recorded (not negative), and where anything is."""
-    some = values >= 0
+    """Mean of what is recorded (finite, not negative), and where anything is."""
+    some = (values >= 0) & np.isfinite(values)
     count = np.bincount(groups.which, some, minlength=len(groups))
     total = np.bincount(groups.which, np.where(some, values, 0), minlength=len(groups))
     return total / np.maximum(count, 1), count > 0

@@ -1,7 +1,8 @@
 """What commands share: the options that open and narrow a trace, progress, and asking."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from htk import api
 from htk.analysis import Analysis
 from htk.lean import spare_pandas
 from htk.opening import OpenOptions, Progress, open_trace
-from htk.render import FORMATS, write
+from htk.render import FORMATS, form_by_name, write
 from htk.trace import Trace
 from htk.units import duration, numbers_of
 
@@ -32,10 +33,26 @@ _NARROWING = (
 )
 _WRITING = (
     click.option(
-        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        callback=lambda ctx, _, form: form or form_by_name(ctx.params.get("output")),
+        help="Else by the file's ending; table.",
     ),
-    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file."),
-    click.option("--limit", default=200, show_default=True, help="Rows of a table for people."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False),
+        is_eager=True,  # before --format, which looks at it
+        help="Write to this file.",
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="Rows of a table for people.",
+    ),
 )
 
 
@@ -75,7 +92,7 @@ def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
     )
     trace = open_trace(paths[0] if len(paths) == 1 else list(paths), options)
     for name, why in trace.failed:
-        click.echo(f"htk: left out {name}: {why}", err=True)
+        click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
     ranks, steps = given.pop("ranks", None), given.pop("steps", None)
     from_, to = given.pop("from_", None), given.pop("to", None)
     return trace.sel(
@@ -92,7 +109,21 @@ def ask(analysis: Analysis[...], paths: Sequence[str], given: dict[str, Any]) ->
     form, output, limit = given.pop("form"), given.pop("output"), given.pop("limit")
     trace = opened(paths, given)
     options = {k: v for k, v in given.items() if k in analysis.options}
-    write(api.run(trace, analysis.name, **options), form, output, limit=limit)
+    with working():
+        answer = api.run(trace, analysis.name, **options)
+    write(answer, form, output, limit=limit)
+
+
+@contextmanager
+def working(what: str = "working it out") -> Iterator[None]:
+    """A sign of life on a terminal, while an answer is made."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
 
 
 class _Bar(Progress):

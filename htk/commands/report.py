@@ -32,7 +32,7 @@ def command(
     HTML opens anywhere without a network; Markdown is for pull requests and JSON for machines, and
     both go to stdout without -o; PDF needs Chromium.
     """
-    from htk.commands.common import opened
+    from htk.commands.common import opened, working
     from htk.report.content import form_of, gathered
     from htk.report.write import write
 
@@ -40,8 +40,9 @@ def command(
     trace = opened(paths, given)
     name = title or _name(paths[0])
     said = shlex.join(["htk", *sys.argv[1:]])
-    report = gathered(trace, title=name, command=said, whatif=whatif)
-    target = write(report, chosen, output)
+    with working("asking every question"):
+        report = gathered(trace, title=name, command=said, whatif=whatif)
+        target = write(report, chosen, output)
     if target is not None:
         click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)
 

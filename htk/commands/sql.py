@@ -43,6 +43,9 @@ def command(
     from htk.sql import Limits
 
     paths, text = _split(paths, script)
+    if text is not None and text.startswith("."):
+        _meta(text)
+        return
     ask = _asker(paths, given, Limits(seconds, memory))
     if text is not None:
         write(ask(text), form, output, limit=limit)
@@ -64,7 +67,9 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
             return paths, Path(script).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{script}: {error.strerror}") from None
-    if not re.search(r"\s", paths[-1]) or Path(paths[-1]).exists():
+    last = paths[-1]
+    one_word = len(paths) > 1 and re.fullmatch(r"\.?\w+", last) and last != "sample"
+    if not (one_word or re.search(r"\s", last)) or Path(last).exists():
         return paths, None
     if len(paths) == 1:
         raise UsageError(f'{paths[0]}: no such trace; it comes first: htk sql PATH "select …"')

@@ -19,11 +19,13 @@ def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **given: Any
 ) -> None:
     """Where did the time go, and what should be looked at first?"""
-    from htk.commands.common import opened
+    from htk.commands.common import opened, working
     from htk.render import write
     from htk.summary import result, verdict
 
-    found = verdict(opened(paths, given))
+    trace = opened(paths, given)
+    with working():
+        found = verdict(trace)
     if form != "table":
         write(result(found), form, output, limit=limit)
         return

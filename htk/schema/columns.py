@@ -22,6 +22,8 @@ Column = tuple[pa.DataType, str] | tuple[pa.DataType, str, str]
 def unit_of(name: str) -> str:
     """The unit that a column's name states."""
     bare = _BAND.sub("", name)
+    if bare == "pct" or bare.startswith("pct_of_"):
+        return "%"
     return next((unit for suffix, unit in UNITS.items() if bare.endswith(suffix)), "")
 
 

@@ -42,6 +42,8 @@ def test_machine_formats_hold_the_same_rows(
     file = tmp_path / "out.parquet"
     assert run(["kernel_top", path, "--format", "parquet", "-o", str(file)]) == 0
     assert pq.read_table(file)["total_ns"].to_pylist() == [3000]
+    assert run(["kernel_top", path, "-o", str(tmp_path / "by_name.parquet")]) == 0
+    assert pq.read_table(tmp_path / "by_name.parquet")["count"].to_pylist() == [1]
     assert run(["kernel_top", path, "--format", "md"]) == 0
     assert capsys.readouterr().out.startswith("| name |")
 
@@ -50,11 +52,18 @@ def test_machine_formats_hold_the_same_rows(
     ("args", "code", "words"),
     [
         (["nonsense"], 2, "No such command"),
+        (["kernel_topp"], 2, "did you mean kernel_top"),
         (["kernel_top"], 2, "Missing argument"),
         (["kernel_top", "{path}", "--n", "many"], 2, "--n"),
+        (["kernel_top", "{path}", "--n", "-3"], 2, "--n"),
+        (["kernel_top", "{path}", "-o", "{path}.d/no/a.csv"], 2, "No such file or directory"),
         (["kernel_top", "{path}", "--steps", "x"], 2, "0,2..5"),
         (["kernel_top", "/no/such/file.json"], 3, "no such file"),
-        (["kernel_top", "{path}", "--steps", "7"], 3, "no rows in 'kernels'"),
+        (["kernel_top", "{path}", "--steps", "7"], 3, "within steps 7 (of 0)"),
+        (["kernel_top", "{path}", "--steps", "2..1"], 2, "write it as 1..2"),
+        (["kernel_top", "{path}", "--ranks", "5,6"], 3, "within ranks 5..6 (of 0)"),
+        (["kernel_top", "{path}", "--from", "5ms", "--to", "3ms"], 2, "ends before it begins"),
+        (["kernel_top", "{path}", "--annotation", "("], 2, "no regular expression"),
         (["convert", "{path}", "-o", "{path}.d", "--table", "nonsense"], 2, "no table"),
     ],
 )
@@ -87,6 +96,18 @@ def test_doctor_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "3 of 4 ranks have no file" in shown
     assert "kernel_top" in shown and "ProfilerActivity.CUDA" in shown
+    assert "ncclras" in shown  # what fills the counts of communicators
+
+
+def test_doctor_fits_a_narrow_terminal(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "70")
+    assert run(["doctor", path]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in shown if not line.startswith("coverage")) <= 70
+    assert any("kineto" in line for line in shown)
 
 
 def test_listings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,3 +34,19 @@ def test_the_trace_comes_first(tmp_path: Path) -> None:
     assert answer.returncode == 2 and "it comes first" in answer.stderr
     missing = _sql(str(tmp_path / "no.json"), "select 1")
     assert missing.returncode == 3 and "no such file" in missing.stderr
+
+
+def test_one_word_after_the_trace_is_a_query(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    wrong = _sql(path, "selec", "--no-cache")
+    assert wrong.returncode == 2 and "selec" in wrong.stderr and "no such file" not in wrong.stderr
+    assert "time_breakdown" in _sql(path, ".tables").stdout
+
+
+def test_sums_are_whole_numbers_with_their_unit(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    asked = (
+        "select sum(end_ns - start_ns) as total_ns, 1.5 as x, date '2026-01-02' as d from kernels"
+    )
+    rows = json.loads(_sql(path, asked, "--format", "json", "--no-cache").stdout)["rows"]
+    assert rows == [{"total_ns": 3000, "x": 1.5, "d": "2026-01-02"}]

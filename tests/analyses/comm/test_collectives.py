@@ -17,6 +17,7 @@ from htk.analyses.comm.comm_summary import comm_summary
 from htk.analyses.comm.comm_wait import comm_wait
 from htk.analyses.comm.late_arrivals import late_arrivals
 from htk.analysis import coverage_of
+from htk.errors import MissingTable
 
 Row = dict[str, Any]
 Ask = Callable[..., Any]
@@ -317,6 +318,11 @@ def test_another_groups_communicator_is_not_taken(ask: Ask, call: Call) -> None:
     other = [record("nccl_debug", 0, 0, 999, algorithm="RING")]
     wide = [record("nccl_debug", 0, 0, 4, algorithm="TREE", group_size=4, comm_hash=8)]
     assert ask(comm_sources, {"collectives": [*ours, *other, *wide]}).num_rows == 0
+
+
+def test_without_other_records_it_says_what_to_put_beside(ask: Ask, call: Call) -> None:
+    with pytest.raises(MissingTable, match="NCCL_DEBUG"):
+        ask(comm_sources, {"collectives": [call(0, 0, 9, in_bytes=4, **PAIR)]})
 
 
 def test_progress(ask: Ask) -> None:
