@@ -34,3 +34,22 @@ def unlaunched(scene: Scene, which: Mask) -> Scene:
     gone = cpu_edges(scene, calls_of_all(scene, which))
     weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
     return replace(scene, weight=weight).with_lengths(which, 0)
+
+
+def delayed(scene: Scene, calls: Ints, ns: float) -> Scene:
+    """The CPU needs so much more time before each of these calls."""
+    graph = scene.graph
+    nodes = np.zeros(len(graph.time), bool)
+    nodes[graph.call_start[calls[calls >= 0]]] = True
+    more = nodes[graph.dst] & graph.edges("think", "handover")
+    return replace(scene, weight=scene.weight + np.where(more, round(ns), 0))
+
+
+def usual_ns(scene: Scene, which: Mask) -> float:
+    """What the CPU usually spends on launching one of these."""
+    calls = scene.graph.activities.call
+    chosen = np.unique(calls[which & (calls >= 0)])
+    if not len(chosen):
+        return 0.0
+    weight = scene.weight[cpu_edges(scene, chosen)]
+    return float(weight[weight > 0].sum()) / len(chosen)

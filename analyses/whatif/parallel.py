@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.insert import Work, inserted
+from htk.analyses.whatif.launched import delayed, usual_ns
 from htk.analyses.whatif.ledger import replicating, sharded
 from htk.analyses.whatif.scene import Facts, Mask, Scene
 from htk.analyses.whatif.shapes import inputs
@@ -124,7 +125,7 @@ def each_layer(
 ) -> Scene:
     """Exposed collectives at even places of every layer, forward and backward."""
     works: list[Work] = []
-    number = 0
+    calls: list[int] = []
     alone = len(scene.graph.ranks) < 2
     for rank in scene.graph.ranks:
         number = 0
@@ -137,6 +138,7 @@ def each_layer(
             for region in regions:
                 for k, ns in enumerate(lengths):
                     here = _place(lane, region, (k + 1) / (len(lengths) + 1))
+                    calls.append(int(scene.graph.activities.call[lane[here + 1]]))
                     works.append(
                         Work(
                             int(lane[here]),
@@ -150,7 +152,8 @@ def each_layer(
                         )
                     )
                     number += 1
-    return inserted(scene, works)
+    host = usual_ns(scene, scene.is_comm) or usual_ns(scene, scene.is_compute)
+    return inserted(delayed(scene, np.array(calls, np.int64), host), works)
 
 
 def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:

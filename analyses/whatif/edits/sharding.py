@@ -133,7 +133,8 @@ def _head_first(scene: Scene) -> Scene:
         lane = compute_lane(scene, rank)
         reduces = _ordered(scene, scene.is_collective("reduce_scatter") & (acts.rank == rank))
         head, ready = _head(scene, lane)
-        if len(reduces) < 2 or not 0 < head < scene.facts.in_bytes[reduces[-1]]:
+        shared = 2 * head > scene.facts.in_bytes[reduces[-1]] if reduces else True  # with embedding
+        if len(reduces) < 2 or not head or shared:
             continue
         root = reduces[-1]
         early = (length[root] - fixed[root]) * head / float(scene.facts.in_bytes[root])
