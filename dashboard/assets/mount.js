@@ -52,6 +52,7 @@
       const given = place.dataset.event;
       await handle.restore(Object.values(state).some(Boolean) ? state : { event: given });
       window.htkHandle = handle;
+      if (document.activeElement === document.body) handle.focus();
       new MutationObserver(() => handle.recolour()).observe(document.documentElement,
         { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
     } catch (error) {

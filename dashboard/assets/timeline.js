@@ -54,6 +54,7 @@
         select: (id) => this.select({ id }), selected: () => S.selected, range: () => S.range,
         mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), idle: () => !this.busy,
         search: (text) => this.search(text), rows: () => S.rows.list,
+        focus: () => this.P.canvas.focus({ preventScroll: true }),
       };
     }
 

@@ -50,6 +50,7 @@
     document.getElementById("dark").addEventListener("click", () => { dark = !dark; colour(); });
     colour();
     await handle.restore(given);
+    handle.focus();
     window.htkHandle = handle;
   };
 })(globalThis.htkTimeline = globalThis.htkTimeline || {});

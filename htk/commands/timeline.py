@@ -37,5 +37,5 @@ def command(
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
     text = page(Timeline(trace, aligned=aligned), name)
     target = Path(output)
-    target.write_text(text)
+    target.write_text(text, encoding="utf-8")
     click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)

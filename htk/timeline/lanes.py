@@ -15,6 +15,8 @@ from htk.nesting import nest
 from htk.timeline.sources import SECTIONS, TABLES, Source, sources
 from htk.trace import Trace
 
+_FIRST = ("main", "steps", "backward")  # of the threads, as `_threads_of` calls them
+
 
 class Lane(NamedTuple):
     """One row of the picture."""
@@ -83,7 +85,7 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
         return Lanes([], none, none, [], np.empty(0, np.uint8), none, none, none, none)
     start = np.concatenate([p.start for p in parts]) - origin
     end = np.concatenate([p.end for p in parts]) - origin
-    track, tracks = _tracks(parts)
+    track, tracks = _tracks(parts, titles or {})
     keys = np.stack([np.concatenate([p.rank for p in parts]), track], axis=1)
     groups = Groups.of(keys)
     depth = _depth(groups.which, start, end)
@@ -101,10 +103,17 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
     return Lanes(found, lanes.which, name, names, kinds, start, end, table, row)
 
 
-def _tracks(parts: Sequence[Source]) -> tuple[Ints, list[tuple[str, str]]]:
+def _tracks(parts: Sequence[Source], titles: dict[str, str]) -> tuple[Ints, list[tuple[str, str]]]:
     """Track of each span, numbered from top to bottom, and (section, label) of each."""
     every = {(p.section, label) for p in parts for label in p.tracks}
-    ordered = sorted(every, key=lambda t: (SECTIONS.index(t[0]), _natural(t[1])))
+
+    def place_of(track: tuple[str, str]) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
+        section, label = track
+        first = titles.get(label, "other").partition(" ")[0]
+        known = _FIRST.index(first) if first in _FIRST else len(_FIRST)
+        return SECTIONS.index(section), known, _natural(label)
+
+    ordered = sorted(every, key=place_of)
     place = {key: k for k, key in enumerate(ordered)}
     codes = [np.array([place[p.section, t] for t in p.tracks], np.int64)[p.track] for p in parts]
     return np.concatenate(codes), ordered

@@ -55,15 +55,19 @@ class Events:
 
 def script(*parts: str) -> str:
     """The component as one script."""
-    return (_ASSETS / "timeline.js").read_text() + _read(*parts)
+    return _file("timeline.js") + _read(*parts)
+
+
+def _file(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 def _read(*parts: str) -> str:
-    return "\n".join((_ASSETS / f"timeline_{part}.js").read_text() for part in parts)
+    return "\n".join(_file(f"timeline_{part}.js") for part in parts)
 
 
 def style() -> str:
-    return (_ASSETS / "timeline.css").read_text()
+    return _file("timeline.css")
 
 
 def page(trace_timeline: Timeline, title: str) -> str:

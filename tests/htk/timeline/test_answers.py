@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from htk import api
+from htk.commands.timeline import command
 from htk.errors import UsageError
 from htk.timeline.answers import Timeline
 from htk.timeline.page import Events, _packed, page, written
 from htk.timeline.rows import RowsTimeline
 from htk.widget import Kernel
-from tests.kineto_file import Event, kernel, launch, of_rank, op, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, span, write
 from tests.two_ranks import COMM, write_ranks
 
 
@@ -22,7 +24,7 @@ def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     return Timeline(api.open(write_ranks(tmp_path_factory.mktemp("two")), cache=False))
 
 
-def spans(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, int]]:
+def spans_of(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, int]]:
     lanes = timeline.lanes
     found = []
     for k in range(len(lanes.start)):
@@ -33,18 +35,18 @@ def spans(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, i
 
 
 def test_streams_groups_ranges_and_threads_are_lanes(timeline: Timeline) -> None:
-    assert spans(timeline, "streams", 1)[:2] == [
+    assert spans_of(timeline, "streams", 1)[:2] == [
         ("ampere_bf16_gemm", 15_000, 45_000),
         (COMM, 52_000, 82_000),
     ]
-    assert spans(timeline, "ranges", 0) == [
+    assert spans_of(timeline, "ranges", 0) == [
         ("ProfilerStep#0", 0, 100_000),
         ("ProfilerStep#1", 100_000, 200_000),
     ]
-    assert ("aten::mm", 2_000, 7_000) in spans(timeline, "threads", 0)
-    assert ("cudaLaunchKernel", 3_000, 4_000) in spans(timeline, "threads", 0)
-    assert [s[1:] for s in spans(timeline, "groups", 0)][:1] == [(42_000, 82_000)]
-    assert ("compute", 5_000, 35_000) in spans(timeline, "busy", 0)
+    assert ("aten::mm", 2_000, 7_000) in spans_of(timeline, "threads", 0)
+    assert ("cudaLaunchKernel", 3_000, 4_000) in spans_of(timeline, "threads", 0)
+    assert [s[1:] for s in spans_of(timeline, "groups", 0)][:1] == [(42_000, 82_000)]
+    assert ("compute", 5_000, 35_000) in spans_of(timeline, "busy", 0)
 
 
 def test_what_is_inside_another_lies_deeper(timeline: Timeline) -> None:
@@ -133,8 +135,8 @@ def test_one_clock(tmp_path: Path) -> None:
         write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2, base))
     trace = api.open(tmp_path, cache=False)
     apart, together = Timeline(trace), Timeline(trace, aligned=True)
-    assert spans(apart, "streams", 1)[0][1] - spans(apart, "streams", 0)[0][1] == 1_000_000
-    assert spans(together, "streams", 1)[0][1] == spans(together, "streams", 0)[0][1]
+    assert spans_of(apart, "streams", 1)[0][1] - spans_of(apart, "streams", 0)[0][1] == 1_000_000
+    assert spans_of(together, "streams", 1)[0][1] == spans_of(together, "streams", 0)[0][1]
 
 
 def test_questions_as_text(timeline: Timeline) -> None:
@@ -223,3 +225,30 @@ def test_an_operator_s_kernels_are_those_of_what_it_calls_too(tmp_path: Path) ->
     assert dict(outer["facts"])["launched"] == "2 GPU activities, 7.00 µs"
     assert len(outer["arrows"]) == 2
     assert dict(made.jump("next", text="inner")["facts"])["launched"].startswith("1 GPU")
+
+
+def test_threads_that_make_steps_and_run_backward_come_first(tmp_path: Path) -> None:
+    events: list[Event] = [
+        op("worker", 1, 4, 1),
+        op("MmBackward0", 2, 4, 2, **{"Sequence number": 5, "Fwd thread id": 1}),
+        span("ProfilerStep#0", 1, 20, 3),
+        op("aten::mm", 2, 4, 3),
+    ]
+    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    tracks = [lane.track for lane in made.lanes.lanes if lane.section == "threads"]
+    assert tracks == ["main thread 3", "backward thread 2", "thread 1"]
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    write_ranks(tmp_path)
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(
+        command, [str(tmp_path), "--no-cache", "--ranks", "1", "-o", str(target)]
+    )
+    assert done.exit_code == 0, done.output
+    assert (
+        json.loads(target.read_text().partition('id="about">')[2].partition("</script>")[0])[
+            "lanes"
+        ][0][0]
+        == 1
+    )
