@@ -64,10 +64,11 @@
 
   T.count = (n) => n.toLocaleString("en");
 
-  /* A long name with its middle left out. */
+  /* A long name with its middle left out; of a very short one the end. */
   T.short = function (text, most) {
     if (text.length <= most) return text;
     const keep = Math.max(1, most - 1);
+    if (keep < 14) return `${text.slice(0, keep)}…`;
     const front = Math.ceil(keep * 0.6);
     return `${text.slice(0, front)}…${text.slice(text.length - (keep - front))}`;
   };

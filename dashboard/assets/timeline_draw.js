@@ -126,7 +126,7 @@
       }
       if (w > 26) {
         context.fillStyle = kind.border ? S.colours.ink : kind.text;
-        const text = about.names[name];
+        const text = about.names[name].replace(/^void /, "");
         context.fillText(T.short(text, Math.floor((w - 6) / CHARACTER)), x + 4, y + T.LANE / 2 - 0.5);
       }
       if (S.wanted && !dim) {
