@@ -27,8 +27,7 @@ _DESCRIBED = """## From measured rows
 
 A published row has no trace. A stand-in is simulated, made as fast or slow as the row's own step
 was, and takes the same road: gate, edit, replay, to the other rows of its family. So these errors
-are those of the stand-in as well. A kind with fewer than 20 predictions keeps the normal
-distribution's band. {rows}
+are those of the stand-in as well. {rows}
 """
 _PLAN = """## Plans without any trace
 
@@ -47,7 +46,10 @@ _END = """## How
 - *Fused norms*: the eager passes of RMSNorm replaced by one.
 - *tp*, *hardware*, *precision* are edits of low confidence and say so.
 - *Bands* are the stated doubt times a factor for the kind of what-if (`analyses/whatif/bands.toml`)
-  by split conformal prediction on the error in units of that doubt.
+  by split conformal prediction on the error in units of that doubt. Answers take the factors of
+  traces, once 20 predictions are known. Simulated clusters are tidier than real ones: until there
+  are recordings of one job at several settings to hold predictions against, what is said of a
+  recorded trace is known no better than the measured rows above tell.
 - Nothing is tuned to a row: attention, tiles and spread of a stand-in are the same for a source.
 """
 _COLUMNS = (

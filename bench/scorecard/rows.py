@@ -348,7 +348,7 @@ def pair(start: Row, end: Row) -> Pair | None:
         return Pair("tp", start, end, (("tp", str(b.tensor_parallel)),))
     if kinds == ["hardware"] and {a.gpu, b.gpu} == {"a100-80gb", "h100"}:
         return Pair("hardware", start, end, (("hardware", b.gpu),))
-    if kinds == ["precision"]:
+    if kinds == ["precision"] and end.precision == "fp8":  # stand-ins compute in bf16
         return Pair("precision", start, end, (("precision", end.precision),))
     return None
 

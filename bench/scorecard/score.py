@@ -15,7 +15,7 @@ _TURNED = 0.01  # a change that is smaller has no direction
 class Prediction:
     """One prediction, and what came of it."""
 
-    road: str  # trace: of a simulated job; described: a stand-in for a measured one
+    road: str  # trace: of a simulated job; described: a stand-in for a measured one; plan: none
     kind: str
     label: str
     group: str  # what is left out as one: a model, a source
@@ -34,7 +34,7 @@ class Prediction:
     @property
     def wrong_way(self) -> bool:
         """Faster was said and it became slower, or the other way round."""
-        if self.predicted_ns is None:
+        if self.predicted_ns is None or self.road == "plan":
             return False
         said, came = log(self.predicted_ns / self.base_ns), log(self.truth_ns / self.base_ns)
         return said * came < 0 and min(abs(said), abs(came)) > _TURNED
