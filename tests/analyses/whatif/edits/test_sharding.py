@@ -149,3 +149,20 @@ def test_what_follows_sees_the_new_collectives() -> None:
     assert now is not None and now.world == 8
     shards = sharded(sharding.apply(scene, "hybrid_shard:4"))
     assert shards is not None and shards.ranks == 4
+
+
+def test_replicas_sum_on_a_stream_of_their_own() -> None:
+    """FSDP2, told by its copies: r1 is the shard group's part alone; 320 more wait for nobody."""
+    copy = Act("copy", 10 * K, op="fsdp::split_with_sizes_copy", family="copy")
+    scene = small_scene([copy, *fsdp(True)], gpus_per_node=4, scale_up_gbps=400.0)
+    found = sharding.apply(scene, "hybrid_shard:4")
+    r = 6 / 7 / 300 / (280 * K / (7 / 8 * SIZE))
+    assert length(found, "r1") == pytest.approx(20 * K + 280 * K * r, abs=2)
+    assert found.lengths()[len(fsdp(True)) + 1 :].tolist() == [340 * K] * 2
+
+
+def test_without_gathers_there_are_no_copies() -> None:
+    copy = Act("copy", 10 * K, op="fsdp::split_with_sizes_copy", family="copy")
+    scene = small_scene([copy, *fsdp(True)], gpus_per_node=4)
+    assert length(sharding.apply(scene, "ddp"), "copy") == 0
+    assert length(sharding.apply(scene, "shard_grad_op"), "copy") == 10 * K  # of the first gather
