@@ -89,6 +89,7 @@ class Runs:
         self._answers: Kept[Any] = Kept(160)
         self._drawn: Kept[Any] = Kept(400)  # some 50 kB each
         self._uploads: Path | None = None
+        self._kept_uploads: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def given(self) -> bool:
@@ -231,7 +232,9 @@ class Runs:
         """Keeps a file under a key that nobody else can guess; too large a one is refused."""
         with self._lock:
             if self._uploads is None:
-                self._uploads = Path(tempfile.mkdtemp(prefix="htk-uploads-"))
+                # It goes with the process at the latest.
+                self._kept_uploads = tempfile.TemporaryDirectory(prefix="htk-uploads-")
+                self._uploads = Path(self._kept_uploads.name)
             old = sorted(self._uploads.iterdir(), key=lambda f: f.stat().st_mtime)
         for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -247,8 +250,8 @@ class Runs:
 
     def close(self) -> None:
         """Uploaded files go with the server."""
-        if self._uploads is not None:
-            shutil.rmtree(self._uploads, ignore_errors=True)
+        if self._kept_uploads is not None:
+            self._kept_uploads.cleanup()
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:

@@ -152,6 +152,8 @@ def _waterfall(visit: Visit) -> Any:
     word = "longer" if change > 0 else "shorter"
     told = {True: "more than noise", False: "within the noise of the steps", None: "noise unknown"}
     text = f"The other is {time(abs(round(change)))} {word}: {told[rows['total']['significant']]}."
+    if not change:
+        text = "Both take the same time."
     return section(heading, plot(fig, heading), note=text)
 
 

@@ -2,6 +2,8 @@
 
 import ipaddress
 import secrets
+import signal
+import sys
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,7 @@ def command(
     runs = _runs(paths, max_upload << 20, given)
     token = None if local else secrets.token_urlsafe(24)
     app = create_app(runs, token=token)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
     try:
         _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug)
     finally:

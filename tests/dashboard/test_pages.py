@@ -1,5 +1,6 @@
 """The pages in a real browser: no error, nothing from outside, links that reopen the same view."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,12 @@ def test_two_ranks_lie_side_by_side_and_move_together(page: Any) -> None:
     until(page, "() => window.htkTwins?.every(t => t.place.isConnected && t.handle.count() > 0)")
     page.evaluate("window.htkTwins[0].handle.go(20000, 50000)")
     until(page, "() => Math.abs(window.htkTwins[1].handle.view().start - 20000) < 5000")
+
+
+def test_another_run_is_read_and_compared(page: Any, folder: Path) -> None:
+    go(page, f"/compare?o.with={folder.name}/two")
+    shows(page, "From base to other, a step")
+    shows(page, "Both take the same time.")
 
 
 def test_not_recorded_is_said(page: Any) -> None:
