@@ -44,6 +44,7 @@ def run(trace: Trace, name: str, **options: Any) -> Result:
         raise UsageError(
             f"{chosen.name} has no option {unknown[0]!r}; it has {', '.join(chosen.options)}"
         )
+    trace.check_selection()
     table = _ask(trace, chosen, options)
     facts = coverage(trace, _reads(chosen)) | dict(coverage_of(table))
     return Result(chosen, table, facts)

@@ -111,6 +111,8 @@ class Verdict:
 
 def verdict(trace: Trace) -> Verdict:
     """What a first look at a trace finds. Without GPU work: the steps on the host, and why."""
+    if trace.emptied("rank_windows"):
+        trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)
     reads = ("activities", "kernel_links", "rank_windows")
     facts = coverage(trace, reads)
@@ -145,7 +147,8 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     held = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [one for one in held if one[0]]
     if not held:
-        trace.need("cpu_ops")
+        files = ", ".join(part.file for part in trace.parts[:3])
+        raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
     ranks = tuple(trace.ranks)
     who = [f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"] if ranks else []
     told = ", ".join([*who, *(f"{rows:,} {what}" for rows, what, _ in held)])

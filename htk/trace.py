@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk import derive
-from htk.arrow import boolean, constant_text, matching, number, numbers, truths
+from htk.arrow import boolean, constant_text, matching, number, numbers, truths, valid
 from htk.errors import MissingTable, UsageError
 from htk.intervals import Spans, union
 from htk.recording import hint
@@ -206,10 +206,28 @@ class Trace:
         found = self.tables[name]
         if not found.num_rows:
             files = self.parts[0].file if len(self.parts) == 1 else f"{len(self.parts)} files"
-            if self._everyone.tables[name].num_rows:
+            if self.emptied(name):
                 raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
             raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
         return found
+
+    def emptied(self, name: str) -> bool:
+        """Whether it is the selection that leaves nothing of a table."""
+        return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
+
+    def check_selection(self) -> None:
+        """Ranks and steps that are not there at all are a mistake, and no empty answer."""
+        chosen = self.selection
+        if chosen.ranks is not None and self._everyone.ranks and not self.ranks:
+            raise MissingTable(f"nothing within {self._chosen()}")
+        if chosen.steps is not None and not chosen.steps & self._known_steps:
+            raise MissingTable(f"nothing within {self._chosen()}")
+
+    @cached_property
+    def _known_steps(self) -> set[int]:
+        whole = self._everyone
+        columns = [whole.tables[n]["step"] for n in ("annotations", "kernel_links", "op_links")]
+        return {s for column in columns for s in column.unique().to_pylist()} - {None}
 
     def _chosen(self) -> str:
         """The selection in words, beside what there is to choose from."""
@@ -219,9 +237,8 @@ class Trace:
                 f"ranks {spans_of(list(chosen.ranks))} (of {spans_of(self._everyone.ranks)})"
             )
         if chosen.steps is not None:
-            links = [self._everyone.tables[n]["step"] for n in ("kernel_links", "op_links")]
-            known = {s for column in links for s in column.unique().to_pylist()} - {None}
-            said.append(f"steps {spans_of(list(chosen.steps))} (of {spans_of(list(known))})")
+            known = spans_of(list(self._known_steps)) or "none"
+            said.append(f"steps {spans_of(list(chosen.steps))} (of {known})")
         if chosen.from_ns is not None:
             said.append(f"times from {time(chosen.from_ns)} on")
         if chosen.to_ns is not None:
@@ -334,7 +351,21 @@ class Trace:
             return self._narrow_windows(whole, name == "step_windows")
         if name in ("collectives", *_ROW_BY_ROW):
             return whole.filter(pa.array(self._chosen_collectives))
-        return whole
+        return self._chosen_steps(whole) if name == "annotations" else whole
+
+    def _chosen_steps(self, annotations: pa.Table) -> pa.Table:
+        """Steps that are not chosen are ranges without a number; row numbers hold."""
+        chosen, step = self.selection, annotations["step"]
+        keep = valid(step)
+        if chosen.steps is not None:
+            keep &= np.isin(numbers(step, -1), list(chosen.steps))
+        if chosen.from_ns is not None:
+            keep &= numbers(annotations["end_ns"]) > self.origin_ns + chosen.from_ns
+        if chosen.to_ns is not None:
+            keep &= numbers(annotations["start_ns"]) < self.origin_ns + chosen.to_ns
+        place = annotations.schema.get_field_index("step")
+        field = annotations.schema.field(place)
+        return annotations.set_column(place, field, number(numbers(step, -1), field.type, keep))
 
     @cached_property
     def _chosen_kernels(self) -> Mask:

@@ -95,13 +95,15 @@ def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
         click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
     ranks, steps = given.pop("ranks", None), given.pop("steps", None)
     from_, to = given.pop("from_", None), given.pop("to", None)
-    return trace.sel(
+    chosen = trace.sel(
         ranks=None if ranks is None else numbers_of(ranks),
         steps=None if steps is None else numbers_of(steps),
         from_ns=None if from_ is None else duration(from_),
         to_ns=None if to is None else duration(to),
         annotation=given.pop("annotation", None),
     )
+    chosen.check_selection()
+    return chosen
 
 
 def ask(analysis: Analysis[...], paths: Sequence[str], given: dict[str, Any]) -> None:

@@ -60,6 +60,8 @@ def test_machine_formats_hold_the_same_rows(
         (["kernel_top", "{path}", "--steps", "x"], 2, "0,2..5"),
         (["kernel_top", "/no/such/file.json"], 3, "no such file"),
         (["kernel_top", "{path}", "--steps", "7"], 3, "within steps 7 (of 0)"),
+        (["summary", "{path}", "--from", "1s"], 3, "within times from 1.00 s on"),
+        (["trim", "{path}", "--ranks", "9", "-o", "{path}.d"], 3, "within ranks 9 (of 0)"),
         (["kernel_top", "{path}", "--steps", "2..1"], 2, "write it as 1..2"),
         (["kernel_top", "{path}", "--ranks", "5,6"], 3, "within ranks 5..6 (of 0)"),
         (["kernel_top", "{path}", "--from", "5ms", "--to", "3ms"], 2, "ends before it begins"),

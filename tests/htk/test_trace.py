@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from htk.api import run
 from htk.errors import MissingTable
 from htk.opening import OpenOptions, open_trace
 from htk.trace import Trace
@@ -114,3 +115,20 @@ def test_a_name_has_one_code_on_all_ranks(trace: Trace) -> None:
     column = trace.tables["cpu_ops"]["name"]
     dictionaries = {tuple(chunk.dictionary.to_pylist()) for chunk in column.chunks}
     assert len(dictionaries) == 1
+
+
+def test_steps_on_the_host_are_chosen_too(trace: Trace) -> None:
+    steps = run(trace, "step_times").table
+    chosen = run(trace.sel(steps=[1]), "step_times").table
+    assert set(steps["step"].to_pylist()) > {1}
+    assert set(chosen["step"].to_pylist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"), [({"ranks": [7]}, r"ranks 7 \(of 0..1\)"), ({"steps": [99]}, "steps 99")]
+)
+def test_a_selection_of_what_is_not_there_is_no_empty_answer(
+    trace: Trace, chosen: dict[str, list[int]], words: str
+) -> None:
+    with pytest.raises(MissingTable, match=words):
+        run(trace.sel(**chosen), "op_breakdown")  # type: ignore[arg-type]

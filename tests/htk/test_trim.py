@@ -74,7 +74,7 @@ def test_a_missing_step_says_which_there_are(trace: Path, tmp_path: Path) -> Non
     outcome = CliRunner().invoke(
         command, [str(trace), "--steps", "7", "-o", str(tmp_path / "out"), "--no-cache"]
     )
-    assert "it has [1, 2]" in str(outcome.exception)
+    assert "of 1..2" in str(outcome.exception)
 
 
 def test_the_sample_trimmed_answers_as_the_sample_narrowed(tmp_path: Path) -> None:
