@@ -1,13 +1,16 @@
 """Fixtures for all tests."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
+CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
 settings.register_profile("htk", deadline=None)  # a busy machine is no failure
 settings.load_profile("htk")
 
@@ -27,3 +30,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One real browser for all tests of a process: the driver allows no second beside it."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: install it, or name it in HTK_CHROMIUM")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as p:
+        opened = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -1,8 +1,6 @@
 """The report: in a real browser from disk, and in its other forms."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +19,10 @@ from htk.report.page import page
 from htk.report.text import markdown, to_json
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
+from tests.conftest import CHROMIUM
 from tests.kineto_file import kernel, launch, op, step, write
 
-CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
-browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
 EVIL = "</script><img src=x onerror=alert(1)>`|`"
 
 
@@ -33,27 +31,22 @@ def sample() -> Report:
     return gathered(api.open("sample"), title="sample", command="htk report sample")
 
 
-def opened(file: Path, do: Any) -> Any:
+def opened(browser: Any, file: Path, do: Any) -> Any:
     """What `do` finds on a page opened from disk; nothing may be asked for or complained of."""
-    from playwright.sync_api import sync_playwright
-
     said: list[str] = []
-    with sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = chromium.new_page(viewport={"width": 1300, "height": 900})
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("request", lambda request: said.append(request.url))
-        tab.goto(file.as_uri())
-        tab.wait_for_selector("html[data-ready]", timeout=60_000)
-        found = do(tab)
-        chromium.close()
+    tab = browser.new_page(viewport={"width": 1300, "height": 900})
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: said.append(request.url))
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("html[data-ready]", timeout=90_000)
+    found = do(tab)
+    tab.close()
     assert said == [file.as_uri()]
     return found
 
 
-@browser
-def test_it_opens_from_disk_without_a_request(sample: Report, tmp_path: Path) -> None:
+def test_it_opens_from_disk_without_a_request(browser: Any, sample: Report, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(sample), encoding="utf-8")
     assert file.stat().st_size < 6e6
@@ -76,18 +69,17 @@ def test_it_opens_from_disk_without_a_request(sample: Report, tmp_path: Path) ->
             "wider": tab.evaluate("document.documentElement.scrollWidth > innerWidth"),
         }
 
-    found = opened(file, look)
+    found = opened(browser, file, look)
     assert found.pop("painted") > 10
     assert found == {"plots": True, "empty": 0, "reordered": True, "wider": False}
 
 
-@browser
-def test_what_a_trace_says_is_never_run(tmp_path: Path) -> None:
+def test_what_a_trace_says_is_never_run(browser: Any, tmp_path: Path) -> None:
     write(tmp_path / "t.json", step(0, 0, 50), op(EVIL, 1, 40), launch(1, 2), kernel(EVIL, 5, 9, 1))
     report = gathered(api.open(tmp_path / "t.json"), title=EVIL, command=EVIL)
     file = tmp_path / "report.html"
     file.write_text(page(report), encoding="utf-8")
-    assert opened(file, lambda tab: tab.locator("img").count()) == 0
+    assert opened(browser, file, lambda tab: tab.locator("img").count()) == 0
     assert "<img" not in page(report)
 
 
@@ -156,7 +148,7 @@ def test_the_form_is_told_by_the_ending() -> None:
         form_of(None, "report.docx")
 
 
-@browser
+@needs_chromium
 def test_pdf(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "htk", "report", "sample", "-o", str(tmp_path / "r.pdf")]
     done = subprocess.run(command, capture_output=True, text=True)
