@@ -88,7 +88,7 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
         table.add_row(*map(_escape, row))
     console.print(table)
-    headings = {column.heading for column in shown}
+    headings = {column.heading for column in shown}  # no two are alike
     hidden = [column for column in columns if column.heading not in headings]
     for line in left_out(result, limit, hidden) + coverage_lines(result.coverage):
         console.print(line, style="dim", markup=False, soft_wrap=True)
@@ -136,6 +136,8 @@ def text_columns(result: Result, limit: int) -> list[Column]:
             for row in rows
         ]
         heading = _heading(name) + (" %" if both else "")
+        if any(heading == column.heading for column in columns):  # peak_ns, then peak_bytes
+            heading = _with_unit(name)
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
@@ -276,6 +278,15 @@ def _heading(name: str) -> str:
     for suffix in UNITS:
         if name.endswith(suffix):
             name = name.removesuffix(suffix) + (" %" if suffix == "_pct" else "")
+    return name.replace("_", " ")
+
+
+def _with_unit(name: str) -> str:
+    """The heading of a column whose name is another's but for the unit."""
+    kinds = {"_ns": " time", "_bytes": " size", "_pct": " share"}
+    for suffix, kind in kinds.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix).replace("_", " ") + kind
     return name.replace("_", " ")
 
 

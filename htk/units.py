@@ -110,6 +110,8 @@ def shortened(text: str, width: int = 60) -> str:
 def _signature(name: str) -> str:
     """void a::f<int, b::g<4>>(int) -> f<int, g<4>>."""
     name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    if name.startswith("std::enable_if<"):  # the type of what it returns
+        name = name.partition(">::type ")[2] or name
     depth = 0
     for place, character in enumerate(name):  # one name, for people to read
         depth += (character == "<") - (character == ">")

@@ -60,6 +60,13 @@ def test_shares_have_one_digit_and_their_unit_in_the_heading() -> None:
     assert "% of kernel time" in text and "28.0" in text and "0.0" in text and "e-" not in text
 
 
+def test_no_two_headings_are_alike() -> None:
+    text = to_text(result(peak_ns=[1], peak_bytes=[2], peak_pct=[3.0], peak=[4]), "csv")
+    assert text.startswith('"peak_ns"')
+    heading = to_text(result(device=[0], device_ns=[2], peak_ns=[1], peak_bytes=[2]), "table")
+    assert heading.split("\n")[0].split("  ")[-3:] == ["device time", "peak", "peak size"]
+
+
 def test_microseconds_read_like_other_times() -> None:
     text = to_text(result(latency_us=[8.62, 1500.0]), "table")
     assert text.startswith("latency") and "8.62 µs" in text and "1.50 ms" in text

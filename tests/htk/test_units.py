@@ -53,6 +53,8 @@ def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     assert shortened(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
     assert shortened(name, 30) == "elementwise_kernel<128, 4, F…>"
     assert shortened("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
+    enabled = "std::enable_if<(((8) > (0)) && true), void>::type vllm::norm<" + "a" * 60 + ">(int)"
+    assert shortened(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
     assert shortened("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 
