@@ -123,7 +123,7 @@ def text_columns(result: Result, limit: int) -> list[Column]:
     """Columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
     rows = result.table.slice(0, limit).to_pylist()
-    columns = []
+    columns: list[Column] = []
     for name in names:
         stem = name.removesuffix("_pct")
         if name.endswith("_pct") and f"{stem}_ns" in names:
