@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -256,7 +257,7 @@ def _map(visit: Visit) -> Any:
     )
 
 
-def _answer(visit: Visit) -> Any:
+def _answer(visit: Visit, *, whole: bool = True) -> Any:
     """The answer to the edits of the address; with none, what to do."""
     edits = _edits(visit.view)
     if not edits:
@@ -267,13 +268,19 @@ def _answer(visit: Visit) -> Any:
         return problem(str(error))
     if row["step_time_ns"] is None:
         return problem(str(row["verdict"]), "No prediction")
-    shown = [html.Div(_tiles(row), className="tiles")]
+    shown: list[Any] = [html.Div(_tiles(row), className="tiles")]
     if any(json.loads(row["waterfall"]).values()):
         fig = forecast.change(row, visit.dark)
         shown.append(section("What changes", plot(fig, "what changes", None, 260)))
-    fig = forecast.side_by_side(_asked(visit, edits), visit.dark)
-    shown.append(section("Measured and predicted step", plot(fig, "two steps", None, 260)))
-    return html.Div([*shown, *_words(row)])
+    strips = _strips(visit) if whole else None
+    place = html.Div(strips, id="whatif-strips", style={"minHeight": "330px"})
+    return html.Div([*shown, place, *_words(row)])
+
+
+def _strips(visit: Visit) -> Any:
+    """The two steps as strips: drawn after the numbers, which are there at once."""
+    fig = forecast.side_by_side(_asked(visit, _edits(visit.view)), visit.dark)
+    return section("Measured and predicted step", plot(fig, "two steps", None, 260))
 
 
 def _tiles(row: dict[str, Any]) -> list[Any]:
@@ -425,8 +432,20 @@ def _register(app: Dash, runs: Runs) -> None:
         now = replace(view, options={k: v for k, v in options.items() if v})
         visit = Visit(runs, now, bool(dark))
         same = isinstance(trigger, dict) and trigger["type"] == "edit"
-        answer = safely(_answer, visit) if same or trigger == "scenario-save" else no_update
+        quick = partial(_answer, whole=False)
+        answer = safely(quick, visit) if same or trigger == "scenario-save" else no_update
         return answer, no_update if same else _scenarios(visit), now.search() or "?"
+
+    @app.callback(
+        Output("whatif-strips", "children"),
+        Input("whatif-address", "data"),
+        State("dark", "data"),
+        prevent_initial_call=True,
+    )
+    def draw(moved: str | None, dark: bool) -> Any:
+        if not moved:
+            return no_update
+        return safely(_strips, Visit(runs, View.of("whatif", moved), bool(dark)))
 
     app.clientside_callback(
         "function(search){ if (search) { history.replaceState(history.state, '', "
