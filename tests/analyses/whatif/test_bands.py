@@ -7,8 +7,9 @@ from htk.analyses.whatif.answer import Answer
 
 TABLE = {
     "trace": {
-        "batch": {"n": 120, "q50": 0.5, "q90": 1.2},
-        "sharding": {"n": 90, "q50": 0.4, "q90": 2.0},
+        "batch": {"n": 120, "q50": 0.8, "q90": 2.0},
+        "sharding": {"n": 90, "q50": 0.7, "q90": 3.0},
+        "world": {"n": 60, "q50": 0.2, "q90": 0.7},
         "tp": {"n": 3, "q50": 0.1, "q90": 0.2},
     }
 }
@@ -20,13 +21,17 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_widest_of_several_edits() -> None:
-    assert bands.calibrated(["batch"]) == (0.5, 1.2)
-    assert bands.calibrated(["batch", "sharding"]) == (0.5, 2.0)
+    assert bands.calibrated(["batch"]) == (0.8, 2.0)
+    assert bands.calibrated(["batch", "sharding"]) == (0.8, 3.0)
+
+
+def test_none_is_narrower_than_stated() -> None:
+    assert bands.calibrated(["world"]) == bands.NORMAL
 
 
 def test_too_little_known() -> None:
     assert bands.calibrated(["tp"]) is None
-    assert bands.calibrated(["batch", "world"]) is None
+    assert bands.calibrated(["batch", "host"]) is None
     assert bands.calibrated([]) is None
     assert bands.calibrated(["batch"], "described") is None
 
@@ -34,7 +39,7 @@ def test_too_little_known() -> None:
 def test_an_answer_takes_them() -> None:
     made = Answer((("batch", "64"),), 1000, "trusted", 2000, {"compute": 0.1})
     lo50, hi50, lo90, hi90 = made.bands
-    assert (lo90, hi90) == (1774, 2255)  # 2000 · exp(∓0.12)
-    assert (lo50, hi50) == (1902, 2103)  # 2000 · exp(∓0.05)
+    assert (lo90, hi90) == (1637, 2443)  # 2000 · exp(∓0.2)
+    assert (lo50, hi50) == (1846, 2167)  # 2000 · exp(∓0.08)
     other = Answer((("host", "2x"),), 1000, "trusted", 2000, {"compute": 0.1})
     assert other.bands[2:] == (1697, 2358)  # 2000 · exp(∓0.1645)
