@@ -24,10 +24,10 @@ class Kept(Generic[V]):
             return value is not None and value.done()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        mine: Future[V] = Future()
         with self._lock:
             found = self._values.get(key)
             if found is None:
-                mine: Future[V] = Future()
                 self._values[key] = mine
                 while len(self._values) > self._most:
                     self._values.popitem(last=False)

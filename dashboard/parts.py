@@ -79,7 +79,7 @@ def control(option: Option, value: Any) -> Any:
         choices = [str(c) for c in typing.get_args(literals[0])]
     if option.type is bool:
         choices = ["true", "false"]
-    words = {"label": option.name.replace("_", " "), "description": option.doc}
+    words: dict[str, Any] = {"label": option.name.replace("_", " "), "description": option.doc}
     if option.type is bool or literals:
         return select(option.name, choices, shown(value), clearable=optional, **words)
     place = {"type": "option", "name": option.name}
@@ -100,7 +100,7 @@ def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
 def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
     """A number that the address keeps."""
     place = {"type": "option", "name": name}
-    marks = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
+    marks: Any = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
     bar = dmc.Slider(
         id=place,
         value=value,

@@ -144,7 +144,7 @@ def verdict(trace: Trace) -> Verdict:
 
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """What NCCL's own records, benchmarks and memory files tell without a profile."""
-    held = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
+    held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [one for one in held if one[0]]
     if not held:
         files = ", ".join(part.file for part in trace.parts[:3])
@@ -152,7 +152,7 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     ranks = tuple(trace.ranks)
     who = [f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"] if ranks else []
     told = ", ".join([*who, *(f"{rows:,} {what}" for rows, what, _ in held)])
-    wanted = dict(next_ for _, _, next_ in held)
+    wanted: dict[str, str] = dict(one[2] for one in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
     told = f"{told} ({formats}); no profile, so no steps and no GPU work"
     if "flight_recorder" in formats:

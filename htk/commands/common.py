@@ -10,7 +10,7 @@ import click
 from htk import api
 from htk.analysis import Analysis
 from htk.lean import spare_pandas
-from htk.opening import OpenOptions, Progress, open_trace
+from htk.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.render import FORMATS, form_by_name, write
 from htk.trace import Trace
 from htk.units import duration, numbers_of
@@ -78,6 +78,11 @@ def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING + _NARROWING + _WRITING)
 
 
+def named(paths: Sequence[str]) -> Inputs:
+    """What a command was given: one name may be `sample`, several are files and folders."""
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
 def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
     """Open and narrow the trace that a command was given; takes its options out of `given`."""
     spare_pandas()
@@ -90,7 +95,7 @@ def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
         cache_by_content=given.pop("cache_by_content"),
         progress=_Bar() if sys.stderr.isatty() else Progress(),
     )
-    trace = open_trace(paths[0] if len(paths) == 1 else list(paths), options)
+    trace = open_trace(named(paths), options)
     for name, why in trace.failed:
         click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
     ranks, steps = given.pop("ranks", None), given.pop("steps", None)

@@ -50,12 +50,12 @@ def command(
 
 
 def _write_traces(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
-    from htk.commands.common import opened
+    from htk.commands.common import named, opened
     from htk.merged import write_merged
     from htk.rewrite import sources_of, write_for_hta
 
     trace = opened(paths, given)
-    sources = sources_of(list(paths) if len(paths) > 1 else paths[0])
+    sources = sources_of(named(paths))
     if form == "hta":
         for written in write_for_hta(trace, sources, folder):
             click.echo(f"{written.copied.kept:>12,} events  {written.file}", err=True)

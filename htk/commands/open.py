@@ -28,14 +28,14 @@ def command(
         raise UsageError("which viewer? --perfetto, or `htk dashboard PATH` for htk's own timeline")
     from waitress.server import create_server
 
-    from htk.commands.common import opened
+    from htk.commands.common import named, opened
     from htk.merged import write_merged
     from htk.perfetto import application, ui_folder
     from htk.rewrite import sources_of
 
     ui = ui_folder()
     trace = opened(paths, given)
-    sources = sources_of(list(paths) if len(paths) > 1 else paths[0])
+    sources = sources_of(named(paths))
     with tempfile.TemporaryDirectory(prefix="htk-") as folder:
         made = write_merged(trace, sources, Path(folder))
         server = create_server(application(ui, made.file), host="127.0.0.1", port=port, threads=4)

@@ -22,11 +22,11 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     and the time of the recording stay: look at the copy before it leaves.
     """
     from htk import scrub
-    from htk.commands.common import opened
+    from htk.commands.common import named, opened
     from htk.rewrite import kineto_parts, sources_of, write
 
     trace = opened(paths, given)
-    sources = sources_of(list(paths) if len(paths) > 1 else paths[0])
+    sources = sources_of(named(paths))
     parts = kineto_parts(trace.parts)
     operators = trace.tables["cpu_ops"]["name"].unique().to_pylist()
     known = frozenset(n.removeprefix("aten::") for n in operators if n.startswith("aten::"))

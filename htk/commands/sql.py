@@ -67,13 +67,13 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
             return paths, Path(script).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{script}: {error.strerror}") from None
-    last = paths[-1]
-    one_word = len(paths) > 1 and re.fullmatch(r"\.?\w+", last) and last != "sample"
+    before, last = paths[:-1], "".join(paths[-1:])
+    one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
     if not (one_word or re.search(r"\s", last)) or Path(last).exists():
         return paths, None
-    if len(paths) == 1:
-        raise UsageError(f'{paths[0]}: no such trace; it comes first: htk sql PATH "select …"')
-    return paths[:-1], paths[-1]
+    if not before:
+        raise UsageError(f'{last}: no such trace; it comes first: htk sql PATH "select …"')
+    return before, last
 
 
 def _asker(paths: tuple[str, ...], given: dict[str, Any], limits: Any) -> Callable[[str], Any]:

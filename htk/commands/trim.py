@@ -22,14 +22,14 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
 
     htk trim runs/ --steps 3..4 --ranks 0,1 -o ticket/
     """
-    from htk.commands.common import opened
+    from htk.commands.common import named, opened
     from htk.rewrite import kineto_parts, sources_of, write
     from htk.trim import target_names, wanted
 
     trace = opened(paths, given)
     if trace.selection.annotation is not None:
         raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
-    sources = sources_of(list(paths) if len(paths) > 1 else paths[0])
+    sources = sources_of(named(paths))
     parts = [p for p in kineto_parts(trace.parts) if _chosen(p.rank, trace.selection.ranks)]
     for part, name in zip(parts, target_names(parts), strict=True):
         keep = wanted(trace, part)

@@ -16,7 +16,8 @@ def metadata(
     """`number`: of the collective in its group, from 1; `kind`: type of its elements."""
     mine = group.of_rank[rank]
     ranks, name = group.members[mine], group.names[mine]
-    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    first, *others = ranks
+    stride = others[0] - first if others else 1
     facts: dict[str, Any] = {
         "Collective name": what.record,
         "dtype": _NAMES[kind],
@@ -33,12 +34,12 @@ def metadata(
     }
     if host:
         facts["Rank"] = ranks.index(rank)
-        facts["Global rank start"] = ranks[0]
+        facts["Global rank start"] = first
         facts["Global rank stride"] = stride
         facts["Is asynchronized op"] = not what.synchronous
         values = [
             "", f"[{number}, False]", f"[{name}, {group.description}]", str(facts["Rank"]),
-            what.record, "[]", "[]", str(ranks[0]), str(stride), str(group.size),
+            what.record, "[]", "[]", str(first), str(stride), str(group.size),
             str(not what.synchronous),
         ]  # fmt: skip
         scalars = ["Scalar"] * 4

@@ -95,7 +95,7 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
     for group, deep in lanes.keys.tolist():  # a lane each
         rank, number = groups.keys[group].tolist()
         section, label = tracks[number]
-        found.append(Lane(rank, section, (titles or {}).get(label, label), deep))
+        found.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
     name, names, kinds = _names(parts)
     end = _clipped(lanes.which, kinds[name], start, end)
     table = np.repeat([TABLES.index(p.table) for p in parts], [len(p) for p in parts])

@@ -87,7 +87,7 @@ def _split(
         bytes_ = int(scene.facts.in_bytes[one])
         pieces = min(int(bytes_ / size), _MOST_PIECES)
         if pieces > 1 and ready > low and bytes_ < 2 * cap:
-            each = fixed[one] + max(length[one] - fixed[one], 0.0) / pieces
+            each = float(fixed[one] + max(length[one] - fixed[one], 0.0) / pieces)
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
             for k in range(1, pieces):
                 at = low + int(np.searchsorted(ends, ends[-1] * k / pieces))

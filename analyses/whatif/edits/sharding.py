@@ -320,6 +320,7 @@ def _from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     works: list[Work] = []
     calls: list[int] = []
     plan = None
+    forward = []
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)
         forward = layers(scene, lane)
