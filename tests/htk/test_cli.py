@@ -131,9 +131,9 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
     assert child.stdin is not None and child.stderr is not None
     child.stdin.write(b'{"traceEvents": [')
     child.stdin.flush()
-    time.sleep(1.5)  # it waits for more
+    time.sleep(4)  # it waits for more, on a busy machine too
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) == 130
+    assert child.wait(60) == 130
     assert child.stderr.read().strip() == b"htk: stopped"
     assert not cache.exists() or not list(cache.iterdir())
 
