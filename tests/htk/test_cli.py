@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -125,8 +126,9 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     command = [sys.executable, "-m", "htk", "doctor", "-"]
     environment = os.environ | {"HTK_CACHE_DIR": str(cache)}
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background ignores it
     child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, preexec_fn=heard
     )
     assert child.stdin is not None and child.stderr is not None
     child.stdin.write(b'{"traceEvents": [')
