@@ -174,7 +174,11 @@ def test_search_and_jumps(opened: Any) -> None:
     for _ in range(5):
         opened.keyboard.press("Enter")
         known = starts[-1] if starts else None
-        until(opened, "k => window.htkHandle.selected()?.id !== k", known)
+        until(
+            opened,
+            "k => window.htkHandle.selected() && window.htkHandle.selected().id !== k",
+            known,
+        )
         starts.append(opened.evaluate("() => window.htkHandle.selected().id"))
     assert len(set(starts[:4])) == 4 and starts[4] == starts[0], "round and round"
     opened.fill(".htk-timeline input", "no such thing")
