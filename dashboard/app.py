@@ -134,13 +134,8 @@ def _opened(runs: Runs, view: View) -> Any:
     """Nothing where the run is at hand; else what to show until it is."""
     if runs.trace(view.run) is not None:
         return None
-    job = runs.job(view.run)
-    if job is not None and job.ended.is_set() and (job.error or job.cancelled):
-        failed = start.failed(view.run, job)
-        runs.forget(view.run)
-        return failed
     try:
-        return start.reading(view.run, runs.begin(view.run))
+        return start.opening(runs, view.run)
     except HtkError as error:
         return problem(str(error), "Not opened")
 

@@ -21,7 +21,6 @@ from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 
 ROWS = 5000  # more is for files, not for a page
-_ADDS = ("ns", "bytes", "")  # units of columns that may be added up
 
 
 def problem(text: str, title: str = "No answer") -> Any:

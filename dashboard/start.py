@@ -27,7 +27,17 @@ def page(runs: Runs) -> Any:
     )
 
 
-def reading(key: str, job: Job) -> Any:
+def opening(runs: Runs, key: str) -> Any:
+    """Starts to read a run, or tells how its reading goes; one that failed may be tried again."""
+    job = runs.job(key)
+    if job is not None and job.ended.is_set() and (job.error or job.cancelled):
+        runs.forget(key)
+        return _failed(key, job)
+    runs.begin(key)
+    return _reading(key)
+
+
+def _reading(key: str) -> Any:
     """A run that is being read: how far, and a way out."""
     return html.Div(
         [
@@ -46,7 +56,7 @@ def reading(key: str, job: Job) -> Any:
     )
 
 
-def failed(key: str, job: Job) -> Any:
+def _failed(key: str, job: Job) -> Any:
     """A run that could not be read, and what next."""
     if job.cancelled:
         text, title = "You cancelled it; nothing was kept.", "Not read"

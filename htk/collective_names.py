@@ -278,4 +278,3 @@ NCCL_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
 # Every rank waits for every other in these; all of them end together.
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-POINT_TO_POINT = frozenset({"send", "recv", "send_recv"})

@@ -129,7 +129,7 @@ def edges_of(
     _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
     ordered = communicators(tables, activities, calls)
     _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
-    blocked = _syncs(edges, tables, activities, calls)
+    blocked = _syncs(edges, activities, calls)
     cut = _threads(edges, tables, calls, blocked, held)
     _room(edges, activities, calls)
     if cut:
@@ -285,11 +285,9 @@ def _room(edges: Edges, activities: Activities, calls: Calls) -> None:
     _wait(edges, "room", edges.start(running.src), edges.start(running.dst), running)
 
 
-def _syncs(
-    edges: Edges, tables: Mapping[str, pa.Table], activities: Activities, calls: Calls
-) -> Mask:
+def _syncs(edges: Edges, activities: Activities, calls: Calls) -> Mask:
     """Calls that waited for the GPU, which then have no length of their own."""
-    found = synchronised(tables, activities, calls)
+    found = synchronised(activities, calls)
     blocked = np.zeros(len(calls.start), bool)
     blocked[found.dst] = activities.end[found.src] > calls.start[found.dst]
     _wait(edges, "sync", edges.end(found.src), edges.call_end(found.dst), found)

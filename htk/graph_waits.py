@@ -264,7 +264,7 @@ def communicators(tables: Mapping[str, pa.Table], activities: Activities, calls:
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
 
 
-def synchronised(tables: Mapping[str, pa.Table], activities: Activities, calls: Calls) -> Wait:
+def synchronised(activities: Activities, calls: Calls) -> Wait:
     """What synchronising calls and blocking copies waited for."""
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []

@@ -145,7 +145,7 @@ def kernel_links(
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
     by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
-    at, thread = _moment(kernels, launch, launch_start, launch_thread, cpu_ops, op, ops.thread)
+    at, thread = _moment(launch, launch_start, launch_thread, cpu_ops, op, ops.thread)
     by_flow = np.zeros(len(kernels), bool)
     if (at == NONE).any() and len(flows):
         by_flow = _follow_flows(kernels, flows, threads, ops, at, thread, op)
@@ -250,7 +250,6 @@ def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bo
 
 
 def _moment(
-    kernels: pa.Table,
     launch: Rows,
     launch_start: Rows,
     launch_thread: NDArray[np.int32],

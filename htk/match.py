@@ -37,7 +37,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Tabl
     """The match of each collective, row by row, and its waits on the ranks' own clocks."""
     rows = Rows(collectives)
     by, slot = _slots(rows)
-    found = _matched(rows, by, slot)
+    found = _matched(rows, slot)
     waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     before = _before_window(rows, found, rank_windows)
     known = found.match != NONE
@@ -247,7 +247,7 @@ class _Found:
     present: Ints  # ranks that took part
 
 
-def _matched(rows: Rows, by: Ints, slot: Ints) -> _Found:
+def _matched(rows: Rows, slot: Ints) -> _Found:
     """Slots that two or more ranks share, numbered by their first start."""
     match = np.full(rows.length, NONE, np.int64)
     present = np.zeros(rows.length, np.int64)

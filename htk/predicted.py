@@ -83,7 +83,7 @@ class _Moved:
         found._threads(part, whole)
         found._gpu(part, whole)
         found._known(trace.tables, part, start, edited, after)
-        found.added = [_event(e) for e in _added(part, start, edited, after, whole, found.base_ns)]
+        found.added = [_event(e) for e in _added(part, start, edited, after, found.base_ns)]
         return found
 
     def event(self, row: int, text: bytes) -> bytes | None:
@@ -247,7 +247,7 @@ def _shift(tables: Mapping[str, pa.Table], part: Part, graph: Graph) -> int:
 
 
 def _added(
-    part: Part, start: Stage, edited: Scene, after: Replay, warps: _Warps, base_ns: int
+    part: Part, start: Stage, edited: Scene, after: Replay, base_ns: int
 ) -> list[dict[str, object]]:
     """Activities that the recording does not have."""
     now, facts = edited.graph, edited.facts

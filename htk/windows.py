@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import boolean, codes_of, number, numbers, valid
+from htk.arrow import boolean, codes_of, number, numbers
 from htk.groups import Groups
 from htk.intervals import Axis, Clipped, Ints, Spans, clip, union
 from htk.links import steps_of
@@ -173,7 +173,3 @@ def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
 
 def _joined(parts: list[Ints]) -> Ints:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def steps_present(windows: pa.Table) -> bool:
-    return bool(valid(windows["step"]).any())

@@ -51,7 +51,7 @@ def layout(visit: Visit) -> Any:
         )
         return html.Div([*head, empty(text)])
     if key is not None and visit.runs.trace(key) is None:
-        return html.Div([*head, _reading(visit, key)])
+        return html.Div([*head, start.opening(visit.runs, key)])
     return html.Div(
         [
             *head,
@@ -82,14 +82,6 @@ def _others(visit: Visit) -> list[str]:
 
 def _key(other: str) -> str | None:
     return None if other == _SAME else other
-
-
-def _reading(visit: Visit, key: str) -> Any:
-    job = visit.runs.job(key)
-    if job is not None and job.ended.is_set() and (job.error or job.cancelled):
-        visit.runs.forget(key)
-        return start.failed(key, job)
-    return start.reading(key, visit.runs.begin(key))
 
 
 def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:

@@ -74,7 +74,7 @@ def page(trace_timeline: Timeline, title: str) -> str:
     """One HTML file with every event, or with all but the shortest of the host."""
     about = trace_timeline.about()
     try:
-        about["path"] = _plain_path(trace_timeline)
+        about["path"] = trace_timeline.path()
     except HtkError:
         about["can_path"] = False
     cause, match = known_links(trace_timeline.facts)
@@ -119,10 +119,6 @@ def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
     where[order] = np.arange(len(order))
     place[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
     return {**path, "id": place[np.array(path["id"], np.int64)].tolist()}
-
-
-def _plain_path(timeline: Timeline) -> dict[str, Any]:
-    return timeline.path()
 
 
 def _long_enough(lanes: Lanes, least: int) -> NDArray[np.bool_]:

@@ -2,8 +2,6 @@
 
 from htk.models.op_costs.call import Call, Cost, Model, Tensor, label
 
-_WIDE = "c10::BFloat16"  # what products of 8-bit types are written in
-
 
 def _product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
     """Of `out` results, each of `inner` products; `others` bytes beside A and the result."""
