@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analyses.whatif.bands import NORMAL, calibrated
+from htk.analyses.whatif.bands import calibrated
 from htk.analyses.whatif.contention import factor, settled, share
 from htk.analyses.whatif.curves import Curves, curves, fitted
 from htk.analyses.whatif.doubt import PROFILER, by_source, narrowing, spread
@@ -123,7 +123,7 @@ class Answer:
     @property
     def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
         """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
-        half, most = calibrated([name for name, _ in self.edits]) or NORMAL
+        half, most = calibrated([name for name, _ in self.edits])
         return (*self.band(half), *self.band(most))
 
 

@@ -36,7 +36,7 @@ def main() -> int:
     found = _read(given.read) if given.read else list(_all(given))
     for road in ROADS:
         for kind, mine in by_kind(r for r in found if r.road == road).items():
-            told = {k: v if v is None else round(v, 2) for k, v in summary(mine).items()}
+            told = {k: v if v is None else round(v, 2) for k, v in summary(mine, found).items()}
             sys.stdout.write(json.dumps({"road": road, "kind": kind} | told) + "\n")
     if given.json:
         given.json.write_text(json.dumps([asdict(r) for r in found], indent=1) + "\n")
@@ -64,7 +64,8 @@ def _said(found: list[Prediction]) -> str:
 
 
 def _read(paths: list[Path]) -> list[Prediction]:
-    return [Prediction(**r) for path in paths for r in json.loads(path.read_text())]
+    rows = [row for path in paths for row in json.loads(path.read_text())]
+    return [Prediction(**row | {"edits": tuple(row["edits"])}) for row in rows]
 
 
 if __name__ == "__main__":

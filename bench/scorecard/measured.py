@@ -86,7 +86,7 @@ def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
         yield Prediction(
             "described", "global batch, from two", label, row.group, found.verdict,
             second.step_ns, row.step_ns, second.step_ns * _count(row) / _count(second), step,
-            found.sigma,
+            found.sigma, ("accumulation",),
         )  # fmt: skip
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, log
+from math import exp, log
 
 import numpy as np
 
 from htk.analyses.whatif.answer import Answer
+from htk.analyses.whatif.bands import NORMAL, factors
 
 _TURNED = 0.01  # a change that is smaller has no direction
+_WIDE = NORMAL[1]
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,17 @@ class Prediction:
     linear_ns: float  # the base, times the work of a GPU
     predicted_ns: float | None
     sigma: float
+    edits: tuple[str, ...] = ()  # names
 
     @property
     def error(self) -> float | None:
         """Logarithm of predicted over true."""
         return None if self.predicted_ns is None else log(self.predicted_ns / self.truth_ns)
+
+    @property
+    def score(self) -> float | None:
+        """The error over the doubt that was stated."""
+        return abs(self.error) / self.sigma if self.error is not None and self.sigma else None
 
     @property
     def wrong_way(self) -> bool:
@@ -47,40 +55,45 @@ def predicted(
     step = None if found.step_ns is None else float(found.step_ns)
     each = found.samples_ratio / found.devices_ratio
     return Prediction(
-        road, kind, label, group, found.verdict, base, truth_ns, base * each, step, found.sigma
-    )
-
-
-def quantile(scores: Sequence[float], share: float) -> float:
-    """The split-conformal quantile: of n scores the ⌈share · (n + 1)⌉-th, at most the largest."""
-    ordered = sorted(scores)
-    return ordered[min(ceil(share * (len(ordered) + 1)), len(ordered)) - 1]
+        road, kind, label, group, found.verdict, base, truth_ns, base * each, step, found.sigma,
+        tuple(name for name, _ in found.edits),
+    )  # fmt: skip
 
 
 def scores(rows: Iterable[Prediction]) -> list[float]:
     """Errors over the doubt that was stated."""
-    return [abs(r.error) / r.sigma for r in rows if r.error is not None and r.sigma]
+    return [score for row in rows if (score := row.score) is not None]
 
 
-def covered_pct(rows: Sequence[Prediction], share: float = 0.9) -> float | None:
-    """How often the band held, each group judged by a band made from the other groups."""
-    held: list[bool] = []
-    for group in {r.group for r in rows}:
-        others = scores(r for r in rows if r.group != group)
-        if others:
-            wide = quantile(others, share)
-            held += [score <= wide for score in scores(r for r in rows if r.group == group)]
+def evidence(found: Iterable[Prediction]) -> dict[str, list[Prediction]]:
+    """What the bands of an edit are learned from: answers to it alone, whatever the road."""
+    by_edit: dict[str, list[Prediction]] = {}
+    for row in found:
+        if len(row.edits) == 1 and row.score is not None:
+            by_edit.setdefault(row.edits[0], []).append(row)
+    return dict(sorted(by_edit.items()))
+
+
+def held_pct(rows: Sequence[Prediction], found: Iterable[Prediction]) -> float | None:
+    """How often the 90 % band held that answers state, learned from `found` without the group of
+    what is judged."""
+    known = evidence(found)
+    held = [
+        row.score <= max([_wide(known.get(edit, ()), row.group) for edit in row.edits] or [_WIDE])
+        for row in rows
+        if row.score is not None
+    ]
     return 100 * float(np.mean(held)) if held else None
 
 
-def stated_pct(rows: Sequence[Prediction]) -> float | None:
-    """How often the band held that the answers themselves stated, uncalibrated."""
-    found = scores(rows)
-    return 100 * float(np.mean(np.array(found) <= 1.645)) if found else None
+def _wide(known: Sequence[Prediction], group: str) -> float:
+    return factors(scores(r for r in known if r.group != group), len(known))[1]
 
 
-def summary(rows: Sequence[Prediction]) -> dict[str, float | int | None]:
-    """Of one kind. Errors in percent of what came."""
+def summary(
+    rows: Sequence[Prediction], found: Sequence[Prediction] | None = None
+) -> dict[str, float | int | None]:
+    """Of one kind. Errors in percent of what came. `found`: all that bands are learned from."""
     errors = [100 * abs(exp(r.error) - 1) for r in rows if r.error is not None]
     answered = [r for r in rows if r.error is not None]
     return {
@@ -90,7 +103,7 @@ def summary(rows: Sequence[Prediction]) -> dict[str, float | int | None]:
         "mean_pct": float(np.mean(errors)) if errors else None,
         "p90_pct": _at(errors, 0.9),
         "wrong_way": sum(r.wrong_way for r in rows),
-        "coverage_pct": covered_pct(answered),
+        "held_pct": held_pct(answered, rows if found is None else found),
         "no_change_median_pct": _at(_off(answered, "base_ns"), 0.5),
         "no_change_mean_pct": _mean(_off(answered, "base_ns")),
         "linear_median_pct": _at(_off(answered, "linear_ns"), 0.5),

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
-from math import log
+from math import exp, log
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from bench.scorecard.measured import calibrated, two_recordings
 from bench.scorecard.memory import classified
 from bench.scorecard.page import bands, page
 from bench.scorecard.rows import batches, load, pairs
-from bench.scorecard.score import Prediction, by_kind, covered_pct, quantile, summary
+from bench.scorecard.score import Prediction, by_kind, evidence, held_pct, summary
 from bench.scorecard.simulated import CASES, faster_links, from_full_shard, halved
 from htk.simulate.program import program
 
@@ -37,7 +37,8 @@ SMALL = Job(model="gpt3-126m", layers=2, seq=256, gpus_per_node=2, micro_batch=2
 
 
 def row(group: str, said: float, came: float = 100.0, sigma: float = 0.1) -> Prediction:
-    return Prediction("trace", "batch", "", group, "trusted", 80, came, 160, said, sigma)
+    base, edits = 80, ("batch",)
+    return Prediction("trace", "batch", "", group, "trusted", base, came, 160, said, sigma, edits)
 
 
 def test_sums_by_hand() -> None:
@@ -50,13 +51,28 @@ def test_sums_by_hand() -> None:
     assert summary([row("a", 70)])["wrong_way"] == 1  # 80 became 100
 
 
-def test_conformal_quantile_and_coverage() -> None:
-    assert quantile([3, 1, 2, 4, 5, 6, 7, 8, 9], 0.9) == 9  # the ⌈0.9 · 10⌉-th
-    assert quantile([1, 2, 3], 0.5) == 2
-    three = [row("a", 110), row("b", 105), row("c", 101)]
-    # a's band comes from b and c and is too narrow; b's and c's hold
-    assert covered_pct(three) == pytest.approx(200 / 3)
-    assert three[0].error == pytest.approx(log(1.1))
+def test_the_error_is_logarithmic() -> None:
+    assert row("a", 110).error == pytest.approx(log(1.1))
+    assert row("a", 110).score == pytest.approx(log(1.1) / 0.1)
+
+
+def test_a_band_is_judged_without_its_own_group() -> None:
+    good = [row(str(k), 100 * 1.01**k) for k in range(9)]  # 0 to 0.8 sigma
+    assert held_pct(good, good) == 100
+    bad = [row("bad", 100 * exp(0.2))]  # two sigma: the others tell no more than the normal's 1.645
+    assert held_pct(bad, [*good, *bad]) == 0
+    same = [row("good", 100 * exp(0.2)), row("worse", 100 * exp(0.3))]
+    assert held_pct(same[:1], [*good, *same]) == 100  # of ten the largest counts, which is worse's
+    assert held_pct(same[1:], [*good, *same]) == 0
+
+
+def test_bands_are_learned_from_single_edits_on_all_roads() -> None:
+    one = row("a", 110)
+    other = replace(one, road="described", kind="fused norms", edits=("replace",))
+    both = replace(one, kind="batch and sharding", edits=("batch", "sharding"))
+    refused = replace(one, predicted_ns=None)
+    found = evidence([one, other, both, refused, replace(one, road="described")])
+    assert {edit: len(rows) for edit, rows in found.items()} == {"batch": 2, "replace": 1}
 
 
 def test_halved_compute_is_half(tmp_path: Path) -> None:
@@ -151,4 +167,4 @@ def test_the_page_tells_every_kind() -> None:
     assert "| world | 1 |" in text
     assert "Calculon" in text
     table = tomllib.loads(bands(rows))
-    assert table["trace"]["batch"]["n"] == 2
+    assert table["batch"] == {"n": 3, "half": 0.674, "most": 1.645}

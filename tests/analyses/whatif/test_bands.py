@@ -6,13 +6,10 @@ from htk.analyses.whatif import bands
 from htk.analyses.whatif.answer import Answer
 
 TABLE = {
-    "trace": {
-        "batch": {"n": 120, "q50": 0.8, "q90": 2.0},
-        "sharding": {"n": 90, "q50": 0.7, "q90": 3.0},
-        "world": {"n": 60, "q50": 0.2, "q90": 0.7},
-        "tp": {"n": 3, "q50": 0.1, "q90": 0.2},
-    }
+    "batch": {"n": 120, "half": 0.8, "most": 2.0},
+    "sharding": {"n": 190, "half": 0.3, "most": 0.9},
 }
+TENTHS = [k / 10 for k in range(1, 10)]  # nine scores, 0.1 to 0.9
 
 
 @pytest.fixture(autouse=True)
@@ -20,20 +17,40 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bands, "_table", lambda: TABLE)
 
 
+def test_the_quantile_of_n_is_counted_of_one_more() -> None:
+    assert bands.quantile([3, 1, 2, 4, 5, 6, 7, 8, 9], 0.9) == 9  # the ⌈0.9 · 10⌉-th
+    assert bands.quantile([1, 2, 3], 0.5) == 2
+
+
+def test_errors_larger_than_stated_widen() -> None:
+    assert bands.factors([10 * t for t in TENTHS]) == (5, 9)
+
+
+def test_fewer_than_nine_tell_nothing() -> None:
+    assert bands.factors([10 * t for t in TENTHS[:8]]) == bands.NORMAL
+
+
+def test_few_smaller_errors_do_not_narrow() -> None:
+    assert bands.factors(TENTHS) == bands.NORMAL
+
+
+def test_very_many_smaller_errors_narrow_to_five_points_more_than_asked() -> None:
+    hundred = [k / 100 for k in range(1, 100)]  # of 99 the 55th and the 95th
+    assert bands.factors(hundred, 100) == (0.55, 0.95)
+    assert bands.factors(hundred) == bands.NORMAL  # 99 are not many
+    assert bands.factors([2 * score for score in hundred], 100) == (1.0, 1.8)
+
+
 def test_the_widest_of_several_edits() -> None:
     assert bands.calibrated(["batch"]) == (0.8, 2.0)
-    assert bands.calibrated(["batch", "sharding"]) == (0.8, 3.0)
+    assert bands.calibrated(["sharding"]) == (0.3, 0.9)
+    assert bands.calibrated(["batch", "sharding"]) == (0.8, 2.0)
 
 
-def test_none_is_narrower_than_stated() -> None:
-    assert bands.calibrated(["world"]) == bands.NORMAL
-
-
-def test_too_little_known() -> None:
-    assert bands.calibrated(["tp"]) is None
-    assert bands.calibrated(["batch", "host"]) is None
-    assert bands.calibrated([]) is None
-    assert bands.calibrated(["batch"], "described") is None
+def test_the_normal_distribution_stands_for_what_is_not_known() -> None:
+    assert bands.calibrated(["tp"]) == bands.NORMAL
+    assert bands.calibrated(["sharding", "tp"]) == bands.NORMAL
+    assert bands.calibrated([]) == bands.NORMAL
 
 
 def test_an_answer_takes_them() -> None:
