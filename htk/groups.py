@@ -26,9 +26,10 @@ class Groups:
         columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
         if not len(columns):
             return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
-        flat = _flat(columns)
-        _, first, which = np.unique(flat, return_index=True, return_inverse=True)
-        return cls(columns[first], which.ravel(), first)
+        distinct, which = numbered(_flat(columns))
+        first = np.empty(len(distinct), np.int64)
+        first[which[::-1]] = np.arange(len(which))[::-1]  # the last one written is the first
+        return cls(columns[first], which, first)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -38,8 +39,13 @@ class Groups:
         return np.bincount(self.which, minlength=len(self)).astype(np.int64)
 
     @cached_property
+    def _narrow(self) -> NDArray[np.integer[Any]]:
+        """Group of each row: what fits 16 bits is sorted by its digits, in a fifth of the time."""
+        return self.which.astype(np.uint16) if len(self) <= 1 << 16 else self.which
+
+    @cached_property
     def _order(self) -> Ints:
-        return np.argsort(self.which, kind="stable")
+        return np.argsort(self._narrow, kind="stable")
 
     @cached_property
     def _starts(self) -> Ints:
@@ -69,7 +75,7 @@ class Groups:
 
     def quantiles(self, values: Ints | Floats, at: Sequence[float]) -> list[Floats]:
         """Quantiles, linearly interpolated."""
-        ordered = values[np.lexsort((values, self.which))]
+        ordered = values[np.lexsort((values, self._narrow))]
         found = []
         for q in at:
             place = self._starts + q * (self.count - 1)
@@ -77,6 +83,24 @@ class Groups:
             high = np.minimum(low + 1, self._starts + self.count - 1)
             found.append(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
         return found
+
+
+def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
+    """The distinct values in their order, and the place of each row's value among them.
+
+    As np.unique has it; values that lie close together need no sorting.
+    """
+    if not len(values):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 4 * len(values) + 4096:
+        distinct, which = np.unique(values, return_inverse=True)
+        return distinct.astype(np.int64), which.ravel()
+    offset = values.astype(np.int64, copy=False) - low
+    there = np.zeros(span, bool)
+    there[offset] = True
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[offset]
 
 
 def _flat(columns: Ints) -> Ints:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import boolean, codes_of, matching, nulls, number, numbers, text, truths, valid
+from htk.groups import numbered
 from htk.nesting import nest
 from htk.schema import DERIVED
 
@@ -30,7 +31,7 @@ class Threads:
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
         pair = process.astype(np.int64) * (len(threads) + 1) + thread
-        distinct, which = np.unique(pair, return_inverse=True)
+        distinct, which = numbered(pair)
         names = [*threads.to_pylist(), None], [*processes.to_pylist(), None]
         found = []
         for value in distinct.tolist():  # a handful of threads
@@ -53,6 +54,12 @@ class Nested:
 
     @cached_property
     def order(self) -> Rows:
+        """Callers before what they call, thread after thread."""
+        few = not len(self.thread) or (self.thread.min() >= 0 and self.thread.max() < 1 << 16)
+        thread = self.thread.astype(np.uint16) if few else self.thread  # sorted by its digits
+        rows = np.argsort(thread, kind="stable")
+        if _in_order(self.thread[rows], self.start[rows], self.end[rows]):
+            return rows  # as most files have the calls of a thread
         return np.lexsort((-self.end, self.start, self.thread))
 
     @cached_property
@@ -103,6 +110,14 @@ class Nested:
         found = np.empty(len(o), np.int64)
         found[o] = place
         return found[len(self.thread) :]
+
+
+def _in_order(thread: NDArray[np.int32], start: Rows, end: Rows) -> bool:
+    """Are the rows of each thread ordered by start, and of those that begin together by length?"""
+    of_one = thread[1:] == thread[:-1]
+    later = start[1:] > start[:-1]
+    inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+    return bool((~of_one | later | inside).all())
 
 
 def _keys(
