@@ -124,6 +124,12 @@ def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Tabl
     return pa.table(arrays, schema=schema)
 
 
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The table with other values in a column of its own."""
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), column)
+
+
 def without(schema: pa.Schema, *names: str) -> pa.Schema:
     """The schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names])

@@ -8,9 +8,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import boolean, number, numbers, text
+from htk.clocks import corrections
 from htk.graph import Graph, build
 from htk.graph_edges import KINDS
-from htk.graph_parts import clock_shift
 from htk.replay import critical, replay
 from htk.schema import TEXT, table
 
@@ -64,7 +64,7 @@ def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.T
     start, end = graph.time[graph.src[path]], graph.time[graph.dst[path]]
     rank = pieces.rank.astype(np.int64)
     start = start + graph.origin_ns
-    shift = clock_shift(tables, rank, start)  # back from the common clock to the rank's own
+    shift = corrections(tables["rank_clocks"], rank, start)  # back to the rank's own clock
     cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [

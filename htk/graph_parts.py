@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import codes_of, matching, numbers, truths, valid
+from htk.clocks import corrections
 from htk.groups import Groups
 
 Ints = NDArray[np.int64]
@@ -108,7 +109,7 @@ def calls_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> C
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["activities"]) > 0
     rank = numbers(launches["rank"], -1).astype(np.int64)
-    shift = clock_shift(tables, rank, numbers(launches["start_ns"]))
+    shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
     start = numbers(launches["start_ns"]) - origin + shift
     end = numbers(launches["end_ns"]) - origin + shift
     lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
@@ -131,10 +132,12 @@ def calls_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> C
     )
 
 
-def activities_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> Activities:
+def activities_of(
+    tables: Mapping[str, pa.Table], calls: Calls, step: int | None, origin: int
+) -> Activities:
     kernels, links = tables["kernels"], tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
-    shift = clock_shift(tables, rank, numbers(kernels["start_ns"]))
+    shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
     start = numbers(kernels["start_ns"]) - origin + shift
     end = numbers(kernels["end_ns"]) - origin + shift
     device = _lane(rank, numbers(kernels["device"], -1))
@@ -150,7 +153,6 @@ def activities_of(tables: Mapping[str, pa.Table], step: int | None, origin: int)
     kinds, kind_names = codes_of(kernels["kind"])
     place = {"compute": 0, "comm": 1, "memory": 2}
     to_kind = np.array([place.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
-    calls = calls_of(tables, step, origin)
     where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
     where[calls.row] = np.arange(len(calls.row))
     return Activities(
@@ -166,19 +168,6 @@ def activities_of(tables: Mapping[str, pa.Table], step: int | None, origin: int)
         where[launched[rows]],
         before,
     )
-
-
-def clock_shift(tables: Mapping[str, pa.Table], rank: Ints, at: Ints) -> Ints:
-    """What to add to times of each rank, where clocks could be compared."""
-    clocks = tables["rank_clocks"]
-    shift = np.zeros(len(rank), np.int64)
-    for row in clocks.to_pylist():  # one row a rank
-        if row["aligned_with"] is None or row["offset_ns"] is None:
-            continue
-        mine = rank == row["rank"]
-        drift = (row["drift_ppm"] or 0.0) * 1e-6 * (at[mine] - (row["reference_ns"] or 0))
-        shift[mine] = row["offset_ns"] + np.rint(drift).astype(np.int64)
-    return shift
 
 
 def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:

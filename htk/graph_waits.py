@@ -100,7 +100,8 @@ def _believed(
     aligned = launched.aligned(guesses)
     doubted = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
     if any(aligned[lanes] < _INSTANCES for lanes in doubted):
-        whole = _Launched.of(activities_of(tables, None, origin), calls_of(tables, None, origin))
+        calls = calls_of(tables, None, origin)
+        whole = _Launched.of(activities_of(tables, calls, None, origin), calls)
         aligned = whole.aligned(whole.guesses(()))
     return [
         (source, target)

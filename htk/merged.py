@@ -17,16 +17,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import matching, number, numbers, valid
+from htk.arrow import matching, number, numbers, valid, with_column
+from htk.clocks import corrections
 from htk.critical import path_events
 from htk.errors import HtkError
-from htk.overlay import drawn, microseconds
+from htk.overlay import drawn
 from htk.parser import Source
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.text import copy
 from htk.rewrite import kineto_parts, part_of
 from htk.streams import open_stream
 from htk.trace import Part, Trace
+from htk.units import microseconds
 
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
@@ -56,19 +58,19 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
         for place, part in enumerate(parts):
             known = numbers(part.table("ranks")["base_ns"])
             base = int(known[0]) if len(known) else 0
-            rank = _Rank(place, part, base, trace.origin_ns, clocks)
+            rank = _Rank(place, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
             with sources[part.file].open() as file, open_stream(file) as stream:
                 copy(stream, lambda _: None, lambda *_: None, _passed(rank, write))
-            for text in (*rank.counted(trace), *rank.described()):
+            for text in (*rank.counted(), *rank.described()):
                 write(text)
             count += rank.events
         try:
-            for text in _path(trace, clocks):
+            for text in _path(trace):
                 write(text)
         except HtkError as error:
             without.append(f"critical path: {error}")
         out.write(b"\n]}\n")
-    aligned = any(clock != (0, 0.0, 0) for clock in clocks.values())
+    aligned = any(clock != _AS_IS for clock in clocks.values())
     return Merged(target, count, aligned, tuple(without))
 
 
@@ -94,6 +96,7 @@ def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[int, byt
 
 
 _Clock = tuple[int, float, int]  # offset, drift in parts per million, and the time they are for
+_AS_IS: _Clock = (0, 0.0, 0)
 
 
 def _clocks(trace: Trace) -> dict[int, _Clock]:
@@ -114,7 +117,7 @@ class _Rank:
     part: Part
     base_ns: int
     origin_ns: int
-    clocks: dict[int, _Clock]
+    clock: _Clock
     events: int = 0
     processes: dict[bytes, int] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
@@ -148,10 +151,10 @@ class _Rank:
             order = {"sort_index": process}
             yield _json(ph="M", name="process_sort_index", pid=process, args=order)
 
-    def counted(self, trace: Trace) -> Iterator[bytes]:
+    def counted(self) -> Iterator[bytes]:
         """Counters of this rank, as a process of their own."""
         process = self._process(b'"counters"')
-        for name, (times, values) in _series(trace, self.part):
+        for name, (times, values) in _series(self.part):
             at = self.shifted(times) - self.origin_ns
             for time, value in zip(at.tolist(), values.tolist(), strict=True):
                 said = _json(ph="C", name=name, pid=process, args={"value": value})
@@ -159,7 +162,7 @@ class _Rank:
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Absolute times of this rank on the common clock."""
-        offset, drift, reference = self.clocks.get(self.part.rank or 0, (0, 0.0, 0))
+        offset, drift, reference = self.clock
         grown = np.rint((times - reference) * (drift / 1e6)).astype(np.int64)
         return np.asarray(times + offset + grown)
 
@@ -190,24 +193,20 @@ class _Rank:
         return microseconds(int(at[0]) - self.origin_ns).encode()
 
 
-def _path(trace: Trace, clocks: dict[int, _Clock]) -> Iterator[bytes]:
+def _path(trace: Trace) -> Iterator[bytes]:
     """The critical path of the steadiest step, on the common clock."""
     path = path_events(trace.tables)
     ranks = numbers(path["rank"])
     for name in ("start_ns", "end_ns"):
-        times = numbers(path[name]).copy()
-        for rank, (offset, drift, reference) in clocks.items():
-            mine = ranks == rank
-            grown = np.rint((times[mine] - reference) * (drift / 1e6)).astype(np.int64)
-            times[mine] += offset + grown
-        place = path.schema.get_field_index(name)
-        path = path.set_column(place, path.schema.field(place), number(times, pa.int64()))
+        times = numbers(path[name])
+        times = times + corrections(trace.tables["rank_clocks"], ranks, times)
+        path = with_column(path, name, number(times, pa.int64()))
     yield from (text.encode() for text in drawn(path, trace, trace.origin_ns, _PATH_PROCESS))
     named = {"name": "critical path"}
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
 
 
-def _series(trace: Trace, part: Part) -> Iterator[tuple[str, _Points]]:
+def _series(part: Part) -> Iterator[tuple[str, _Points]]:
     """Counters that the tables tell: queue lengths, copies' bandwidth, memory."""
     yield from _queues(part)
     yield from _bandwidth(part)

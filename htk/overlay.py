@@ -19,6 +19,7 @@ from htk.errors import TraceError
 from htk.sources import resolve
 from htk.streams import open_stream
 from htk.trace import Trace
+from htk.units import microseconds
 
 PROCESS = "critical path"
 _TRACKS = {"kernels": "GPU", "launches": "host"}
@@ -81,11 +82,6 @@ def _event(start_ns: int, length_ns: int | None = None, **rest: Any) -> str:
     if length_ns is not None:
         times += f'"dur": {microseconds(length_ns)}, '
     return "{" + times + json.dumps({"cat": "critical_path", **rest})[1:]
-
-
-def microseconds(ns: int) -> str:
-    sign = "-" if ns < 0 else ""
-    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 
 
 def copy_with(file: str, target: Path, added: list[str]) -> None:

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from htk.analyses.whatif.answer import Stage, applied, ordered
 from htk.analyses.whatif.scene import Scene
 from htk.arrow import codes_of, numbers, truths
+from htk.clocks import corrections
 from htk.errors import UsageError
 from htk.graph import Graph
-from htk.graph_parts import clock_shift
 from htk.groups import Groups
 from htk.replay import Replay
 from htk.rewrite import Written, kineto_parts, sources_of, write
 from htk.trace import Part, Trace
 from htk.trim import target_names, wanted
+from htk.units import microseconds
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -243,7 +244,8 @@ def _of(part: Part, table: pa.Table, rows: Ints) -> Ints:
 def _shift(tables: Mapping[str, pa.Table], part: Part, graph: Graph) -> int:
     """From the file's clock to that of the graph."""
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
-    return int(clock_shift(tables, rank, np.array([graph.origin_ns]))[0]) - graph.origin_ns
+    shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
+    return int(shift[0]) - graph.origin_ns
 
 
 def _added(
@@ -282,4 +284,4 @@ def _event(event: dict[str, object]) -> bytes:
 
 
 def _us(ns: int) -> bytes:
-    return f"{ns // 1000}.{ns % 1000:03d}".encode() if ns >= 0 else f"{ns / 1000:.3f}".encode()
+    return microseconds(ns).encode()

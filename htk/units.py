@@ -22,6 +22,12 @@ def size(count: int | float) -> str:
     return _scaled(count, _BYTES)
 
 
+def microseconds(ns: int) -> str:
+    """1234567 -> 1234.567, as trace files write times: exact, which no float is."""
+    sign = "-" if ns < 0 else ""
+    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+
+
 def plain(value: int | float) -> str:
     """1234567 -> 1,234,567; 0.123456 -> 0.123."""
     if isinstance(value, int):

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from htk.hta.frames import Frames, memory_type
-from htk.overlay import copy_with, microseconds
+from htk.overlay import copy_with
+from htk.units import microseconds
 
 Series = dict[int, pd.DataFrame]
 

@@ -1,10 +1,7 @@
 """Single events of a Kineto file, as its writer lays them out: µs with three decimals."""
 
 from htk.simulate.clock import BASE_NS
-
-
-def micros(ns: int) -> str:
-    return f"{ns // 1000}.{ns % 1000:03d}"
+from htk.units import microseconds
 
 
 def complete(
@@ -19,7 +16,7 @@ def complete(
     return (
         f'  {{\n    "ph": "X",\n    "cat": "{category}",\n    "name": "{name}",\n'
         f'    "pid": {_id(pid)},\n    "tid": {_id(tid)},\n'
-        f'    "ts": {micros(start - BASE_NS)},\n    "dur": {micros(end - start)},\n'
+        f'    "ts": {microseconds(start - BASE_NS)},\n    "dur": {microseconds(end - start)},\n'
         f'    "args": {{\n      {args}\n    }}\n  }},\n'
     )
 
@@ -28,8 +25,8 @@ def flow(phase: str, kind: str, number: int, pid: int, tid: int, at: int) -> str
     ending = ', "bp": "e"' if phase == "f" else ""
     return (
         f'  {{\n    "ph": "{phase}",\n    "id": {number},\n    "pid": {pid},\n    "tid": {tid},\n'
-        f'    "ts": {micros(at - BASE_NS)},\n    "cat": "{kind}",\n    "name": "{kind}"{ending}\n'
-        "  },\n"
+        f'    "ts": {microseconds(at - BASE_NS)},\n    "cat": "{kind}",\n'
+        f'    "name": "{kind}"{ending}\n  }},\n'
     )
 
 
@@ -49,7 +46,7 @@ def instant(
     return (
         f'  {{\n    "ph": "i",\n{kind}    "s": "{scope}",\n    "name": "{name}",\n'
         f'    "pid": {_id(pid)},\n    "tid": {_id(where)},\n'
-        f'    "ts": {micros(at - BASE_NS)}{more}\n  }},\n'
+        f'    "ts": {microseconds(at - BASE_NS)}{more}\n  }},\n'
     )
 
 
