@@ -26,7 +26,7 @@ from locust.env import Environment
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_traces/simulated/llama2-7b"
-SEARCHES = ("", "?ranks=4", "?steps=11")
+SEARCHES = ("", "?ranks=4", "?steps=12")
 PAGES = ("", "kernels", "operators", "communication", "memory", "idle", "kernel_top", "step_times")
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from htk import api
 from htk.errors import TraceError
 from htk.opening import OpenOptions, open_trace
+from htk.whatif_api import whatif
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 RECORDED = SAMPLES / "recorded"
@@ -105,3 +107,17 @@ def test_what_is_no_trace_is_refused(name: str) -> None:
 def _events(file: Path) -> list[dict[str, object]]:
     events: list[dict[str, object]] = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     return events
+
+
+def test_the_eight_ranks_answer_what_ifs_and_say_what_was_planted() -> None:
+    """The first thing that a visitor tries must not be refused; truth is the simulator's own."""
+    folder = SAMPLES / "simulated/llama2-7b"
+    truth = json.loads((folder / "truth.json").read_text())
+    trace = open_trace(folder, OpenOptions(cache=False))
+    row = whatif(trace).batch("2x").run().to_pylist()[0]
+    assert row["verdict"] == "trusted"
+    steps = [s["end_ns"] - s["start_ns"] for rank in truth["ranks"] for s in rank["steps"]]
+    assert min(steps) < row["measured_step_time_ns"] < max(steps)
+    assert 1.5 < row["step_time_ns"] / row["measured_step_time_ns"] < 2  # collectives do not grow
+    late = api.run(trace, "stragglers").to_pylist()[0]
+    assert late["rank"] in [p["rank"] for p in truth["planted"] if "rank" in p]

@@ -88,15 +88,15 @@ def test_no_sharding_is_said() -> None:
 
 
 def test_units_of_a_simulated_job() -> None:
-    """Sixteen layers and the root; the last layer is gathered for the backward pass as well."""
+    """Eight layers and the root; the last layer is gathered for the backward pass as well."""
     rows = api.run(api.open(str(SIMULATED)), "fsdp_units").table.to_pylist()
     count: dict[tuple[str, str], int] = {}
     for row in rows:
         count[row["type"], row["phase"]] = count.get((row["type"], row["phase"]), 0) + 1
-        assert row["count"] == 16  # eight ranks, two steps
+        assert row["count"] == 32  # eight ranks, four steps
         assert row["unit_bytes"] == 8 * row["shard_bytes"]
     assert count == {
-        ("all_gather", "forward"): 17,
-        ("all_gather", "backward"): 16,
-        ("reduce_scatter", "backward"): 17,
+        ("all_gather", "forward"): 9,
+        ("all_gather", "backward"): 8,
+        ("reduce_scatter", "backward"): 9,
     }
