@@ -6,7 +6,8 @@ from urllib.parse import parse_qs, urlencode
 
 from htk.analysis import Option
 from htk.errors import UsageError
-from htk.trace import Selection, Trace
+from htk.selection import Selection
+from htk.trace import Trace
 from htk.units import duration, numbers_of
 
 FILTERS = ("ranks", "steps", "from", "to", "name", "annotation")

@@ -25,9 +25,10 @@ from htk.overlay import drawn
 from htk.parser import Source
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.text import copy
+from htk.part import Part
 from htk.rewrite import kineto_parts, part_of
 from htk.streams import open_stream
-from htk.trace import Part, Trace
+from htk.trace import Trace
 from htk.units import microseconds
 
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}

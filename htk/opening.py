@@ -12,10 +12,11 @@ from pathlib import Path
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.parser import ParseOptions, Parser, Source
 from htk.parsers import PARSERS
+from htk.part import Part
 from htk.schema import TABLES
 from htk.sources import content_identity, head, rank_from_name, resolve
 from htk.store import Entry, MemoryEntry, Store
-from htk.trace import Part, Trace
+from htk.trace import Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 

@@ -22,9 +22,10 @@ from htk.clocks import corrections
 from htk.errors import UsageError
 from htk.graph import Graph
 from htk.groups import Groups
+from htk.part import Part
 from htk.replay import Replay
 from htk.rewrite import Written, kineto_parts, sources_of, write
-from htk.trace import Part, Trace
+from htk.trace import Trace
 from htk.trim import target_names, wanted
 from htk.units import microseconds
 

@@ -16,9 +16,10 @@ from htk.parser import Source
 from htk.parsers import kineto
 from htk.parsers.kineto import text
 from htk.parsers.kineto.text import Copied, Entry, Event
+from htk.part import Part
 from htk.sources import resolve
 from htk.streams import open_stream
-from htk.trace import Part, Trace
+from htk.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from htk.arrow import numbers
 from htk.errors import UsageError
-from htk.trace import Part, Trace
+from htk.part import Part
+from htk.trace import Trace
 
 _ON_GPU = ("kernels", "syncs")
 
