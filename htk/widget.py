@@ -1,6 +1,5 @@
 """The timeline in a notebook: a widget that asks the kernel, with no server beside it."""
 
-import gzip
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +48,6 @@ class Kernel:
             aligned = given.get("aligned") == "1"
             if aligned not in self._made:
                 self._made[aligned] = self._make(aligned)
-            packed = self._made[aligned].answer(str(message.get("question")), given)
-            return head, [gzip.decompress(packed)]
+            return head, [self._made[aligned].said(str(message.get("question")), given)]
         except HtkError as error:
             return {**head, "error": str(error)}, []

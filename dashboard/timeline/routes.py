@@ -10,8 +10,8 @@ from htk.dashboard.kept import Kept
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
 from htk.errors import HtkError, UsageError
+from htk.selection import Selection
 from htk.timeline.answers import Timeline
-from htk.trace import Selection
 
 _MOST = 4  # timelines at hand; a million events take 100 MB
 _BINARY = "view"
@@ -34,7 +34,7 @@ def add_routes(server: Any, runs: Runs) -> None:
         try:
             view = View.of("timeline", request.query_string.decode())
             given = request.args.to_dict()
-            data = timeline(view).answer(question, given)
+            data = timeline(view).said(question, given)
             if question in ("event", "jump"):
                 data = _with_links(data, view)
         except UsageError as error:
@@ -49,7 +49,7 @@ def add_routes(server: Any, runs: Runs) -> None:
         binary = question == _BINARY
         kind = "application/octet-stream" if binary else "application/json"
         headers = {"Content-Encoding": "gzip", "Cache-Control": "no-store"}
-        return Response(data, mimetype=kind, headers=headers)
+        return Response(gzip.compress(data, 1), mimetype=kind, headers=headers)
 
 
 def _json(value: object) -> Response:
@@ -58,9 +58,9 @@ def _json(value: object) -> Response:
 
 def _with_links(data: bytes, view: View) -> bytes:
     """Pages that tell of an event, as addresses under the filters of this one."""
-    found = json.loads(gzip.decompress(data))
+    found = json.loads(data)
     found["pages"] = [
         [text, view.link(page, **({"name": name} if name else {}))]
         for text, page, name in found["pages"]
     ]
-    return gzip.compress(json.dumps(found).encode(), 1)
+    return json.dumps(found).encode()

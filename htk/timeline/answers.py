@@ -164,11 +164,14 @@ class Timeline:
             "total": int(numbers(pieces["path_ns"]).sum()),
         }
 
-    def answer(self, question: str, given: Mapping[str, str]) -> bytes:
-        """The answer to a question in text, compressed: what travels to the canvas."""
+    def said(self, question: str, given: Mapping[str, str]) -> bytes:
+        """The answer to a question in text, as the canvas reads it."""
         made = self._asked(question, given)
-        data = made if isinstance(made, bytes) else json.dumps(made).encode()
-        return gzip.compress(data, 1)
+        return made if isinstance(made, bytes) else json.dumps(made).encode()
+
+    def answer(self, question: str, given: Mapping[str, str]) -> bytes:
+        """The same, compressed: what travels to the canvas."""
+        return gzip.compress(self.said(question, given), 1)
 
     def _asked(self, question: str, given: Mapping[str, str]) -> Any:
         get = given.get
