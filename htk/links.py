@@ -231,7 +231,7 @@ def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
     ids = numbers(launches["correlation"])
     usable = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
     wanted = numbers(kernels["correlation"])
-    found = _look_up(ids[usable], usable, wanted)
+    found = look_up(ids[usable], usable, wanted)
     found[wanted <= 0] = NONE
     return found
 
@@ -240,12 +240,12 @@ def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
     ids = numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
     wanted = numbers(kernels["external_id"])
-    found = _look_up(ids[usable], usable, wanted)
+    found = look_up(ids[usable], usable, wanted)
     found[wanted <= 0] = NONE
     return found
 
 
-def _look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
+def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
     """Row of the last equal key, or NONE."""
     if not len(keys):
         return np.full(len(wanted), NONE, np.int64)
@@ -299,7 +299,7 @@ def _follow_flows(
     codes, ids = codes_of(starts["flow"])
     as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
     keys = np.append(as_number, NONE)[codes]
-    found = _look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
+    found = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
     known = numbers(kernels["correlation"], NONE) > 0
     use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & known
     if use.any():
@@ -401,7 +401,7 @@ def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -
     most = 0
     for thread in np.unique(ops.thread[ahead]).tolist():  # one or a few
         own = ahead[ops.thread[ahead] == thread]
-        found = _look_up(sequence[own], own, sequence[wants])
+        found = look_up(sequence[own], own, sequence[wants])
         found[(found != NONE) & (ops.start[found] >= ops.start[wants])] = NONE
         count = int((found != NONE).sum())
         if count > most:

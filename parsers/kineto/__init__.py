@@ -17,10 +17,12 @@ from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
+from htk.parsers.kineto.metadata import metadata
 from htk.parsers.kineto.process_groups import comm_groups
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
-from htk.parsers.kineto.tables import DAY_NS, Columns, Sorted, metadata, sort_events, tables
+from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
+from htk.parsers.kineto.tables import tables
 from htk.schema import PARSE_ISSUES
 from htk.streams import open_stream
 

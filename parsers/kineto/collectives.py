@@ -7,49 +7,29 @@ range is the collective; a call without any kernel is kept without times.
 """
 
 import json
-import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.arrow import (
-    boolean,
-    build,
-    codes_of,
-    mapped,
-    matching,
-    number,
-    numbers,
-    text,
-    texts,
-    valid,
-    without,
-)
+from htk.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
 from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes
-from htk.links import NONE, Nested, Threads
+from htk.links import NONE
+from htk.parsers.kineto.metadata import Metadata
+from htk.parsers.kineto.pairing import CPU_LIBRARIES, Calls, Found, Seen, paired
 from htk.parsers.kineto.process_groups import compact, listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-RECORD = "record_param_comms"
 _INT64 = pa.int64()
 _MOST_RANKS = 1_000_000  # more is damage
-# Operators whose shapes tell what the collective they launch carries.
-OPERATOR = re.compile(
-    r"c10d::|c10d_functional|_c10d_functional|symm_mem::|(?i:.*(?:all_?reduce|all_?gather"
-    r"|reduce_?scatter|all_?to_?all|one_shot|two_shot|custom_ar))"
-)
-_CPU_LIBRARIES = ("gloo", "mpi", "ucc")
 _MESSAGES = ("send", "recv", "send_recv")
 # Where c10d's operators name the root or the peer, among their values.
 _PLACE = {"send": 2, "recv": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
-_SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move nothing
+_COLUMNS = without(TABLES["collectives"], "rank", "cycle")
 
 
 def collectives(
@@ -61,239 +41,31 @@ def collectives(
     groups: pa.Table,
 ) -> pa.Table:
     """Every collective of one file; `metadata` holds the collective arguments of its events."""
-    gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
-    threads = Threads()
-    records = _calls(cpu_ops, threads, lambda name: name == RECORD)
-    ops = _calls(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None)
-    cpu_ranges = annotations.filter(pc.invert(annotations["on_gpu"]))
-    ranges = _calls(cpu_ranges, threads, lambda name: annotated(name) is not None)
-    facts = _Metadata(metadata)
-    rows = [_on_gpu(gpu, launches, threads, records, ops, ranges, facts)]
-    rows.append(_on_cpu(ranges, records, ops, rows[0], facts))
-    return _table(_Found.joined(rows), gpu, records, ops, ranges, facts, groups)
+    seen = Seen.of(kernels, cpu_ops, annotations, metadata)
+    return _table(paired(seen, launches), seen, groups) if seen else _COLUMNS.empty_table()
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """CPU spans of one sort."""
-
-    table: pa.Table
-    nested: Nested
-
-    @property
-    def event(self) -> Rows:
-        return numbers(self.table["event"])
-
-
-@dataclass(frozen=True)
-class _Found:
-    """For each collective: rows of what is known about it (NONE: nothing)."""
-
-    gpu: Rows  # its kernel
-    own: Rows  # metadata of the kernel
-    record: Rows
-    op: Rows
-    range: Rows
-    enqueue: Rows  # when it was launched (-1: unknown)
-    members: tuple[tuple[int, Rows], ...] = ()  # collective, and the records that it coalesces
-
-    @classmethod
-    def joined(cls, parts: list["_Found"]) -> "_Found":
-        names = ("gpu", "own", "record", "op", "range", "enqueue")
-        columns = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
-        return cls(**columns, members=parts[0].members)
-
-
-class _Metadata:
-    """The collective arguments of events, found by event."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self._event = numbers(table["event"])
-        self.type = mapped(table["coll"], collective_type)
-        codes, names = codes_of(self.type)
-        self._type_codes, self._types = codes, names.to_pylist()
-
-    def rows(self, events: Rows) -> Rows:
-        """Row of each event (NONE: it has no collective arguments)."""
-        if not len(self._event):
-            return np.full(len(events), NONE, np.int64)
-        place = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
-        return np.where(self._event[place] == events, place, NONE)
-
-    def named(self, rows: Rows) -> Mask:
-        """Which rows name a collective."""
-        named: Mask = (rows != NONE) & (np.append(self._type_codes, -1)[rows] != -1)
-        return named
-
-    def is_type(self, rows: Rows, *wanted: str) -> Mask:
-        chosen = [k for k, name in enumerate(self._types) if name in wanted]
-        mine: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
-        return mine
-
-
-def _calls(table: pa.Table, threads: Threads, wanted: Any) -> _Calls:
-    mine = table.filter(pa.array(matching(table["name"], wanted)))
-    start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
-    return _Calls(mine, Nested(threads.of(mine), start, end))
-
-
-def _on_gpu(
-    gpu: pa.Table,
-    launches: pa.Table,
-    threads: Threads,
-    records: _Calls,
-    ops: _Calls,
-    ranges: _Calls,
-    facts: _Metadata,
-) -> _Found:
-    launch = _look_up(launches["correlation"], gpu["correlation"])
-    thread = np.append(threads.of(launches), np.int32(-1))[launch]
-    moment = np.append(numbers(launches["start_ns"]), -1)[launch]
-    around = [
-        np.where(launch == NONE, NONE, calls.nested.around(thread, moment))
-        for calls in (records, ops, ranges)
-    ]
-    by_id = _look_up(records.table["external_id"], gpu["external_id"])
-    record = np.where(around[0] == NONE, by_id, around[0])
-    own = facts.rows(numbers(gpu["event"]))
-    own = np.where(facts.named(own), own, NONE)
-    found = _Found(np.arange(len(own)), own, record, around[1], around[2], moment)
-    return _Found(
-        *(found.gpu, found.own, found.record, found.op, found.range, found.enqueue),
-        members=_coalesced(found, records, ranges, facts),
-    )
-
-
-def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
-    """Row of each wanted key among the keys (NONE: absent); of several the last."""
-    known = np.flatnonzero(valid(keys))
-    if not len(known):
-        return np.full(len(wanted), NONE, np.int64)
-    have = numbers(keys)[known]
-    order = np.argsort(have, kind="stable")
-    values = numbers(wanted)
-    place = np.maximum(np.searchsorted(have[order], values, side="right") - 1, 0)
-    row = order[place]
-    hit = valid(wanted) & (have[row] == values)
-    return np.where(hit, known[row], NONE)
-
-
-def _coalesced(
-    found: _Found, records: _Calls, ranges: _Calls, facts: _Metadata
-) -> tuple[tuple[int, Rows], ...]:
-    """Which records a kernel launched at the end of a coalesced call stands for.
-
-    Its launch lies in a range `nccl:coalesced` (or `…_coalesced`) that closes the call. The
-    members are the records before it, on its thread, that launched nothing themselves.
-    """
-    is_closing = matching(ranges.table["name"], lambda n: n.endswith("coalesced"))
-    closing = (found.range != NONE) & np.append(is_closing, False)[found.range]
-    closing &= found.own == NONE
-    if not closing.any():
-        return ()
-    moves = facts.rows(records.event)
-    idle = facts.named(moves) & ~facts.is_type(moves, *_SILENT, "coalesced")
-    idle[found.record[(found.record != NONE) & ~closing]] = False
-    start, end = ranges.nested.start, ranges.nested.end
-    members = []
-    for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
-        mine = found.range[row]
-        thread = ranges.nested.thread[mine]
-        before = end[is_closing & (ranges.nested.thread == thread) & (end <= start[mine])]
-        inside = idle & (records.nested.thread == thread)
-        inside &= records.nested.start >= before.max(initial=0)
-        inside &= records.nested.start < end[mine]
-        if inside.any():
-            members.append((row, np.flatnonzero(inside)))
-    return tuple(members)
-
-
-def _on_cpu(ranges: _Calls, records: _Calls, ops: _Calls, gpu: _Found, facts: _Metadata) -> _Found:
-    """Collectives of CPU libraries, and calls whose kernel was not recorded."""
-    start, thread = ranges.nested.start, ranges.nested.thread
-    within = records.nested.around(thread, start)
-    free = ~np.isin(np.arange(len(start)), gpu.range)
-    free &= ~np.isin(within, gpu.record) | (within == NONE)
-    free &= ~matching(ranges.table["name"], lambda n: n.endswith("coalesced"))
-    lone = np.flatnonzero(free)
-    named = facts.rows(records.event)
-    left = facts.named(named) & ~facts.is_type(named, *_SILENT, "coalesced")
-    left[gpu.record[gpu.record != NONE]] = False
-    left[within[lone][within[lone] != NONE]] = False
-    for _, rows in gpu.members:
-        left[rows] = False
-    rest = np.flatnonzero(left)
-    none = np.full(len(lone) + len(rest), NONE, np.int64)
-    at = np.concatenate([start[lone], records.nested.start[rest]])
-    threads = np.concatenate([thread[lone], records.nested.thread[rest]]).astype(np.int32)
-    around = ops.nested.around(threads, at)
-    around[: len(lone)] = _by_order(around[: len(lone)], lone, ranges, ops)
-    return _Found(
-        none,
-        none,
-        np.concatenate([within[lone], rest]),
-        around,
-        np.concatenate([lone, np.full(len(rest), NONE, np.int64)]),
-        at,
-    )
-
-
-def _by_order(around: Rows, lone: Rows, ranges: _Calls, ops: _Calls) -> Rows:
-    """Gloo works on threads of its own: its k-th range of a type is c10d's k-th call of it.
-
-    It reduces and scatters by an all-reduce, and calls it that (torch 2.13).
-    """
-    around = around.copy()
-    lost = np.flatnonzero(around == NONE)
-    called = ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
-    made = [collective_type(name) for name in ops.table["name"].to_pylist()]
-    taken = set(around[around != NONE].tolist())
-    kinds = {rule.collective for n in called if (rule := annotated(n))}
-    for kind in kinds:
-        sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
-        sorts -= kinds - {kind}
-        mine = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
-        theirs = [k for k, m in enumerate(made) if m in sorts and k not in taken]
-        if len(mine) == len(theirs):
-            mine.sort(key=lambda k: int(ranges.nested.start[lone[k]]))
-            theirs.sort(key=lambda k: int(ops.nested.start[k]))
-            around[mine] = theirs
-    return around
-
-
-def _is(name: str, kind: str) -> bool:
-    rule = annotated(name)
-    return rule is not None and rule.collective == kind and rule.library in _CPU_LIBRARIES
-
-
-def _table(
-    found: _Found,
-    gpu: pa.Table,
-    records: _Calls,
-    ops: _Calls,
-    ranges: _Calls,
-    facts: _Metadata,
-    groups: pa.Table,
-) -> pa.Table:
+def _table(found: Found, seen: Seen, groups: pa.Table) -> pa.Table:
     length = len(found.gpu)
-    of_record = facts.rows(np.append(records.event, NONE)[found.record])
+    gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
+    record_event = np.append(seen.records.event, NONE)[found.record]
+    of_record = facts.rows(record_event)
     source = np.where(found.own != NONE, found.own, of_record)
     source = np.where(facts.named(source), source, NONE)
-    names = _Names.of(found, source, gpu, ranges, ops, facts)
-    sizes = _Sizes.of(found, source, names.type, records, ops, ranges, facts)
-    sizes.add_up(found, records, facts, names.type)
+    names = _Names.of(found, source, seen)
+    sizes = _Sizes.of(found, source, names.type, seen)
+    sizes.add_up(found, seen, names.type)
     inferred = _inferred(found, source, sizes)
     who = _groups(found, source, of_record, facts, groups, inferred)
     made = {
         "source": texts(["kineto"] * length),
-        "event": number(_event(found, gpu, records, ranges), pa.int64()),
-        "op_event": _optional(np.append(records.event, NONE)[found.record]),
+        "event": number(_event(found, seen), pa.int64()),
+        "op_event": _optional(record_event),
         "device": _taken(gpu["device"], found.gpu),
         "stream": _taken(gpu["stream"], found.gpu),
         **who,
         **_sequence(source, of_record, names.type, facts),
-        **_special_ranks(found, source, of_record, names.type, ops, facts, who["group_ranks"]),
+        **_special_ranks(found, source, of_record, names.type, seen, who["group_ranks"]),
         "type": texts(names.type),
         "raw_name": texts(names.raw),
         "library": texts(names.library),
@@ -306,7 +78,7 @@ def _table(
         **_times(found, gpu, ranges, names.library),
         "inferred": texts([",".join(i) or None for i in inferred]),
     }
-    return build(without(TABLES["collectives"], "rank", "cycle"), made, length)
+    return build(_COLUMNS, made, length)
 
 
 @dataclass(frozen=True)
@@ -318,25 +90,17 @@ class _Names:
     library: list[str]
 
     @classmethod
-    def of(
-        cls,
-        found: _Found,
-        source: Rows,
-        gpu: pa.Table,
-        ranges: _Calls,
-        ops: _Calls,
-        facts: _Metadata,
-    ) -> "_Names":
-        kernel = _taken(gpu["name"], found.gpu).to_pylist()
-        ranged = _taken(ranges.table["name"], found.range).to_pylist()
-        said = _taken(facts.type, source).to_pylist()
-        coll = _taken(facts.table["coll"], source).to_pylist()
-        calling = mapped(_taken(ops.table["name"], found.op), collective_type).to_pylist()
+    def of(cls, found: Found, source: Rows, seen: Seen) -> "_Names":
+        kernel = _taken(seen.gpu["name"], found.gpu).to_pylist()
+        ranged = _taken(seen.ranges.table["name"], found.range).to_pylist()
+        said = _taken(seen.facts.type, source).to_pylist()
+        coll = _taken(seen.facts.table["coll"], source).to_pylist()
+        calling = mapped(_taken(seen.ops.table["name"], found.op), collective_type).to_pylist()
         types, raws, libraries = [], [], []
         for name, call, kind, record, op in zip(kernel, ranged, said, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
             by_range = annotated(call) if call else None
-            on_cpu = by_range is not None and by_range.library in _CPU_LIBRARIES
+            on_cpu = by_range is not None and by_range.library in CPU_LIBRARIES
             by_op = op if on_cpu else None  # gloo's own word may be of what it is made of
             candidates = (kind, by_op, by_range and by_range.collective, rule and rule.collective)
             types.append(next((c for c in candidates if c and c != "unknown"), "unknown"))
@@ -356,16 +120,8 @@ class _Sizes:
     guessed: Mask  # from shapes
 
     @classmethod
-    def of(
-        cls,
-        found: _Found,
-        source: Rows,
-        types: list[str],
-        records: _Calls,
-        ops: _Calls,
-        ranges: _Calls,
-        facts: _Metadata,
-    ) -> "_Sizes":
+    def of(cls, found: Found, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
+        facts = seen.facts
         into = _either(facts, source, "in_nelems", "in_size_old")
         out = _either(facts, source, "out_nelems", "out_size_old")
         dtype = _taken(facts.table["dtype"], source).to_pylist()
@@ -373,11 +129,15 @@ class _Sizes:
         guessed = np.zeros(len(source), bool)
         shaped = [
             facts.rows(np.append(calls.event, NONE)[rows])
-            for calls, rows in ((ranges, found.range), (records, found.record), (ops, found.op))
+            for calls, rows in (
+                (seen.ranges, found.range),
+                (seen.records, found.record),
+                (seen.ops, found.op),
+            )
         ]
         dims = [_taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
         kinds = [_taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
-        called = _taken(ops.table["name"], found.op).to_pylist()
+        called = _taken(seen.ops.table["name"], found.op).to_pylist()
         for row in lacking.tolist():  # only what the arguments do not tell
             if source[row] != NONE and into[row] >= 0:
                 continue
@@ -388,9 +148,12 @@ class _Sizes:
             dtype[row] = dtype[row] or shape.dtype
         return cls(into, out, dtype, guessed)
 
-    def add_up(self, found: _Found, records: _Calls, facts: _Metadata, types: list[str]) -> None:
+    def add_up(self, found: Found, seen: Seen, types: list[str]) -> None:
         """A coalesced launch carries what its members carry."""
-        rows = facts.rows(records.event)
+        if not found.members:
+            return
+        facts = seen.facts
+        rows = facts.rows(seen.records.event)
         into = _either(facts, rows, "in_nelems", "in_size_old")
         out = _either(facts, rows, "out_nelems", "out_size_old")
         dtype = _taken(facts.table["dtype"], rows).to_pylist()
@@ -417,7 +180,7 @@ class _Sizes:
         return made
 
 
-def _inferred(found: _Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
+def _inferred(found: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
     """What each row owes to something else than its own event."""
     on_gpu = found.gpu != NONE
     by_record = on_gpu & (found.own == NONE) & (source != NONE)
@@ -429,10 +192,10 @@ def _inferred(found: _Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
 
 
 def _groups(
-    found: _Found,
+    found: Found,
     source: Rows,
     of_record: Rows,
-    facts: _Metadata,
+    facts: Metadata,
     groups: pa.Table,
     inferred: list[list[str]],
 ) -> dict[str, pa.Array]:
@@ -472,7 +235,7 @@ def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
 
 
 def _sequence(
-    source: Rows, of_record: Rows, types: list[str], facts: _Metadata
+    source: Rows, of_record: Rows, types: list[str], facts: Metadata
 ) -> dict[str, pa.Array]:
     """Sequence number, Comms Id, and the rank that stands out: root or peer."""
     seq = _either(facts, source, "seq")
@@ -488,12 +251,11 @@ def _sequence(
 
 
 def _special_ranks(
-    found: _Found,
+    found: Found,
     source: Rows,
     of_record: Rows,
     types: list[str],
-    ops: _Calls,
-    facts: _Metadata,
+    seen: Seen,
     group_ranks: pa.Array,
 ) -> dict[str, pa.Array]:
     """One's own rank in the group, the root, the peer.
@@ -501,9 +263,11 @@ def _special_ranks(
     `Rank` of the record is the root of a rooted call, and the peer of a message within the group.
     What neither it nor the kernel tells is the third or fourth value of the c10d operator.
     """
+    facts = seen.facts
     own = _either(facts, of_record, "rank")
     peer = _either(facts, source, "dst_rank", "src_rank")
-    called = _taken(facts.table["concrete"], facts.rows(np.append(ops.event, NONE)[found.op]))
+    of_op = facts.rows(np.append(seen.ops.event, NONE)[found.op])
+    called = _taken(facts.table["concrete"], of_op)
     concrete, members = called.to_pylist(), group_ranks.to_pylist()
     root = np.full(len(types), -1, np.int64)
     for row, kind in enumerate(types):
@@ -525,10 +289,10 @@ def _special_ranks(
     }
 
 
-def _times(found: _Found, gpu: pa.Table, ranges: _Calls, library: list[str]) -> dict[str, pa.Array]:
+def _times(found: Found, gpu: pa.Table, ranges: Calls, library: list[str]) -> dict[str, pa.Array]:
     on_gpu = found.gpu != NONE
     on_cpu = ~on_gpu & (found.range != NONE)
-    on_cpu &= np.array([x in _CPU_LIBRARIES for x in library], bool)
+    on_cpu &= np.array([x in CPU_LIBRARIES for x in library], bool)
     made = {}
     for name, of_ranges in (("start_ns", ranges.nested.start), ("end_ns", ranges.nested.end)):
         times = np.where(on_gpu, np.append(numbers(gpu[name]), -1)[found.gpu], -1)
@@ -539,13 +303,13 @@ def _times(found: _Found, gpu: pa.Table, ranges: _Calls, library: list[str]) -> 
     return made
 
 
-def _event(found: _Found, gpu: pa.Table, records: _Calls, ranges: _Calls) -> Rows:
-    event = np.append(numbers(gpu["event"]), NONE)[found.gpu]
-    event = np.where(event == NONE, np.append(ranges.event, NONE)[found.range], event)
-    return np.where(event == NONE, np.append(records.event, NONE)[found.record], event)
+def _event(found: Found, seen: Seen) -> Rows:
+    event = np.append(numbers(seen.gpu["event"]), NONE)[found.gpu]
+    event = np.where(event == NONE, np.append(seen.ranges.event, NONE)[found.range], event)
+    return np.where(event == NONE, np.append(seen.records.event, NONE)[found.record], event)
 
 
-def _coalesced_name(found: _Found, ranges: _Calls) -> pa.Array:
+def _coalesced_name(found: Found, ranges: Calls) -> pa.Array:
     names: list[str | None] = [None] * len(found.gpu)
     called = _taken(ranges.table["name"], found.range).to_pylist()
     for row, _ in found.members:
@@ -553,7 +317,7 @@ def _coalesced_name(found: _Found, ranges: _Calls) -> pa.Array:
     return texts(names)
 
 
-def _either(facts: _Metadata, rows: Rows, *names: str) -> Rows:
+def _either(facts: Metadata, rows: Rows, *names: str) -> Rows:
     """The first of several numbers that an event has; -1: none."""
     out = np.full(len(rows), -1, np.int64)
     for name in names:

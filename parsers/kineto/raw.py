@@ -56,6 +56,7 @@ class RawEvents:
     sizes: dict[str, int]  # values by column; only columns that have any
     load: Callable[[str], tuple[Rows | None, Values]] = field(repr=False)  # rows and values
     _loaded: dict[str, tuple[Rows | None, Values]] = field(default_factory=dict, repr=False)
+    _texts: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def issue_counts(self) -> Counter[str]:
@@ -84,6 +85,14 @@ class RawEvents:
         The codes of a dictionary, `values(name).indices.to_numpy()`, are a view, not a copy.
         """
         return self._column(name)[1]
+
+    def texts(self, name: str) -> list[str]:
+        """The distinct texts of a column, by their codes."""
+        if name not in self._texts:
+            values = self.values(name)
+            assert isinstance(values, pa.DictionaryArray)
+            self._texts[name] = values.dictionary.to_pylist()
+        return self._texts[name]
 
     def dense(self, name: str) -> pa.Array:
         """One value, or null, for every row."""

@@ -1,0 +1,102 @@
+"""What a profile says of collectives: arguments of the events, and shapes of the calls of c10d."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, mapped, nulls, number, numbers
+from htk.collective_names import annotated, collective_type
+from htk.links import NONE
+from htk.parsers.kineto.raw import TYPES, RawEvents
+from htk.parsers.kineto.sorting import Columns, Sorted, named
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+RECORD = "record_param_comms"
+# Operators whose shapes tell what the collective they launch carries.
+OPERATOR = re.compile(
+    r"c10d::|c10d_functional|_c10d_functional|symm_mem::|(?i:.*(?:all_?reduce|all_?gather"
+    r"|reduce_?scatter|all_?to_?all|one_shot|two_shot|custom_ar))"
+)
+_ARGUMENTS = (
+    "coll",
+    "in_nelems",
+    "out_nelems",
+    "in_size_old",
+    "out_size_old",
+    "in_split",
+    "out_split",
+    "dtype",
+    "group_size",
+    "pg_name",
+    "pg_id_old",
+    "pg_desc",
+    "pg_ranks",
+    "seq",
+    "comms_id",
+    "src_rank",
+    "dst_rank",
+    "rank",
+    "rank_start",
+    "rank_stride",
+    "is_async",
+)
+_SHAPES = ("in_dims", "in_type", "concrete")
+
+
+def metadata(raw: RawEvents, found: Sorted) -> pa.Table:
+    """The collective arguments of every event that carries any, and the shapes of c10d's calls."""
+    carries = named(raw, _is_call)
+    for name in _ARGUMENTS:
+        if name != "dtype" and raw.has(name):
+            rows = raw.column_rows(name)
+            carries[rows if rows is not None else slice(None)] = True
+    chosen = found.complete[carries[found.complete]] if carries.any() else np.empty(0, np.int64)
+    names = (*_ARGUMENTS, *_SHAPES)
+    if not len(chosen):
+        none = {name: nulls(TYPES[name], 0) for name in names}
+        return pa.table({"event": nulls(pa.int64(), 0), **none})
+    columns = Columns(raw, chosen, 0)
+    made = {"event": number(chosen, pa.int64())}
+    for name in names:
+        is_number = TYPES[name] == pa.int64()
+        made[name] = columns.number(name) if is_number else columns.text(name)
+    return pa.table(made)
+
+
+def _is_call(name: str) -> bool:
+    """A call whose shapes may tell what a collective carries."""
+    if "(" in name or " " in name:  # Python frames and kernels, the most of all names
+        return False
+    return name == RECORD or OPERATOR.match(name) is not None or annotated(name) is not None
+
+
+class Metadata:
+    """The table that `metadata` makes, found by event."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._event = numbers(table["event"])
+        self.type = mapped(table["coll"], collective_type)
+        codes, names = codes_of(self.type)
+        self._type_codes, self._types = codes, names.to_pylist()
+
+    def rows(self, events: Rows) -> Rows:
+        """Row of each event (NONE: it has no collective arguments)."""
+        if not len(self._event):
+            return np.full(len(events), NONE, np.int64)
+        place = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
+        return np.where(self._event[place] == events, place, NONE)
+
+    def named(self, rows: Rows) -> Mask:
+        """Which rows name a collective."""
+        named: Mask = (rows != NONE) & (np.append(self._type_codes, -1)[rows] != -1)
+        return named
+
+    def is_type(self, rows: Rows, *wanted: str) -> Mask:
+        chosen = [k for k, name in enumerate(self._types) if name in wanted]
+        mine: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
+        return mine

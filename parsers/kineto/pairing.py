@@ -1,0 +1,205 @@
+"""What makes up one collective of a profile: its kernel, record, operator and range.
+
+A kernel belongs to what lies round the call that launched it, on its thread. What launched no
+kernel is a collective of its own: of the CPU's libraries (gloo, MPI) with times, else without.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from htk.arrow import matching, numbers, valid
+from htk.collective_names import annotated, collective_type
+from htk.links import NONE, Nested, Threads, look_up
+from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+CPU_LIBRARIES = ("gloo", "mpi", "ucc")
+_SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move nothing
+
+
+@dataclass(frozen=True)
+class Calls:
+    """CPU spans of one sort."""
+
+    table: pa.Table
+    nested: Nested
+
+    @classmethod
+    def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "Calls":
+        mine = table.filter(pa.array(matching(table["name"], wanted)))
+        start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
+        return cls(mine, Nested(threads.of(mine), start, end))
+
+    @property
+    def event(self) -> Rows:
+        return numbers(self.table["event"])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What of one file may be part of a collective."""
+
+    gpu: pa.Table  # communication kernels
+    records: Calls
+    ops: Calls
+    ranges: Calls
+    facts: Metadata
+    threads: Threads
+
+    @classmethod
+    def of(
+        cls, kernels: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, metadata: pa.Table
+    ) -> "Seen":
+        threads = Threads()
+        cpu_ranges = annotations.filter(pc.invert(annotations["on_gpu"]))
+        return cls(
+            kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__))),
+            Calls.of(cpu_ops, threads, RECORD.__eq__),
+            Calls.of(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None),
+            Calls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),
+            Metadata(metadata),
+            threads,
+        )
+
+    def __bool__(self) -> bool:
+        """Is there anything that makes a collective? Operators only help to describe one."""
+        return any(t.num_rows for t in (self.gpu, self.records.table, self.ranges.table))
+
+
+@dataclass(frozen=True)
+class Found:
+    """For each collective: rows of what is known about it (NONE: nothing)."""
+
+    gpu: Rows  # its kernel
+    own: Rows  # metadata of the kernel
+    record: Rows
+    op: Rows
+    range: Rows
+    enqueue: Rows  # when it was launched (-1: unknown)
+    members: tuple[tuple[int, Rows], ...] = ()  # collective, and the records that it coalesces
+
+
+def paired(seen: Seen, launches: pa.Table) -> Found:
+    """Every collective of one file: a row for each kernel, then what has none."""
+    on_gpu = _on_gpu(seen, launches)
+    on_cpu = _on_cpu(seen, on_gpu)
+    names = ("gpu", "own", "record", "op", "range", "enqueue")
+    columns = {n: np.concatenate([getattr(p, n) for p in (on_gpu, on_cpu)]) for n in names}
+    return Found(**columns, members=on_gpu.members)
+
+
+def _on_gpu(seen: Seen, launches: pa.Table) -> Found:
+    launch = _look_up(launches["correlation"], seen.gpu["correlation"])
+    thread = np.append(seen.threads.of(launches), np.int32(-1))[launch]
+    moment = np.append(numbers(launches["start_ns"]), -1)[launch]
+    around = [
+        np.where(launch == NONE, NONE, calls.nested.around(thread, moment))
+        for calls in (seen.records, seen.ops, seen.ranges)
+    ]
+    by_id = _look_up(seen.records.table["external_id"], seen.gpu["external_id"])
+    record = np.where(around[0] == NONE, by_id, around[0])
+    own = seen.facts.rows(numbers(seen.gpu["event"]))
+    own = np.where(seen.facts.named(own), own, NONE)
+    members = _coalesced(seen, own, record, around[2])
+    return Found(np.arange(len(own)), own, record, around[1], around[2], moment, members)
+
+
+def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
+    """Row of each wanted key among the keys (NONE: absent); of several the last."""
+    known = np.flatnonzero(valid(keys))
+    found = look_up(numbers(keys)[known], known, numbers(wanted))
+    return np.where(valid(wanted), found, NONE)
+
+
+def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple[int, Rows], ...]:
+    """Which records a kernel launched at the end of a coalesced call stands for.
+
+    Its launch lies in a range `nccl:coalesced` (or `…_coalesced`) that closes the call. The
+    members are the records before it, on its thread, that launched nothing themselves.
+    """
+    is_closing = _closes(seen)
+    closing = (range_ != NONE) & np.append(is_closing, False)[range_] & (own == NONE)
+    if not closing.any():
+        return ()
+    records, ranges = seen.records.nested, seen.ranges.nested
+    idle = _moving(seen)
+    idle[record[(record != NONE) & ~closing]] = False
+    members = []
+    for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
+        mine = range_[row]
+        start, thread = ranges.start[mine], ranges.thread[mine]
+        earlier = is_closing & (ranges.thread == thread) & (ranges.end <= start)
+        inside = idle & (records.thread == thread)
+        inside &= records.start >= ranges.end[earlier].max(initial=0)
+        inside &= records.start < ranges.end[mine]
+        if inside.any():
+            members.append((row, np.flatnonzero(inside)))
+    return tuple(members)
+
+
+def _closes(seen: Seen) -> Mask:
+    """Ranges that end a coalesced call."""
+    return matching(seen.ranges.table["name"], lambda name: name.endswith("coalesced"))
+
+
+def _moving(seen: Seen) -> Mask:
+    """Records of collectives that move something."""
+    rows = seen.facts.rows(seen.records.event)
+    return seen.facts.named(rows) & ~seen.facts.is_type(rows, *_SILENT, "coalesced")
+
+
+def _on_cpu(seen: Seen, gpu: Found) -> Found:
+    """Collectives of CPU libraries, and calls whose kernel was not recorded."""
+    ranges, records, ops = seen.ranges.nested, seen.records.nested, seen.ops.nested
+    within = records.around(ranges.thread, ranges.start)
+    free = ~np.isin(np.arange(len(within)), gpu.range)
+    free &= ~np.isin(within, gpu.record) | (within == NONE)
+    lone = np.flatnonzero(free & ~_closes(seen))
+    left = _moving(seen)
+    left[gpu.record[gpu.record != NONE]] = False
+    left[within[lone][within[lone] != NONE]] = False
+    for _, rows in gpu.members:
+        left[rows] = False
+    rest = np.flatnonzero(left)
+    none = np.full(len(lone) + len(rest), NONE, np.int64)
+    at = np.concatenate([ranges.start[lone], records.start[rest]])
+    threads = np.concatenate([ranges.thread[lone], records.thread[rest]]).astype(np.int32)
+    around = ops.around(threads, at)
+    around[: len(lone)] = _by_order(around[: len(lone)], lone, seen)
+    of_range = np.concatenate([lone, np.full(len(rest), NONE, np.int64)])
+    return Found(none, none, np.concatenate([within[lone], rest]), around, of_range, at)
+
+
+def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
+    """Gloo works on threads of its own: its k-th range of a type is c10d's k-th call of it.
+
+    It reduces and scatters by an all-reduce, and calls it that (torch 2.13).
+    """
+    around = around.copy()
+    lost = np.flatnonzero(around == NONE)
+    called = seen.ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
+    made = [collective_type(name) for name in seen.ops.table["name"].to_pylist()]
+    taken = set(around[around != NONE].tolist())
+    kinds = {rule.collective for n in called if (rule := annotated(n))}
+    for kind in kinds:
+        sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
+        sorts -= kinds - {kind}
+        mine = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
+        theirs = [k for k, m in enumerate(made) if m in sorts and k not in taken]
+        if len(mine) == len(theirs):
+            mine.sort(key=lambda k: int(seen.ranges.nested.start[lone[k]]))
+            theirs.sort(key=lambda k: int(seen.ops.nested.start[k]))
+            around[mine] = theirs
+    return around
+
+
+def _is(name: str, kind: str) -> bool:
+    rule = annotated(name)
+    return rule is not None and rule.collective == kind and rule.library in CPU_LIBRARIES

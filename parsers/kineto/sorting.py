@@ -1,0 +1,185 @@
+"""Which raw events go to which table, and their columns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.arrow import codes_of, number, text
+from htk.parsers.kineto.raw import RawEvents
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+_INT64 = pa.int64()
+
+# Categories of all ages and vendors (Kineto's ActivityType; the capitals are of 2021).
+GPU = ("kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "collective_comm")
+CATEGORIES = {
+    "kernels": (*GPU, "memcpy", "memset"),
+    "cpu_ops": ("cpu_op", "operator"),
+    "launches": (
+        "cuda_runtime",
+        "cuda_driver",
+        "runtime",
+        "hip_runtime",
+        "xpu_runtime",
+        "xpu_driver",
+        "mtia_runtime",
+        "glow_runtime",
+        "hpu_op",
+        "privateuse1_runtime",
+        "privateuse1_driver",
+    ),
+    "syncs": ("cuda_sync", "xpu_sync"),
+    "annotations": ("user_annotation", "gpu_user_annotation"),
+    "python_calls": ("python_function", "python"),
+    "overheads": ("overhead",),
+}
+STEP = "ProfilerStep#"
+DAY_NS = 86_400_000_000_000  # a longer event is an overflowed counter (seen on ROCm), not work
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Which raw rows go to which table."""
+
+    complete: Rows
+    of: dict[str, Rows]
+    untimed: Rows  # complete events without a time: lost
+
+
+def sort_events(raw: RawEvents) -> Sorted:
+    """Tell the events apart by phase and category."""
+    phase = _dense_codes(raw, "ph")
+    timed = np.ones(raw.rows, bool)
+    rows = raw.column_rows("ts") if raw.has("ts") else np.empty(0, np.int64)
+    if rows is not None:
+        timed[:] = False
+        timed[rows] = True
+    is_complete = _is_phase(raw, phase, "X")
+    complete = is_complete & timed
+    table = _table_codes(raw)
+    table[~complete] = -1
+    of = {name: np.flatnonzero(table == k) for k, name in enumerate(CATEGORIES)}
+    of["flows"] = np.flatnonzero(_is_phase(raw, phase, "s", "f", "t") & timed)
+    of["counters"] = np.flatnonzero(_is_phase(raw, phase, "C") & timed)
+    of["memory"] = np.flatnonzero(_is_phase(raw, phase, "i", "I") & timed & named(raw, _is_memory))
+    return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & ~timed))
+
+
+def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:
+    """Which raw rows have a name that is wanted; asked once for each distinct name."""
+    answers = [wanted(name) for name in raw.texts("name")]
+    return np.asarray(np.array([*answers, False], bool)[_dense_codes(raw, "name")])
+
+
+@dataclass
+class Columns:
+    """The raw columns, for the rows that belong to one table."""
+
+    raw: RawEvents
+    rows: Rows
+    base_ns: int
+
+    def __post_init__(self) -> None:
+        self.length = len(self.rows)
+        self._place = np.full(self.raw.rows, -1, np.int32)
+        self._place[self.rows] = np.arange(self.length, dtype=np.int32)
+
+    def has(self, name: str) -> bool:
+        return self.raw.has(name)
+
+    def values(self, name: str) -> tuple[NDArray[Any], Mask]:
+        """Numbers and which of them are there."""
+        if not self.has(name):
+            return np.zeros(self.length, np.int64), np.zeros(self.length, bool)
+        values = self.raw.values(name)
+        assert isinstance(values, np.ndarray)
+        return self._spread(name, values, 0)
+
+    def number(self, name: str, kind: pa.DataType = _INT64) -> pa.Array:
+        values, there = self.values(name)
+        return number(values, kind, None if there.all() else there)
+
+    def codes(self, name: str) -> tuple[NDArray[np.int32], pa.Array]:
+        """Codes (-1: none) and dictionary of a text column."""
+        if not self.has(name):
+            return np.full(self.length, -1, np.int32), pa.array([], pa.string())
+        codes, dictionary = codes_of(self.raw.values(name))
+        return self._spread(name, codes, -1)[0], dictionary
+
+    def text(self, name: str, *, compact: bool = True) -> pa.Array:
+        return text(*self.codes(name), compact=compact)
+
+    def integers_of_text(self, name: str) -> tuple[Rows, Mask]:
+        """Texts that are whole numbers (a pid, a tid), as numbers."""
+        codes, dictionary = self.codes(name)
+        parsed = [_whole(value) for value in dictionary.to_pylist()]
+        known = np.array([p is not None for p in parsed] + [False], bool)
+        return np.array([p or 0 for p in parsed] + [0], np.int64)[codes], known[codes]
+
+    def times(self) -> tuple[Rows, Rows]:
+        start, _ = self.values("ts")
+        length, _ = self.values("dur")
+        start = start + self.base_ns if self.base_ns else start
+        if self.length and (length.min() < 0 or length.max() > DAY_NS):
+            length = np.where((length < 0) | (length > DAY_NS), 0, length)
+        return start, start + length
+
+    def _spread(self, name: str, values: NDArray[Any], fill: int) -> tuple[NDArray[Any], Mask]:
+        rows = self.raw.column_rows(name)
+        if rows is None:
+            return values[self.rows], np.ones(self.length, bool)
+        place = self._place[rows]
+        mine = place >= 0
+        if not mine.all():
+            place, values = place[mine], values[mine]
+        if len(place) == self.length:  # every row has it, in order
+            return values, np.ones(self.length, bool)
+        out = np.full(self.length, fill, values.dtype)
+        there = np.zeros(self.length, bool)
+        out[place] = values
+        there[place] = True
+        return out, there
+
+
+def _dense_codes(raw: RawEvents, name: str) -> NDArray[np.int32]:
+    """The text of every raw row, as a code into the texts of that column (-1: none)."""
+    if not raw.has(name):
+        return np.full(raw.rows, -1, np.int32)
+    codes, _ = codes_of(raw.values(name))
+    rows = raw.column_rows(name)
+    if rows is None:
+        return codes
+    out = np.full(raw.rows, -1, np.int32)
+    out[rows] = codes
+    return out
+
+
+def _is_phase(raw: RawEvents, phase: NDArray[np.int32], *wanted: str) -> Mask:
+    return np.asarray(np.array([*(p in wanted for p in raw.texts("ph")), False], bool)[phase])
+
+
+def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
+    """Number of the table that each raw row belongs to by its category (-1: none).
+
+    ProfilerStep ranges that an old profiler filed under operators are annotations.
+    """
+    found = {c: k for k, names in enumerate(CATEGORIES.values()) for c in names}
+    of_category = [found.get(c.lower(), -1) for c in raw.texts("cat")]
+    table = np.array([*of_category, -1], np.int8)[_dense_codes(raw, "cat")]
+    tables = list(CATEGORIES)
+    steps = named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))
+    table[steps] = tables.index("annotations")
+    return table
+
+
+def _is_memory(name: str) -> bool:
+    return name in ("[memory]", "[OutOfMemory]")
+
+
+def _whole(value: str) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
