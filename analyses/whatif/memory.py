@@ -9,13 +9,14 @@ of collectives and the shapes of attention (Rajbhandari 2020, Korthikanti 2022),
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
 
 from htk.analyses.whatif.ledger import sharded
+from htk.analyses.whatif.repeats import micro_batches
 from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.transfers import gpus_of_a_node
@@ -24,7 +25,7 @@ from htk.models.detected import detected
 
 _STATE = 16  # bytes of a parameter: mixed precision and Adam
 _GRADIENT = 1.0  # bytes of a gradient over those of the parameter as gathered
-_LAYER, _LOGITS = 34, 6  # bytes of a token and hidden element, or vocabulary entry
+_LAYER, _INPUT, _LOGITS = 34, 2, 6  # bytes of a token and hidden element, or vocabulary entry
 _SURE = 0.8  # of activations as reckoned
 _RESERVED = 1.5e9  # context, libraries, buffers of communication, roughly
 _FRAGMENTS = 0.03  # of the peak: what the allocator cannot use
@@ -71,6 +72,13 @@ class Held:
     units: Units | None
     capacity: float | None
     measured: float | None = None  # the recorded peak
+    layers: int = 0  # with attention; 0: not known
+    recomputed: bool = False  # layers run again for their backward pass
+
+    @property
+    def of_checkpointing(self) -> float:
+        """What is kept with it over what is kept without: inputs of layers, and one of them."""
+        return (_INPUT * self.layers + _LAYER) / (_LAYER * self.layers) if self.layers else 1.0
 
     @property
     def reckoned(self) -> float:
@@ -83,7 +91,10 @@ def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     units = _units(scene)
     capacity = _capacity(tables["ranks"])
-    seen, activations = _recorded(tables["memory"]), _reckoned(scene)
+    layers, whole = _reckoned(scene)
+    known = Held(0.0, whole or 0.0, units, capacity, None, layers, _recomputes(scene))
+    activations = whole and whole * (known.of_checkpointing if known.recomputed else 1.0)
+    seen = _recorded(tables["memory"])
     if seen is not None:
         static, peak = seen
         gathered = units.gathered(units.strategy) if units else 0.0
@@ -91,11 +102,11 @@ def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
         # case, by no less than shapes tell
         least = min(_SURE * (activations or 0.0), peak - static)
         kept = max(peak - static - gathered, least)
-        return Held(static, kept, units, capacity, peak)
+        return replace(known, static=static, activations=kept, measured=peak)
     if units is None or activations is None:
         return None
     static = _STATE * units.parameters / units.shards + _RESERVED
-    return Held(static, activations, units, capacity)
+    return replace(known, static=static, activations=activations)
 
 
 def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[int, float | None]:
@@ -109,7 +120,7 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
         change = 1 / shards - 1 / units.shards
         static = max(static + _STATE * units.parameters * change, 0.0)
         gathered = units.gathered(strategy)
-    activations = before.activations * kept
+    activations = before.activations * kept * _checkpointed(before, asked.get("checkpointing"))
     peak = static + gathered + activations
     if before.measured is not None:  # what the parts miss of the recorded peak stays
         peak += before.measured - before.reckoned
@@ -124,6 +135,15 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
     room = before.capacity - (0.0 if before.measured is None else _RESERVED)
     fits = math.log(room / (max(peak, 1.0) * (1 + _FRAGMENTS)))
     return round(peak), 1 - NormalDist().cdf(fits / sigma)
+
+
+def _checkpointed(before: Held, asked: str | None) -> float:
+    """What is kept for the backward pass, over what was."""
+    if asked == "on" and not before.recomputed:
+        return before.of_checkpointing
+    if asked == "off" and before.recomputed:
+        return 1 / before.of_checkpointing
+    return 1.0
 
 
 def sharding_after(
@@ -166,11 +186,15 @@ def _recorded(memory: pa.Table) -> tuple[float, float] | None:
     return float(allocated[same].min()), float(allocated[worst])
 
 
-def _reckoned(scene: Scene) -> float | None:
-    """Activations of one micro-batch, without recomputation and with fused attention."""
+def _recomputes(scene: Scene) -> bool:
+    return bool((scene.facts.recomputed & scene.is_compute).any())
+
+
+def _reckoned(scene: Scene) -> tuple[int, float | None]:
+    """Layers, and activations of a micro-batch without recomputation and with fused attention."""
     tokens = inputs(scene).tokens
     first = scene.graph.ranks[0]
-    mine = scene.graph.activities.rank == first
+    mine = (scene.graph.activities.rank == first) & ~scene.facts.recomputed
     layers, hidden, widest = 0, 0, 0
     for which in np.flatnonzero(mine).tolist():  # activities of one rank
         op, dims = scene.facts.op[which] or "", scene.facts.dims[which]
@@ -182,10 +206,11 @@ def _reckoned(scene: Scene) -> float | None:
         elif "backward" not in op and shapes and len(shapes[0]) == 4:
             width = int(np.prod(shapes[0])) // tokens if tokens else 0
             layers, hidden = layers + 1, width
+    layers //= max(micro_batches(scene), 1)
     if tokens is None or not layers:
-        return None
+        return layers, None
     logits = _LOGITS * tokens * widest if widest > 4 * hidden else 0
-    return float(layers * _LAYER * tokens * hidden + logits)
+    return layers, float(layers * _LAYER * tokens * hidden + logits)
 
 
 def _capacity(ranks: pa.Table) -> float | None:

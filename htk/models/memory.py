@@ -24,6 +24,12 @@ class Memory:
     activations: int
     logits: int
     reserved: int
+    gathered: int = 0  # of the parameters: what is whole for a part of the step only
+
+    @property
+    def resident(self) -> int:
+        """What stays from step to step, and the buffers of gradients."""
+        return self.parameters - self.gathered + self.gradients + self.optimizer
 
     @property
     def total(self) -> int:
@@ -43,21 +49,22 @@ def memory(
 ) -> Memory:
     """The peak of a step, on one of `shards` GPUs that share the parameters."""
     whole = model.parameters // tensor_parallel
-    sharded = whole // shards
+    sharded = whole if strategy == "ddp" else whole // shards
     units = 2 * (model.layer_parameters // tensor_parallel)  # two gathered at a time
     root = model.root_parameters // tensor_parallel
-    parameters, gradients, optimizer = sharded + units + root, sharded + units, sharded
-    if strategy == "ddp":
-        parameters = gradients = optimizer = whole
-    elif strategy == "shard_grad_op":
-        parameters = sharded + whole
+    gathered, gradients = units + root, sharded + units
+    if strategy == "shard_grad_op":
+        gathered = whole
+    if strategy == "ddp" or shards == 1:
+        gathered, gradients = 0, whole
     return Memory(
-        parameters * _PARAMETER,
+        (sharded + gathered) * _PARAMETER,
         gradients * _GRADIENT,
-        optimizer * _OPTIMIZER,
+        sharded * _OPTIMIZER,
         _activations(model, batch * seq, checkpointing, tensor_parallel),
         _LOGITS * batch * seq * model.vocab // tensor_parallel,
         _RESERVED,
+        gathered * _PARAMETER,
     )
 
 

@@ -183,6 +183,7 @@ class Config:
             gradients=2 * held.gradients,
             optimizer=held.optimizer * 2 // 3,
             activations=2 * held.activations,
+            gathered=2 * held.gathered,
         )
 
 

@@ -71,8 +71,7 @@ class Writer:
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
         self._write(header(config, rank, groups))
-        held = config.memory
-        self._memory = Allocator(held.parameters + held.gradients + held.optimizer)
+        self._memory = Allocator(config.memory.resident)
         self._begin: int | None = None
         self._last = BEGIN_NS
 
@@ -101,6 +100,8 @@ class Writer:
                 self._event_call(state, out, k, do, what)
             elif do == Do.MEMORY:
                 self._allocate(state, out, k, *what)
+            elif do == Do.THINK and what == "gc":
+                self._collect(state, out, k)
         self._show_ranges(state, out)
         self._last = max(self._last, *local[1], *local[3])
         self._write("".join(out))
@@ -245,6 +246,14 @@ class Writer:
         )
         tid = self._tid[thread]
         out.append(instant("[memory]", self._pid, state.begin[k], tid, "cpu_instant_event", args))
+
+    def _collect(self, state: _Pass, out: list[str], k: int) -> None:
+        """As PyTorch writes it with record_python_gc_info."""
+        start, end = state.begin[k], state.end[k]
+        if end > start >= state.since:
+            args = f'"Ev Idx": {self._external}'
+            pid = self._pid
+            out.append(complete("python_function", "Python GC", pid, pid, start, end, args))
 
     def _show_ranges(self, state: _Pass, out: list[str]) -> None:
         """The GPU's copies of ranges: a nanosecond early, two longer."""

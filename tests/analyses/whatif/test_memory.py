@@ -54,3 +54,13 @@ def test_without_allocations_the_doubt_is_wider() -> None:
     sure, unsure = after(HELD, [], 5.0)[1], after(reckoned, [], 5.0)[1]
     assert sure is not None and unsure is not None
     assert abs(unsure - 0.5) < abs(sure - 0.5)
+
+
+def test_checkpointing_keeps_inputs_of_layers_and_one_layer() -> None:
+    """Eight layers of 34 bytes an element are 272; eight inputs of 2 and one layer are 50."""
+    plain = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB, layers=8)
+    assert after(plain, [("checkpointing", "on")], 1.0)[0] == round(23 * GB + 10 * GB * 50 / 272)
+    assert after(plain, [("checkpointing", "off")], 1.0)[0] == 33 * GB
+    again = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB, layers=8, recomputed=True)
+    assert after(again, [("checkpointing", "off")], 1.0)[0] == round(23 * GB + 10 * GB * 272 / 50)
+    assert after(again, [("checkpointing", "on")], 1.0)[0] == 33 * GB

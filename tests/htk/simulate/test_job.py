@@ -271,3 +271,20 @@ def test_the_sample_that_comes_with_htk_is_what_the_simulator_makes(tmp_path: Pa
     for path in sample.glob("*.gz"):
         made = gzip.decompress((tmp_path / path.name).read_bytes())
         assert made == gzip.decompress(path.read_bytes())
+
+
+@pytest.mark.parametrize(("strategy", "whole"), [("shard_grad_op", 3), ("full_shard", 2)])
+def test_memory_by_hand(tmp_path: Path, strategy: str, whole: int) -> None:
+    """Three units of two GPUs: two layers, and what is beside them. At the end of the forward pass
+    SHARD_GRAD_OP holds all of them whole, full sharding the last layer and what is beside them;
+    16 bytes a parameter are spread, gradients of two layers have their buffers.
+    """
+    job = replace(TINY, strategy=strategy)
+    layer, beside = 12 * 768**2 + 13 * 768, (51200 + 2048 + 2) * 768
+    assert (job.decoder.layer_parameters, job.decoder.root_parameters) == (layer, beside)
+    simulate(job, tmp_path)
+    told = json.loads((tmp_path / "truth.json").read_text())["ranks"][0]["peak_allocated_bytes"]
+    resident = 16 * (2 * layer + beside) // 2 + 2 * 2 * layer
+    gathered = 2 * ((whole - 1) * layer + beside)
+    activations = 2 * 34 * 128 * 768
+    assert told == resident + gathered + activations
