@@ -9,8 +9,13 @@ def detected(device_name: str | None) -> Gpu | None:
     """The entry whose words are all in the name, the most telling one; virtual functions and
     makers' suffixes do not matter."""
     words = _words(device_name or "")
-    fitting = [g for g in catalogue().values() if _words(g.device_name) <= words]
-    return max(fitting, key=lambda g: len(_words(g.device_name)), default=None)
+    fitting = [
+        (len(known), gpu)
+        for gpu in catalogue().values()
+        for known in map(_words, (gpu.device_name, *gpu.also))
+        if known <= words
+    ]
+    return max(fitting, key=lambda one: one[0], default=(0, None))[1]
 
 
 def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False) -> float | None:

@@ -29,6 +29,7 @@ class Gpu:
     scale_out_gbps: float  # its usual share of the node's adapters, one way
     units: int  # streaming multiprocessors, compute units or tensor cores
     tdp_w: int | None
+    also: tuple[str, ...]  # other names that drivers give it
 
 
 @cache
@@ -40,6 +41,7 @@ def catalogue() -> dict[str, Gpu]:
         figures: dict[str, Any] = dict.fromkeys(names)
         for key, given in entry.items():
             figures[key] = given["value"] if isinstance(given, dict) else given
+        figures["also"] = tuple(figures["also"] or ())
         found[name] = Gpu(**{**figures, "name": name})
     return found
 

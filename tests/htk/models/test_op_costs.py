@@ -159,6 +159,47 @@ def test_lists_of_tensors() -> None:
     assert joined.bytes == 2 * 2 * 18
 
 
+def lookup(name: str, total: str = "", tables: int = 1) -> Cost | str:
+    """Ten rows of 16 halves are read for four bags of each table; 2 tables have 10 rows in all."""
+    dims: list = [[0], [160], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
+    dims += [[], [10], [4 * tables + 1], [], [10], [], [0], [], [], [], [10], [0]]
+    longs = {9, 11, 12}
+    types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
+    values = [""] * 7 + [total] + [""] * 5 + ["0"]
+    return cost(
+        f"fbgemm::split_embedding_codegen_lookup_{name}_function",
+        json.dumps(dims), json.dumps(types), json.dumps(values),
+    )  # fmt: skip
+
+
+def test_lookups_in_embedding_tables() -> None:
+    """Rows, indices and their factors in, bags of floats out; a multiplication and an addition."""
+    one = lookup("rowwise_adagrad")
+    assert isinstance(one, Cost)
+    assert one.bytes == 10 * 16 * 2 + 10 * 8 + 5 * 8 + 10 * 4 + 4 * 16 * 4
+    assert (one.flops, one.assumed) == (2 * 10 * 16, None)
+    assert lookup("adagrad", "16") == one, "the width as a recorded value"
+    assert lookup("adagrad") == "shapes incomplete"
+    two = lookup("rowwise_adagrad", "48", 2)
+    assert isinstance(two, Cost) and two.assumed
+    assert two.bytes == 10 * 24 * 2 + 10 * 8 + 9 * 8 + 10 * 4 + 8 * 24 * 4
+
+
+def test_what_surrounds_embedding_tables() -> None:
+    floats = ["float", ""]
+    permuted = of(
+        "fbgemm::permute_2D_sparse_data", [[6], [4, 8], [40], [], []],
+        kind=["int", "int", "long", "", ""],
+    )  # fmt: skip
+    assert permuted.bytes == 2 * (32 * 4 + 40 * 8) * 6 // 4 and permuted.assumed
+    assert of("fbgemm::permute_pooled_embs_auto_grad", [[8, 16]], kind="float").bytes == 2 * 512
+    narrow = of("fbgemm::FloatToFP8RowwiseQuantized", [[4, 256], []], kind=floats)
+    assert narrow.bytes == 4 * 256 * 4 + 4 * 264
+    wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], kind=["unsigned char", ""])
+    assert wide.bytes == narrow.bytes
+    assert of("fbgemm::FloatToHFP8Quantized", [[64], []], kind=floats).bytes == 64 * 5
+
+
 def test_copies_of_sharded_training() -> None:
     """Out of an all-gather's buffer; into it; into that of a reduce-scatter, in float."""
     assert of("fsdp::split_with_sizes_copy", [[64], [], []]).bytes == 2 * 2 * 64
@@ -206,6 +247,11 @@ def test_gpus_by_the_name_that_drivers_give() -> None:
         ("AMD Instinct MI300X VF", "mi300x"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100-PG509-200", "a100-40gb"),
+        ("Tesla V100-SXM2-16GB", "v100-16gb"),
+        ("Tesla V100-SXM2-32GB-LS", "v100-32gb"),
+        ("AMD Instinct MI210", "mi210"),
+        ("NVIDIA GH200 480GB", "gh200"),
     ):
         found = detected(name)
         assert found is not None
