@@ -81,6 +81,18 @@ class Gate:
         return "refused: " + "; ".join([*failures, *self.remarks])
 
     @property
+    def figures(self) -> dict[str, float | None]:
+        """What the tests found, as precise as it is known."""
+        held = self.held_out_error_pct
+        return {
+            "step_error_pct": round(self.step_error_pct, 3),
+            "exposed_error_points": round(self.exposed_error_points, 3),
+            "start_error_pct": round(self.start_error_pct, 3),
+            "held_out_error_pct": None if held is None else round(held, 3),
+            "observed_path_pct": round(self.observed_path_pct, 1),
+        }
+
+    @property
     def residual_pct(self) -> float:
         """What a prediction inherits from the replay."""
         return max(self.step_error_pct, self.held_out_error_pct or 0.0)

@@ -25,7 +25,7 @@ from htk.compare import EACH, SIGMAS, By
 from htk.compare import RETURNS as CHANGES
 from htk.errors import UsageError
 from htk.schema import TEXT, table
-from htk.units import duration, shortened, time
+from htk.units import counted, duration, shortened, time
 
 Floats = NDArray[np.float64]
 Unit = Literal["%", "pp", "ns"]
@@ -316,7 +316,7 @@ def markdown(judged: Sequence[Judgement], changed: pa.Table, base: Baseline, new
     lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
     lines += ["", *_details(changed)]
     who = " · ".join(
-        f"{name}: {side.steps} steps, {len(side.ranks)} rank{'s' * (len(side.ranks) != 1)}"
+        f"{name}: {counted(side.steps, 'step')}, {counted(len(side.ranks), 'rank')}"
         for name, side in (("base", base), ("new", new))
     )
     return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])

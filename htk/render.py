@@ -13,7 +13,7 @@ from htk.errors import UsageError
 from htk.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import UNITS, unit_of
-from htk.units import counted, for_people, shortened, time
+from htk.units import counted, for_people, shortened, spans_of, time
 
 FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
@@ -194,12 +194,16 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     """What the numbers rest on, in a line or two."""
     parts = []
     ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    world_size = coverage.get("world_size")
     if ranks:
-        world = coverage.get("world_size")
-        of = f" of {world}" if world else ""
-        parts.append(f"{len(ranks)}{of} rank{'s' if (world or len(ranks)) > 1 else ''}")
-    if missing:
-        parts.append(f"missing ranks {_few(missing)}")
+        of = f" of {world_size}" if world_size else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
+    known = [r for r in missing if world_size is None or r < world_size]
+    if known:
+        parts.append(f"missing rank{'s' * (len(known) > 1)} {spans_of(known)}")
+    beyond = missing[len(known) :]  # they are sorted
+    if beyond:
+        parts.append(f"no rank{'s' * (len(beyond) > 1)} {spans_of(beyond)} in this job")
     if coverage.get("gpu_activities"):
         parts.append(f"{coverage['gpu_activities']:,} GPU activities")
         parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")

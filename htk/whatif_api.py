@@ -100,18 +100,23 @@ class WhatIf:
         facts = coverage(self.trace, set(READS)) | {
             "step": self.stage.graph.step,
             "verdict": judged.verdict,
-            "step_error_pct": judged.step_error_pct,
-            "exposed_error_points": judged.exposed_error_points,
-            "start_error_pct": judged.start_error_pct,
-            "held_out_error_pct": judged.held_out_error_pct,
-            "observed_path_pct": judged.observed_path_pct,
+            **judged.figures,
         }
+        if rows_are := self._shown:
+            facts["rows"] = rows_are
         if self.stage.memory is not None and not self.stage.refused:
             facts["largest_batch_that_fits"] = memory_edge(self.stage, self.edits)
         table = rows(self.answers(), self.terms)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
         return Result(LABEL, table, facts)
+
+    @property
+    def _shown(self) -> str | None:
+        """What the rows are, where no edit says so."""
+        if self.wants_advice:
+            return "what can be done, most gain for its doubt first"
+        return None if self.edits or self.sweeps else "what could be won at most, each cause alone"
 
     def traffic(self) -> Result:
         """What a rank sends in a step by type, group and scope: as recorded, and predicted."""

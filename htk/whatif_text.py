@@ -10,9 +10,10 @@ from typing import Any
 from htk.arrow import texts
 from htk.render import print_table, write
 from htk.result import Result
-from htk.units import size, time
+from htk.units import counted, size, time
 
 _BAR = 24
+_LEAST_DOUBT = 0.05  # percent
 
 
 def show(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
@@ -32,7 +33,7 @@ def _print(result: Result, limit: int, target: Any) -> None:
     target.write("\n".join(_recorded(result.coverage, rows)) + "\n\n")
     print_table(_readable(result, rows), limit=limit, file=target)
     lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
-    lines += _differing(rows) + _assumed(rows)
+    lines += _differing(rows, result.coverage["verdict"]) + _assumed(rows)
     if lines:
         target.write("\n" + "\n".join(lines) + "\n")
 
@@ -43,15 +44,24 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
     took = f" took {time(rows[0]['measured_step_time_ns'])}" if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
-        f"{step}{took} ({ranks} rank{'s' * (ranks != 1)} at hand)",
+        f"{step}{took} ({counted(ranks, 'rank')} at hand)",
         f"replay of it untouched: {facts['verdict']}",
-        f"  step {facts['step_error_pct']:.2f} % off, exposed communication "
-        f"{facts['exposed_error_points']:.2f} points, starts {facts['start_error_pct']:.2f} %, "
-        f"another step {'not at hand' if held is None else f'{held:.2f} % off'}, "
+        f"  step {error(facts['step_error_pct'])} off, exposed communication "
+        f"{error(facts['exposed_error_points'], 'points')}, "
+        f"starts {error(facts['start_error_pct'])}, "
+        f"another step {'not at hand' if held is None else f'{error(held)} off'}, "
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
     fits = facts.get("largest_batch_that_fits")
-    return lines + ([f"largest batch that fits: {fits}"] if fits else [])
+    lines += [f"largest batch that fits: {fits}"] if fits else []
+    return lines + ([f"\n{facts['rows']}:"] if facts.get("rows") else [])
+
+
+def error(value: float, unit: str = "%") -> str:
+    """How far off something is, for people."""
+    if not value:
+        return f"0 {unit}"
+    return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
 
 
 def _readable(result: Result, rows: list[dict[str, Any]]) -> Result:
@@ -80,7 +90,11 @@ def _band(percent: int) -> Callable[[dict[str, Any]], str]:
 
 
 def _signed(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
+    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{_tenths(value):+.1f}"
+
+
+def _tenths(value: float) -> float:
+    return round(value, 1) + 0.0  # no minus before a zero
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
@@ -95,11 +109,11 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "peak memory": _or("peak_memory_bytes", size),
     "P(OOM) %": _or("p_oom", lambda v: f"{100 * v:.0f}"),
     "per M tokens": _or("cost_per_million_tokens", lambda v: f"{v:.3g}"),
-    "J/token": _or("energy_j_per_token", lambda v: f"{v:.2f}"),
+    "J/token": _or("energy_j_per_token", lambda v: f"{v:.3g}"),
     "run cost": _or("cost_per_run", lambda v: f"{v:,.0f}"),
     "run hours": _or("run_hours", lambda v: f"{v:,.0f}"),
     "goodput %": _or("goodput_pct", lambda v: f"{v:.1f}"),
-    "gain/doubt": _or("gain_over_doubt", lambda v: f"{v:.1f}"),
+    "gain/doubt": _or("gain_over_doubt", lambda v: f"{_tenths(v):.1f}"),
     "if wrong %": _or("regret_pct", lambda v: f"+{v:.1f}"),
     "50 % band": _band(50),
     "linear says": _or("naive_linear_ns", time),
@@ -114,14 +128,15 @@ def _alone(row: dict[str, Any]) -> list[str]:
     change = row["step_time_ns"] - row["measured_step_time_ns"]
     lines = []
     causes = sorted(json.loads(row["waterfall"]).items(), key=lambda item: -abs(item[1]))
-    if causes:
+    if change and causes:
         lines.append(f"change of {_plus(change)} by cause:")
         most = max(abs(ns) for _, ns in causes)
         for cause, ns in causes:
             bar = "█" * max(round(_BAR * abs(ns) / most), 1)
             lines.append(f"  {cause:<14} {_plus(ns):>10}  {bar}")
     doubt = json.loads(row["doubt"])
-    parts = ", ".join(f"{s} {v:.2f}" for s, v in sorted(doubt.items(), key=lambda i: -i[1]))
+    told = sorted(((v, s) for s, v in doubt.items() if v >= _LEAST_DOUBT), reverse=True)
+    parts = ", ".join(f"{source} {value:.2g}" for value, source in told) or "none"
     lines.append(f"doubt, one sigma in % of the step: {parts}")
     if row["narrow"]:
         lines.append(f"to narrow it most: {row['narrow']}")
@@ -132,14 +147,14 @@ def _plus(ns: int) -> str:
     return ("+" if ns > 0 else "-" if ns < 0 else "") + time(abs(ns))
 
 
-def _differing(rows: list[dict[str, Any]]) -> list[str]:
+def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
     """Verdicts beyond that of the replay: refusals, changes that cannot be told from none."""
     found: dict[str, list[str]] = {}
     for row in rows:
         _, mark, rest = row["verdict"].partition("; the change is ")
         if mark:
             found.setdefault(f"the change is {rest}", []).append(row["whatif"])
-        elif row["step_time_ns"] is None:
+        elif row["step_time_ns"] is None and row["verdict"] != of_replay:
             found.setdefault(row["verdict"], []).append(row["whatif"])
     return [f"{text}: {', '.join(which)}" for text, which in found.items()]
 
@@ -151,4 +166,4 @@ def _assumed(rows: list[dict[str, Any]]) -> list[str]:
     if not said:
         return []
     shared = [a for a in said[0] if all(a in s for s in said)]
-    return [f"assumes: {'; '.join(shared)}"] if shared else []
+    return ["assumes:", *(f"  {a}" for a in shared)] if shared else []

@@ -78,11 +78,7 @@ def _facts(graph: Graph, judged: Gate) -> dict[str, object]:
         "step_ns": graph.period_ns,
         "ranks": graph.ranks,
         "verdict": judged.verdict,
-        "step_error_pct": round(judged.step_error_pct, 3),
-        "exposed_error_points": round(judged.exposed_error_points, 3),
-        "start_error_pct": round(judged.start_error_pct, 3),
-        "held_out_error_pct": judged.held_out_error_pct,
-        "observed_path_pct": round(judged.observed_path_pct, 1),
+        **judged.figures,
         "edges_against_the_clock": graph.dropped,
     }
 

@@ -14,7 +14,7 @@ from htk.intervals import Ints
 from htk.kinds import kind_of
 from htk.phases import recomputed
 from htk.schema import TEXT, table
-from htk.units import time
+from htk.units import counted, time
 
 RETURNS = table(
     finding=(TEXT, "What is wrong."),
@@ -261,8 +261,8 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
         found.append(
             _Found(
                 "kernels too small for the GPU",
-                f"{int(few.sum())} kernels with less than a block for each multiprocessor, "
-                f"{time(int(length[few].sum()) / lanes)}",
+                f"{counted(int(few.sum()), 'kernel')} with less than a block for each "
+                f"multiprocessor, {time(int(length[few].sum()) / lanes)}",
                 "larger batches, fused kernels, or independent work on a second stream",
                 empty // lanes,
                 "kernel_occupancy",
@@ -274,7 +274,7 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
         found.append(
             _Found(
                 "matrix kernels without tensor cores",
-                f"{int(slow.sum())} kernels, {time(lost / lanes)}",
+                f"{counted(int(slow.sum()), 'kernel')}, {time(lost / lanes)}",
                 "bf16 autocast, or TF32: torch.set_float32_matmul_precision('high'); "
                 "sizes that are multiples of 8",
                 int(lost * TENSOR_CORE_GAIN) // lanes,

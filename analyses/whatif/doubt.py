@@ -36,6 +36,7 @@ _SOURCES = {
 }
 # What is recorded is not known exactly either: so much of its doubt is taken to stay.
 _STAYS = {"site": 1.0, "profiler": 0.0}
+_NARROWS = 0.95  # of the doubt: what leaves more is not worth a recording
 _RECORDINGS = {
     "profiler": "time some steps without the profiler and give that (--measured-step-ms)",
     "replay": "record three or more whole steps with event synchronisation enabled",
@@ -94,6 +95,8 @@ def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
     whole = math.sqrt(sum(s * s for s in sources.values()))
     stays = _STAYS.get(most, 1 / 3)
     rest = math.sqrt(whole**2 - sources[most] ** 2 * (1 - stays**2))
+    if rest > _NARROWS * whole:
+        return ""
     batch = dict(asked).get("batch")
     more = (
         f"run some steps with {' '.join(asked[0])}"

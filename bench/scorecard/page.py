@@ -111,8 +111,8 @@ def _number(value: float | int | None, digits: int = 1) -> str:
 def _bands(found: Sequence[Prediction]) -> str:
     """How many times the stated doubt a band is wide, and how often it held."""
     lines = [
-        "## Bands\n\nHow many times the stated doubt a band is wide, and how often (percent) that of"
-        " 90 % held, by\nwhere the outcomes come from.\n\n"
+        "## Bands\n\nHow many times the stated doubt a band is wide, and how often (percent) that "
+        "of 90 % held, by\nwhere the outcomes come from.\n\n"
         "| edit | n | 50 % band | 90 % band | held | simulated: n | held | measured: n | held |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     ]

@@ -18,6 +18,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
     from htk.baseline import LEAST_STEPS, baseline, to_json
     from htk.commands.common import opened
+    from htk.units import counted
 
     found = baseline(opened(paths, given).tables)
     if not found.steps:
@@ -28,6 +29,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     Path(output).write_text(text, encoding="utf-8")
     few = "" if found.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
     click.echo(
-        f"{output}: {found.steps} steps, {len(found.ranks)} ranks, {len(text) // 1024} KiB{few}",
+        f"{output}: {counted(found.steps, 'step')}, {counted(len(found.ranks), 'rank')}, "
+        f"{len(text) // 1024} KiB{few}",
         err=True,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from htk.commands.common import opening_options
-from htk.units import size
+from htk.units import counted, size
 
 
 @click.command("scrub")
@@ -44,4 +44,5 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
         click.echo(f"{written.file}: {made.kept:,} events, {stored}", err=True)
     left_out = len(trace.parts) - len(parts)
     if left_out:
-        click.echo(f"left out: {left_out} files that are no PyTorch profiler traces", err=True)
+        files = counted(left_out, "file")
+        click.echo(f"left out, no trace of the PyTorch profiler: {files}", err=True)

@@ -8,6 +8,7 @@ from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.values import whole
 from htk.errors import UsageError
+from htk.units import counted
 
 NAME = "ep"
 HELP = "Ranks that experts are spread over: 8. Low confidence."
@@ -27,8 +28,8 @@ def apply(scene: Scene, value: str) -> Scene:
         replace(changed, low_confidence=True)
         .doubted("communication", 0.4)
         .said(
-            f"experts spread over {ranks} ranks in place of {now}: 4 k (E-1)/E · tokens · hidden "
-            "elements sent for a layer and micro-batch; each rank computes as many tokens as now, "
+            f"experts spread over {counted(ranks, 'rank')} in place of {now}: 4 k (E-1)/E · tokens "
+            "· hidden elements sent for a layer and micro-batch; each rank computes as many tokens as now, "
             "and is as busy as now"
         )
     )

@@ -21,6 +21,8 @@ HELP = (
 
 _VALUE = re.compile(r"(.+?)=(gone|fused|[\d.]+x?)(?:,claimed=([\d.]+x?))?")
 
+_FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs, 15 % in the middle
+
 Mask = NDArray[np.bool_]
 
 
@@ -51,7 +53,7 @@ def apply(scene: Scene, value: str) -> Scene:
         words.append("their launches stay")
     if claimed:
         words.append(_judged(scene, changed, chosen, factor(claimed, "claimed")))
-    return changed.doubted("compute", 0.1).said(*words)
+    return changed.doubted("compute", _FUSED if how == "fused" else 0.1).said(*words)
 
 
 def _named(scene: Scene, pattern: str) -> Mask:
