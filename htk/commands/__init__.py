@@ -39,5 +39,5 @@ COMMANDS: dict[str, Command] = {
     "cache": Command("htk.commands.cache", "List or clear the parsed traces that are kept."),
     "analyses": Command("htk.commands.analyses", "List the questions that htk answers."),
     "formats": Command("htk.commands.formats", "List the file formats that htk reads."),
-    "simulate": Command("htk.simulate.command", "Write the traces of a simulated cluster."),
+    "simulate": Command("htk.commands.simulate", "Write the traces of a simulated cluster."),
 }

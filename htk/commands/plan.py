@@ -5,18 +5,12 @@ from typing import Any
 import click
 
 from htk.commands.common import writing_options
-
-_SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+from htk.commands.model_options import SIZES, size_options
 
 
 @click.command("plan")
 @click.option("--model", required=True, help="llama2-7b, llama2-70b, gpt3-175b, … or any name.")
-@click.option("--layers", type=int, help="Sizes of a model of your own, or other than its own.")
-@click.option("--hidden", type=int, help="Width of the model.")
-@click.option("--heads", type=int, help="Attention heads.")
-@click.option("--kv-heads", type=int, help="Heads of keys and values, where there are fewer.")
-@click.option("--ffn", type=int, help="Width of the feed-forward layer.")
-@click.option("--vocab", type=int, help="Size of the vocabulary.")
+@size_options
 @click.option("--gpu", required=True, help="a100-80gb, h100, … of the catalogue.")
 @click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster.")
 @click.option("--gpus-per-node", default=8, show_default=True, help="GPUs of a node.")
@@ -40,7 +34,7 @@ def command(model: str, gpu: str, form: str, output: str | None, limit: int, **g
     from htk.render import write
     from htk.result import Result
 
-    sizes = {name: given.pop(name) for name in _SIZES}
+    sizes = {name: given.pop(name) for name in SIZES}
     chosen = decoder(model, **{name: size for name, size in sizes.items() if size is not None})
     job = Job(chosen, of_catalogue(gpu), **given)
     facts = {

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from htk import api
+from htk.commands.simulate import command as simulate
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
-from htk.simulate.command import command as simulate
-from tests.dashboard.conftest import settled, until
+from tests.dashboard.conftest import settled, slow_line, typed, until
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +49,29 @@ def test_a_change_is_answered_in_place_and_lives_in_the_address(page: Any, job: 
 def test_scenarios_are_saved_compared_and_shared_by_link(page: Any, job: str) -> None:
     page.goto(f"{job}/whatif?o.network=bandwidth%3D2x")
     page.wait_for_selector("#whatif-answer .tile")
-    page.fill("#scenario-name", "fat ~ pipe")
+    typed(page, "scenario-name", "fat ~ pipe")
     page.click("#scenario-save")
     page.wait_for_selector("#whatif-scenarios .ag-row")
     until(page, "() => location.search.includes('o.saved')")
     page.goto(page.url)
-    page.wait_for_selector("#whatif-scenarios .ag-row")
-    assert "fat pipe: network bandwidth=2x" in page.inner_text("#whatif-scenarios .ag-root")
+    table = "document.querySelector('#whatif-scenarios .ag-root')?.innerText"
+    until(page, f"() => {table}?.includes('fat pipe: network bandwidth=2x')")
     with page.expect_download() as got:
         page.click("#whatif-scenarios >> text=CSV")
     assert "fat pipe" in Path(got.value.path()).read_text()
     page.click("[aria-label='forget fat pipe']")
     until(page, "() => !location.search.includes('o.saved')")
+
+
+def test_what_is_saved_stays_whatever_is_asked_next(page: Any, job: str) -> None:
+    page.goto(f"{job}/whatif?o.network=bandwidth%3D2x")
+    page.wait_for_selector("#whatif-answer .tile")
+    thumb = page.locator("[aria-label='micro-batch']")
+    with slow_line(page, 700):
+        page.evaluate("document.querySelector('#scenario-save').click()")
+        thumb.press("ArrowRight")
+    page.wait_for_selector("#whatif-scenarios .ag-row")
+    until(page, "() => /o.batch=2x.*o.saved=scenario/.test(location.search)")
 
 
 def test_what_cannot_be_is_said(page: Any, job: str) -> None:
@@ -71,13 +82,13 @@ def test_what_cannot_be_is_said(page: Any, job: str) -> None:
 
 def test_a_query_is_answered_and_lives_in_the_address(page: Any, job: str) -> None:
     page.goto(f"{job}/sql")
-    page.fill("#sql-text", "select rank, count(*) as n from kernels group by rank order by rank")
+    typed(page, "sql-text", "select rank, count(*) as n from kernels group by rank order by rank")
     page.click("#sql-run")
     page.wait_for_selector("#sql-answer .ag-row")
     until(page, "() => location.search.includes('o.query')")
     page.goto(page.url)
     page.wait_for_selector("#sql-answer .ag-row")
-    page.fill("#sql-text", "select * from read_csv('/etc/passwd')")
+    typed(page, "sql-text", "select * from read_csv('/etc/passwd')")
     page.click("#sql-run")
     page.wait_for_selector("#sql-answer [role=alert]")
     assert "disabled" in page.inner_text("#sql-answer [role=alert]")

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from htk.commands.model_options import size_options
+
 PLANTED = (
     "straggler, slow_link, data_stall, cpu_bound, clock_offset, regressed_kernel, missing_rank,"
     " unlinked_launch; where and how much may follow, as in straggler:rank=3,factor=1.5 (of rank,"
@@ -15,12 +17,7 @@ PLANTED = (
 @click.command("simulate")
 @click.option("--config", "file", type=click.Path(dir_okay=False), help="Read options from TOML.")
 @click.option("--model", help="llama2-7b, llama2-13b, llama3-8b, gpt3-5b, gpt3-126m, or any name.")
-@click.option("--layers", type=int, help="Sizes of a model of your own, or other than its own.")
-@click.option("--hidden", type=int, help="Width of the model.")
-@click.option("--heads", type=int, help="Attention heads.")
-@click.option("--kv-heads", type=int, help="Heads of keys and values, where there are fewer.")
-@click.option("--ffn", type=int, help="Width of the feed-forward layer.")
-@click.option("--vocab", type=int, help="Size of the vocabulary.")
+@size_options
 @click.option("--gpu", help="A name of the hardware catalogue, such as a100-80gb.")
 @click.option("--nodes", type=int, help="Nodes of the cluster. [1]")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
