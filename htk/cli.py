@@ -3,7 +3,6 @@
 import sys
 import types
 import typing
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -25,6 +24,8 @@ class Menu(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches
+
             known = [*COMMANDS, *ANALYSES]
             near = get_close_matches(args[0].replace("-", "_"), known, 3)
             hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
