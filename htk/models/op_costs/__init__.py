@@ -18,6 +18,7 @@ from htk.models.op_costs import (
     pooling,
     reduction,
     serving,
+    tables,
 )
 from htk.models.op_costs.call import FALLBACK, Call, Cost, Model, read
 
@@ -32,6 +33,7 @@ _FAMILIES = (
     convolution,
     attention,
     matmul,
+    tables,
 )
 MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.items()}
 

@@ -159,10 +159,10 @@ def test_lists_of_tensors() -> None:
     assert joined.bytes == 2 * 2 * 18
 
 
-def lookup(name: str, total: str = "", tables: int = 1) -> Cost | str:
-    """Ten rows of 16 halves are read for four bags of each table; 2 tables have 10 rows in all."""
-    dims: list = [[0], [160], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
-    dims += [[], [10], [4 * tables + 1], [], [10], [], [0], [], [], [], [10], [0]]
+def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost | str:
+    """Indices into 20 rows of 16 halves, for four bags of each table."""
+    dims: list = [[0], [320], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
+    dims += [[], [many], [4 * tables + 1], [], [many], [], [0], [], [], [], [20], [0]]
     longs = {9, 11, 12}
     types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
     values = [""] * 7 + [total] + [""] * 5 + ["0"]
@@ -183,6 +183,9 @@ def test_lookups_in_embedding_tables() -> None:
     two = lookup("rowwise_adagrad", "48", 2)
     assert isinstance(two, Cost) and two.assumed
     assert two.bytes == 10 * 24 * 2 + 10 * 8 + 9 * 8 + 10 * 4 + 8 * 24 * 4
+    often = lookup("rowwise_adagrad", many=1000)
+    assert isinstance(often, Cost)
+    assert often.bytes == 20 * 16 * 2 + 1000 * 8 + 5 * 8 + 1000 * 4 + 4 * 16 * 4, "no row twice"
 
 
 def test_what_surrounds_embedding_tables() -> None:
