@@ -182,27 +182,35 @@ def _waits_for_events(
 ) -> Mask:
     """Activities ahead of which, on their stream, a wait for an event was queued.
 
-    A recorded wait names its stream. Without such records: a wait was called between the launch
-    of the activity and the launch before it.
+    A recorded wait names its stream: CUDA's stands where it was called, MTIA's where the device
+    waited. Without such records: a wait was called between the launch of the activity and the
+    launch before it.
     """
     launch = numbers(kernel_links["launch_start_ns"], NONE)
     stream = numbers(kernels["stream"], NONE)
-    if syncs.num_rows:
-        waits = matching(syncs["name"], lambda n: "Stream Wait" in n)
-        at, on = numbers(syncs["start_ns"])[waits], numbers(syncs["stream"], NONE)[waits]
-    else:
+    if not syncs.num_rows:
         called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
+        nowhere = np.full(len(stream), NONE, np.int64)
         at = numbers(launches["start_ns"])[called]
-        on = np.full(len(at), NONE, np.int64)
-    lane = stream if syncs.num_rows else np.full(len(stream), NONE, np.int64)
-    order = np.lexsort((launch, lane))
-    before = np.append(NONE, launch[order][:-1])
+        return _after(nowhere, launch, np.full(len(at), NONE, np.int64), at) & (launch >= 0)
+    called = matching(syncs["name"], lambda n: "Stream Wait" in n)
+    waited = matching(syncs["name"], "event_wait".__eq__)
+    on = numbers(syncs["stream"], NONE)
+    start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
+    queued = _after(stream, launch, on[called], start[called]) & (launch >= 0)
+    return queued | _after(stream, numbers(kernels["start_ns"]), on[waited], end[waited])
+
+
+def _after(lane: Ints, time: Ints, on: Ints, at: Ints) -> Mask:
+    """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
+    order = np.lexsort((time, lane))
+    before = np.append(NONE, time[order][:-1])
     before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NONE
     ahead = np.lexsort((at, on))
     here = _Places(on[ahead], at[ahead])
-    waited = np.zeros(len(launch), bool)
-    waited[order] = here.until(lane[order], launch[order]) > here.until(lane[order], before)
-    return waited & (launch >= 0)
+    found = np.zeros(len(time), bool)
+    found[order] = here.until(lane[order], time[order]) > here.until(lane[order], before)
+    return found
 
 
 class _Places:

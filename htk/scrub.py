@@ -23,6 +23,7 @@ _PUBLIC_NAME = re.compile(
     r"|(cuda|cu|hip|hsa)[A-Z]\w*|Memcpy \w+( \([\w ]+->[\w ]+\))?|Memset( \(\w+\))?"
     r"|nccl(Dev)?Kernel_\w+(\([\w *&]*\))?|\[(memory|OutOfMemory)\]|ac2g|fwdbwd"
     r"|(Event|Stream|Context|Device) Sync|Stream Wait Event|Event Record"
+    r"|event_(wait|record)|dma_request"
     r"|Buffer Flush|Resource|Lazy Function Loading|Runtime Triggered Module Loading"
     r"|Activity Buffer Request|Command Buffer Full|(Iteration Start: )?PyTorch Profiler"
     r"|Record Window End|Trace|Spans|Traces|(process|thread)_(name|labels|sort_index)"

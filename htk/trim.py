@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from htk.arrow import codes_of, matching, numbers, truths
 from htk.errors import MissingTable
 from htk.intervals import Spans, union
-from htk.trace import Part, Trace
+from htk.part import Part
+from htk.trace import Trace
 
 _INSTANTS = ("memory", "counters", "flows")
 _CPU = ("cpu_ops", "launches", "python_calls", "overheads")
@@ -35,6 +36,8 @@ def wanted(trace: Trace, part: Part) -> NDArray[np.bool_]:
     chosen["kernels"] = _at(spans, np.where(launched >= 0, launched, start))
     chosen["annotations"] = _annotations(spans, tables["annotations"])
     chosen["syncs"] = _with(tables, "syncs", "correlation", "launches", chosen)
+    uncalled = numbers(tables["syncs"]["correlation"], -1) < 0  # MTIA's: by time
+    chosen["syncs"] |= uncalled & _at(spans, numbers(tables["syncs"]["start_ns"]))
     chosen["flows"] |= _launch_flows(tables, chosen)
     for name in _NEEDED:  # what has a table of its own is decided there, after `events`
         keep[numbers(tables[name]["event"]) - part.first_event] = chosen[name]

@@ -38,6 +38,7 @@ CATEGORIES = {
     "python_calls": ("python_function", "python"),
     "overheads": ("overhead",),
 }
+MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
 STEP = "ProfilerStep#"
 DAY_NS = 86_400_000_000_000  # a longer event is an overflowed counter (seen on ROCm), not work
 
@@ -166,7 +167,8 @@ def _is_phase(raw: RawEvents, phase: NDArray[np.int32], *wanted: str) -> Mask:
 def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     """Number of the table that each raw row belongs to by its category (-1: none).
 
-    ProfilerStep ranges that an old profiler filed under operators are annotations.
+    ProfilerStep ranges that an old profiler filed under operators are annotations; what MTIA files
+    under work and is only waiting for an event, or recording one, is a synchronisation.
     """
     found = {c: k for k, names in enumerate(CATEGORIES.values()) for c in names}
     of_category = [found.get(c.lower(), -1) for c in raw.texts("cat")]
@@ -174,6 +176,9 @@ def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     tables = list(CATEGORIES)
     steps = named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))
     table[steps] = tables.index("annotations")
+    if any(c.lower() == "mtia_ccp_events" for c in raw.texts("cat")):
+        idle = named(raw, MTIA_SYNCS.__contains__) & (table == tables.index("kernels"))
+        table[idle] = tables.index("syncs")
     return table
 
 

@@ -126,6 +126,27 @@ def test_queued_behind_an_event_of_another_stream() -> None:
     assert causes([FIRST, second(1, 9)]) == [("unknown", 2, 9)]
 
 
+def test_a_device_that_says_when_it_waited() -> None:
+    """MTIA's waits stand on the device's clock; stream 8 waited, stream 7 did not."""
+    kernels = [
+        {"stream": s, "start_ns": ns(a), "end_ns": ns(b), "correlation": c}
+        for s, a, b, c in ((8, 0, 1, 1), (7, 0, 2, 2), (8, 9, 10, 3), (7, 20, 21, 4))
+    ]
+    found = derived("idle_causes", {
+        "launches": make("launches", [
+            span("runFunction", 0.1 * c, 0.1 * c + 0.05) | {"correlation": c} for c in (1, 2, 3, 4)
+        ]),
+        "kernels": make("kernels", kernels),
+        "cpu_ops": make("cpu_ops", [span("aten::first", -1, -0.5)]),
+        "syncs": make("syncs", [
+            {"name": "event_wait", "stream": 8, "start_ns": ns(1), "end_ns": ns(8.9)},
+            {"name": "event_record", "stream": 7, "start_ns": ns(3), "end_ns": ns(3.1)},
+        ]),
+    }).to_pylist()  # fmt: skip
+    whole = [(r["start_ns"] / UNIT, r["cause"]) for r in found if r["stream"] is None]
+    assert whole == [(2, "stream_event_wait"), (10, "unknown")]
+
+
 def test_one_tick_of_the_clock_is_no_idleness() -> None:
     tick = 1 / UNIT
     calls = [
