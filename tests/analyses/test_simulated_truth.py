@@ -35,7 +35,7 @@ FIGURES = ("total_ns", "busy_ns", "idle_ns", "compute_ns", "comm_ns", "memory_ns
 CLASSES = {
     "launch_latency": "queued", "back_to_back": "queued", "stream": "queued",
     "dependency": "event", "stream_event_wait": "event", "network": "network",
-    "host_data_loading": "data", "host_sync": "sync",
+    "host_data_loading": "data", "host_sync": "sync", "host_gc": "gc",
 }  # fmt: skip
 
 

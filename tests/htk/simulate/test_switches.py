@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from htk import api
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 
@@ -227,6 +228,24 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
     truth = json.loads((tmp_path / "truth.json").read_text())
     idle = [s["idle_by_cause_ns"]["host_gc"] for s in truth["ranks"][0]["steps"]]
     assert 0 in idle and max(idle) > 30_000_000
+    trace = api.open(tmp_path, cache=False)
+    calls = trace.tables["python_calls"].to_pylist()
+    assert {c["name"] for c in calls} == {"Python GC"}
+    assert {c["end_ns"] - c["start_ns"] for c in calls} == {40_000_000}
+    found = {
+        (r["rank"], r["step"]): r["idle_ns"]
+        for r in api.run(trace, "idle_breakdown", per="step").to_pylist()
+        if r["cause"] == "host_gc"
+    }
+    known = {
+        (rank["rank"], step["step"]): step["idle_by_cause_ns"]["host_gc"]
+        for rank in truth["ranks"]
+        for step in rank["steps"]
+    }
+    assert found == {key: ns for key, ns in known.items() if ns}
+    stalls = api.run(trace, "host_stalls").to_pylist()
+    told = sum(s["host_ns"] for s in stalls if s["cause"] == "garbage collection")
+    assert told == 40_000_000 * len(calls)
 
 
 def test_programmatic_launches_overlap_neighbours(events: Any) -> None:
