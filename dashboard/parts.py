@@ -15,12 +15,14 @@ from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.view import View, shown
 from htk.errors import HtkError, MissingTable
 from htk.figures import figure
-from htk.render import coverage_lines
+from htk.render import PROSE, coverage_lines
 from htk.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 
 ROWS = 5000  # more is for files, not for a page
+# Sentences take what room is left.
+_SENTENCES = {"flex": 1, "minWidth": 280, "maxWidth": 2000, "suppressAutoSize": True}
 
 
 def problem(text: str, title: str = "No answer") -> Any:
@@ -305,5 +307,6 @@ def _column(field: pa.Field) -> dict[str, Any]:
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
         **({"pinned": "left"} if field.name in NAMED else {}),
+        **(_SENTENCES if field.name in PROSE else {}),
         **({} if _is_text(field) else numeric),
     }

@@ -35,6 +35,8 @@ _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
 _WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 _SCALE = {"ns": (1e-6, "ms"), "bytes": (1 / 2**20, "MiB")}
+_MANY_BYTES = (1 / 2**30, "GiB")  # where one of them is that large
+_PATTERNS = ("", ".", "x", "-")  # tell series of one colour apart
 
 
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
@@ -55,7 +57,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13},
     )
-    _label(fig, chart, " (mean over ranks)" if mean else "")
+    _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in _WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
         every = -(-len(marks) // _MOST_MARKS)
@@ -137,10 +139,15 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     traces = []
+    used: list[object] = []
     x = _category(table, chart.x)
     for place, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
         along = [x[k] for k in rows]
         values = _scaled(table, y, rows)
+        colour = _by_kind(table, chart, palette) or colour_of(name, palette, place)
+        hatched = _is_hatched(name)
+        again = used.count((colour, hatched))
+        used.append((colour, hatched))
         traces.append(
             go.Bar(
                 x=values if chart.horizontal else along,
@@ -148,8 +155,8 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
                 orientation="h" if chart.horizontal else "v",
                 name=name,
                 marker={
-                    "color": _by_kind(table, chart, palette) or colour_of(name, palette, place),
-                    "pattern": {"shape": "/" if _is_hatched(name) else ""},
+                    "color": colour,
+                    "pattern": {"shape": "/" if hatched else _PATTERNS[again % len(_PATTERNS)]},
                 },
             )
         )
@@ -228,7 +235,7 @@ def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
             y=_category(table, chart.y),
             z=_scaled(table, chart.value, range(table.num_rows)),
             colorscale="Cividis",
-            colorbar={"title": _title(chart.value)},
+            colorbar={"title": _title(table, chart.value)},
         )
     ]
 
@@ -287,7 +294,7 @@ def _category(table: pa.Table, name: str) -> list[Any]:
 
 
 def _scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
-    factor, _ = _SCALE.get(unit_of(name), (None, ""))
+    factor, _ = _scale(table, name)
     values = table[name].to_pylist()
     if name in ABSOLUTE_TIMES:  # since the first of them
         origin = min((v for v in values if v is not None), default=0)
@@ -304,27 +311,39 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _title(name: str) -> str:
-    unit = _SCALE.get(unit_of(name), (None, unit_of(name)))[1]
+def _scale(table: pa.Table, name: str) -> tuple[float | None, str]:
+    """What numbers are multiplied by, and their unit then: one for all of a figure."""
+    unit = unit_of(name)
+    if unit == "bytes":
+        sizes = [table[f.name] for f in table.schema if unit_of(f.name) == "bytes"]
+        if max((pc.max(column).as_py() or 0 for column in sizes), default=0) >= 2**30:
+            return _MANY_BYTES
+    return _SCALE.get(unit, (None, unit))
+
+
+def _title(table: pa.Table, name: str) -> str:
+    unit = _scale(table, name)[1]
     return f"{_words(name)} [{unit}]" if unit else _words(name)
 
 
-def _axis(name: str) -> str:
+def _axis(table: pa.Table, name: str) -> str:
     """Nothing, where each mark says what it is."""
-    return name if name == "step" else "" if name in (*_WITH_NUMBER, "label") else _title(name)
+    if name == "step":
+        return name
+    return "" if name in (*_WITH_NUMBER, "label") else _title(table, name)
 
 
-def _label(fig: Any, chart: Chart, note: str) -> None:
+def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
-        fig.update_xaxes(title=_title(chart.x))
-        fig.update_yaxes(title=_title(chart.y))
+        fig.update_xaxes(title=_title(table, chart.x))
+        fig.update_yaxes(title=_title(table, chart.y))
         return
     if isinstance(chart, Timeline):
         fig.update_xaxes(title="ms")
         return
     y = chart.y if isinstance(chart.y, str) else chart.y[0]
-    unit = _SCALE.get(unit_of(y), (None, unit_of(y)))[1]
-    titles = (_axis(chart.x), (_title(y) if isinstance(chart.y, str) else unit) + note)
+    words = _title(table, y) if isinstance(chart.y, str) else _scale(table, y)[1]
+    titles = (_axis(table, chart.x), words + note)
     if isinstance(chart, Bar) and chart.horizontal:
         fig.update_yaxes(autorange="reversed")
         fig.update_xaxes(title=titles[1])

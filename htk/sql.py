@@ -9,7 +9,7 @@ ends at its time and memory limits.
 import ast
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.resources import files
@@ -22,6 +22,7 @@ from htk import api
 from htk.analyses import ANALYSES, find
 from htk.analysis import Analysis
 from htk.coverage import coverage
+from htk.dataset import read_dataset
 from htk.errors import HtkError, UsageError
 from htk.result import Result
 from htk.schema import DERIVED, TABLES
@@ -65,11 +66,17 @@ def query(trace: Trace, text: str, limits: Limits | None = None) -> Result:
 
 
 def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Result:
-    """The same over a folder that `htk convert --to parquet` wrote, scanned from disk."""
+    """The same over a folder that `htk convert --to parquet` wrote: its tables are scanned from
+    disk; what an analysis reads, and what is derived of them, is made in memory."""
     tables = dataset_tables(folder)
-    why = "a dataset holds tables; ask an analysis of the trace that it was made from"
-    table = _run(text, {}, limits or Limits(), dict.fromkeys(ANALYSES, why), tables)
-    return Result(_label(table), table, {"dataset": str(folder)})
+    trace = read_dataset(folder)
+    asked = _prepared(trace, text, tables)
+    if "ranks" not in tables:
+        why = "the dataset holds some tables only; ask an analysis of the trace it was made from"
+        asked.missing |= dict.fromkeys(ANALYSES, why)
+    table = _run(asked.text, asked.relations, limits or Limits(), asked.missing, tables)
+    facts = coverage(trace, asked.reads) if asked.reads else {}
+    return Result(_label(table), table, {**facts, "dataset": str(folder)})
 
 
 def dataset_tables(folder: Path) -> dict[str, str]:
@@ -94,11 +101,14 @@ def columns(name: str) -> pa.Schema:
     return known[name] if name in known else find(name).returns
 
 
-def _prepared(trace: Trace, text: str) -> _Asked:
-    """Make what the query names; a call with options becomes a relation of its own."""
+def _prepared(trace: Trace, text: str, scanned: Collection[str] = ()) -> _Asked:
+    """Make what the query names and nobody scans; a call with options becomes a relation of its
+    own."""
     asked = _Asked(text)
     pieces, last = [], 0
     for match, name, given in _named(text):
+        if name in scanned:
+            continue
         if given is None:
             _make(trace, asked, name, name, {})
             continue

@@ -30,7 +30,9 @@ RETURNS = table(
 _SLOW = 1.2
 
 
-@analysis(returns=RETURNS, chart=Bar("rank", "slowness_pct", "part"), needs=("kernels",))
+@analysis(
+    returns=RETURNS, chart=Bar("rank", "slowness_pct", "part", stacked=False), needs=("kernels",)
+)
 def gpu_speed(
     kernels: pa.Table,
     kernel_links: pa.Table,

@@ -32,7 +32,11 @@ _FULL = 0.9  # of the longest queue seen on the device
 _LEAST = 64  # launches; a shorter queue is never full, its slow calls have other causes
 
 
-@analysis(returns=RETURNS, chart=Bar("stream", "max_length", "rank"), needs=("kernels", "launches"))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("stream", "max_length", "rank", stacked=False),
+    needs=("kernels", "launches"),
+)
 def queue_length(
     kernels: pa.Table,
     kernel_links: pa.Table,

@@ -31,7 +31,11 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("layer", "over_mean", color="rank"), needs=("collectives",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("layer", "over_mean", color="rank", stacked=False),
+    needs=("collectives",),
+)
 def moe_balance(
     collectives: pa.Table,
     collective_matches: pa.Table,

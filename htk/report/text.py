@@ -68,8 +68,13 @@ def _folded(answered: Answered) -> list[str]:
 
 
 def _details(title: str, result: Result) -> list[str]:
-    text = to_text(replace(result, coverage={}), "md", limit=_ROWS).strip()
+    text = to_text(replace(result, coverage=_origin(result)), "md", limit=_ROWS).strip()
     return [f"<details><summary>{title}</summary>", "", text, "", "</details>"]
+
+
+def _origin(result: Result) -> dict[str, Any]:
+    """What times are told from; the rest of the coverage stands once, above."""
+    return {"origin_ns": result.coverage.get("origin_ns")}
 
 
 def to_json(report: Report) -> str:

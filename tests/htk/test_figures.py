@@ -34,3 +34,17 @@ def test_lying_bars_keep_the_order_of_the_table_and_are_few() -> None:
     fig = figure(table, Bar("name", "total_ns", "kind", horizontal=True))
     assert list(fig.layout.yaxis.categoryarray) == names[:16]
     assert [t.marker.color for t in fig.data] == [LIGHT["comm"], LIGHT["compute"]]
+
+
+def test_many_bytes_are_gibibytes_in_all_of_a_figure() -> None:
+    table = pa.table({"rank": [0, 1], "peak_bytes": [3 << 30, 1 << 29], "free_bytes": [0, 1 << 20]})
+    fig = figure(table, Bar("rank", "peak_bytes"))
+    assert list(fig.data[0].y) == [3, 0.5] and fig.layout.yaxis.title.text == "peak [GiB]"
+
+
+def test_series_of_one_colour_differ_in_their_pattern() -> None:
+    names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
+    table = pa.table({"group": ["0"], **{name: [1] for name in names}})
+    marks = [t.marker for t in figure(table, Bar("group", names)).data]
+    assert {m.color for m in marks} == {LIGHT["comm"]}
+    assert len({m.pattern.shape for m in marks}) == 3

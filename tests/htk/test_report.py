@@ -19,7 +19,7 @@ from htk.report.page import page
 from htk.report.text import markdown, to_json
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
-from tests.conftest import CHROMIUM
+from tests.conftest import CHROMIUM, new_tab
 from tests.kineto_file import kernel, launch, op, step, write
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
@@ -34,12 +34,12 @@ def sample() -> Report:
 def opened(browser: Any, file: Path, do: Any) -> Any:
     """What `do` finds on a page opened from disk; nothing may be asked for or complained of."""
     said: list[str] = []
-    tab = browser.new_page(viewport={"width": 1300, "height": 900})
+    tab = new_tab(browser, viewport={"width": 1300, "height": 900})
     tab.on("console", lambda message: said.append(message.text))
     tab.on("pageerror", lambda error: said.append(str(error)))
     tab.on("request", lambda request: said.append(request.url))
     tab.goto(file.as_uri())
-    tab.wait_for_selector("html[data-ready]", timeout=90_000)
+    tab.wait_for_selector("html[data-ready]")
     found = do(tab)
     tab.close()
     assert said == [file.as_uri()]
@@ -108,6 +108,8 @@ def test_markdown_for_a_ticket(sample: Report) -> None:
     assert "| compute |" in text and "<details><summary>Which kernels cost most" in text
     assert "`htk report sample`" in text
     assert len(text) < 65_536, "what a comment on GitHub may hold"
+    first = next(line for line in text.splitlines() if line.startswith("| 0 | 0 | 10 |"))
+    assert first.split("|")[4].strip().endswith(" µs"), "times since the recording began"
 
 
 def test_json_for_machines(sample: Report) -> None:

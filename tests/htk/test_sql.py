@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import htk
 from htk.dataset import write_dataset
 from htk.errors import UsageError
+from htk.schema import TABLES
 from htk.session import Session
 from htk.sql import Limits, macros, query, query_dataset
 from tests.kineto_file import kernel, of_rank, write
@@ -108,6 +109,19 @@ def test_a_parquet_dataset_is_scanned_and_nothing_beside_it(trace: Session, tmp_
         query_dataset(folder, f"from read_csv('{tmp_path}/secret.csv')")
     with pytest.raises(UsageError, match="of the trace"):
         query_dataset(folder, "from time_breakdown")
+
+
+def test_analyses_answer_over_a_dataset_as_over_its_trace(sample: Session, tmp_path: Path) -> None:
+    write_dataset(sample, TABLES, tmp_path, "parquet")
+    for asked in (
+        "from time_breakdown",
+        "from kernel_top(n := 3) join kernels using (name)",
+        "select * from stragglers",
+        "select count(*) as n from kernel_links where launch_row is not null",
+    ):
+        found = query_dataset(tmp_path, asked)
+        assert found.to_pylist() == sample.sql(asked).to_pylist()
+        assert found.coverage["ranks"] == [0, 1]
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 5)), max_size=12)
