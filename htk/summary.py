@@ -19,6 +19,7 @@ from htk.trace import Trace
 from htk.units import time
 
 CAUSES = 3
+LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
 
 # What files hold that are no profile: the table, what its rows are, and who answers for them.
 _RECORDS = (
@@ -96,16 +97,27 @@ class Verdict:
     records: str = ""  # what there is, of files that are no profile
 
     @property
+    def whole_ns(self) -> int:
+        """What the shares are of: a step, or without steps the recorded window."""
+        return self.step_ns or self.window_ns
+
+    @property
+    def told(self) -> list[Share]:
+        """Shares that are large enough to be seen."""
+        return [share for share in self.shares if share.pct >= LEAST_PCT]
+
+    @property
     def headline(self) -> str:
         """The verdict in a sentence."""
         if self.records:
             return self.records
         many = f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"
+        counted = f"{self.steps} steps" if self.steps != 1 else "1 step"
         if self.step_ns is None:
-            return f"{many}, {time(self.window_ns)} recorded, no steps"
+            told = f"of which {counted} cover little" if self.steps else "no steps"
+            return f"{many}, {time(self.window_ns)} recorded, {told}"
         cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
         spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""
-        counted = f"{self.steps} steps" if self.steps != 1 else "1 step"
         return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {counted}"
 
 
@@ -125,7 +137,10 @@ def verdict(trace: Trace) -> Verdict:
         return Verdict(tuple(trace.ranks), window, *host, (), (), ops, facts)
     times = api.run(trace, "time_breakdown").table
     lanes = times.num_rows
-    window = int(numbers(times["total_ns"]).sum()) // lanes
+    recorded = int(numbers(times["total_ns"]).sum())
+    window = recorded // lanes
+    if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
+        steps = _Steps(None, None, None, steps.count, None, steps.covered)
     shares = _shares(trace, times)
     causes = _causes(trace)
     return Verdict(
@@ -169,13 +184,15 @@ class _Steps:
     cpu: int | None
     count: int
     window: int | None
+    covered: int  # by all of them, also those cut off, on all devices
 
 
 def _steps(trace: Trace) -> _Steps:
     try:
         steps = api.run(trace, "step_times").table
     except MissingTable:
-        return _Steps(None, None, None, 0, None)
+        return _Steps(None, None, None, 0, None, 0)
+    covered = int(numbers(steps["duration_ns"]).sum())
     whole = steps.filter(pa.array(truths(steps["complete"])))
     steps = whole if whole.num_rows else steps
     length = numbers(steps["duration_ns"])
@@ -186,6 +203,7 @@ def _steps(trace: Trace) -> _Steps:
         int(np.median(cpu)) if len(cpu) else None,
         len(np.unique(numbers(steps["step"]))),
         int(length.sum()) // max(len(trace.ranks), 1),
+        covered,
     )
 
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from htk.summary import Verdict
 
 _BAR = 40  # characters for 100 %
-_SMALL_PCT = 0.05
 
 
 @click.command("summary")
@@ -53,14 +52,13 @@ def _lines(found: "Verdict") -> list[str]:
 def _bars(found: "Verdict") -> list[str]:
     from htk.units import time
 
-    shown = [s for s in found.shares if s.pct >= _SMALL_PCT]
-    if not shown:
+    if not found.told:
         return [] if found.records else ["No GPU work was recorded.", ""]
-    wide = max(len(s.name) for s in shown)
+    wide = max(len(s.name) for s in found.told)
     unit = "of a step" if found.step_ns else "recorded"
-    whole = found.step_ns or found.window_ns
+    whole = found.whole_ns
     lines = [f"Where the time goes ({time(whole)} {unit}, mean over ranks)"]
-    for s in shown:
+    for s in found.told:
         bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
         lines.append(f"  {s.name:<{wide}} {s.pct:5.1f} %  {time(s.pct / 100 * whole):>8}  {bar}")
     return [*lines, ""]
@@ -71,10 +69,9 @@ def _causes(found: "Verdict") -> list[str]:
 
     if not found.causes:
         return []
-    whole = found.step_ns or found.window_ns
     lines = ["First causes (recoverable at most; gains overlap)"]
     for place, cause in enumerate(found.causes, 1):
-        gain = f"{time((cause.pct or 0) / 100 * whole)}: " if cause.pct is not None else ""
+        gain = f"{time((cause.pct or 0) / 100 * found.whole_ns)}: " if cause.pct is not None else ""
         lines.append(f"  {place}. {gain}{cause.finding}")
         lines.append(f"     {cause.evidence}")
         lines.append(f"     try: {cause.advice}")

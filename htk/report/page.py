@@ -12,7 +12,6 @@ from htk.report.tiles import tiles
 from htk.result import Result
 from htk.units import size, time
 
-_LEAST_PCT = 0.05
 _PAGE_ROWS = 8
 _GAIN_OF_FULL_COLOUR = 40.0  # percent
 
@@ -56,12 +55,11 @@ def _head(report: Report) -> str:
 
 def _overview(report: Report) -> str:
     found = report.verdict
-    whole = found.step_ns or found.window_ns
-    shown = [s for s in found.shares if s.pct >= _LEAST_PCT]
-    if not shown:
+    whole = found.whole_ns
+    if not found.told:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for place, share in enumerate(shown):
+    for place, share in enumerate(found.told):
         style = look(share.name, place)
         told = f"{share.name}: {share.pct:.1f} %, {time(share.pct / 100 * whole)}"
         bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(told)}"></span>')
@@ -81,10 +79,9 @@ def _overview(report: Report) -> str:
 
 def _causes(report: Report) -> str:
     found = report.verdict
-    whole = found.step_ns or found.window_ns
     cards = []
     for cause in found.causes:
-        gain = "" if cause.pct is None else f"<b>up to {time(cause.pct / 100 * whole)}</b>"
+        gain = "" if cause.pct is None else f"<b>up to {time(cause.pct / 100 * found.whole_ns)}</b>"
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
             f"<p>{escape(cause.evidence)}</p><p class=advice>{escape(cause.advice)}</p></li>"

@@ -36,8 +36,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         shares = [s for s in found.shares if s.name.startswith(words)]
         if shares:
             total = sum(s.pct for s in shares)
-            whole = found.step_ns or found.window_ns
-            of = f"{time(total / 100 * whole)} of a step" if found.step_ns else "of the recording"
+            part = time(total / 100 * found.whole_ns)
+            of = f"{part} of a step" if found.step_ns else "of the recording"
             facts.append((f"{total:.1f} %", name, of, kind))
     mfu = _mfu(report)
     if mfu is not None:
