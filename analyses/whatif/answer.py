@@ -17,6 +17,7 @@ from htk.analyses.whatif.edits import EDITS, edit
 from htk.analyses.whatif.memory import Held, after, held
 from htk.analyses.whatif.rates import Rates, rates
 from htk.analyses.whatif.scene import Scene, scene
+from htk.analyses.whatif.unseen import late, prompt, waits
 from htk.analyses.whatif.waterfall import waterfall
 from htk.gate import Gate, exposed, gated, idle
 from htk.graph import Graph
@@ -51,6 +52,11 @@ class Stage:
     def beside(self) -> NDArray[np.float64]:
         """Share of each kernel's time with communication beside it."""
         return share(self.scene, self.replayed.time)
+
+    @cached_property
+    def waited(self) -> NDArray[np.float64]:
+        """How long each collective waited for ranks that are not at hand."""
+        return waits(self.scene)
 
     @cached_property
     def memory(self) -> Held | None:
@@ -205,11 +211,12 @@ def answer(
 
 def applied(start: Stage, asked: Sequence[tuple[str, str]]) -> tuple[Scene, Replay]:
     """The step after the edits, which are in their order, and its replay."""
-    edited = start.scene
+    edited = prompt(start.scene, start.waited)
     for name, value in asked:
         edited = edit(name).apply(edited, value)
     if start.curves is not None and "batch" in dict(asked):
         edited = fitted(edited, start.curves, _micro_batch(start, asked))
+    edited = late(edited, start.scene, start.waited)
     return settled(edited, start.contention, start.beside)
 
 

@@ -95,6 +95,7 @@ class Scene:
     peak: float = 1.0  # times the peak rate of a GPU
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
+    late: float = 1.0  # times how late ranks that are not at hand come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
     spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma

@@ -14,7 +14,7 @@ Mask = NDArray[np.bool_]
 # between 5 and 30 us.
 LATENCY_NS = 20_000.0
 ACHIEVED = 0.75  # of a link's rate, by large collectives: nccl-tests on A100, H100
-_LARGE = 1 << 20  # transfers that show a pace rather than a latency
+LARGE = 1 << 20  # transfers that show a pace rather than a latency
 _GPUS_OF_A_NODE = 8
 
 
@@ -75,7 +75,7 @@ def _seen(scene: Scene, across: bool) -> float | None:
     """Median pace of the large transfers of a level; across nodes, as if all ranks took part."""
     sent = wire(scene)
     moving = scene.lengths() - latency(scene)
-    known = scene.is_comm & (sent >= _LARGE) & (moving > 0) & (scene.facts.crosses == across)
+    known = scene.is_comm & (sent >= LARGE) & (moving > 0) & (scene.facts.crosses == across)
     if not known.any():
         return None
     part = np.ones(len(sent))

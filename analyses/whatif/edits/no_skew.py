@@ -1,5 +1,7 @@
 """Nobody waits for a late rank."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from htk.analyses.whatif.scene import Scene
@@ -15,7 +17,8 @@ def apply(scene: Scene, value: str) -> Scene:
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = scene.is_comm & scene.facts.single
     changed = _shortest(scene, alone) if alone.any() else scene
-    return changed.without(scene.graph.edges("arrive")).said(
+    together = replace(changed.without(scene.graph.edges("arrive")), late=0.0)
+    return together.said(
         "a rank's collective lasts as long as its transfer; with one rank at hand that is at least "
         "the 10th percentile of equal ones"
     )

@@ -9,6 +9,7 @@ from htk.analyses.whatif.ledger import Sharded, owned, replicated, replicating, 
 from htk.analyses.whatif.parallel import tensor_degree
 from htk.analyses.whatif.scene import Mask, Scene
 from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
+from htk.analyses.whatif.unseen import partial
 from htk.analyses.whatif.values import whole
 from htk.errors import UsageError
 
@@ -76,14 +77,17 @@ def _shares(scene: Scene) -> bool:
 def _later(scene: Scene, growing: Mask, now: int, ranks: int) -> Scene:
     """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
-    σ: of what the ranks at hand compute in a step.
+    σ: of what the ranks at hand compute in a step; where others are not, what these wait for the
+    last of all tells it.
     """
+    if now > 1 and partial(scene)[growing].any():
+        return replace(scene, late=scene.late * _expected_last(ranks) / _expected_last(now))
     acts = scene.graph.activities
     each = np.array(
         [int(acts.length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks]
     )
     if len(each) < 2:
-        return scene.said("one rank is at hand: that more ranks arrive later is left out")
+        return scene
     sigma = float(each.std())
     later = sigma * (_expected_last(ranks) - _expected_last(now))
     last = np.flatnonzero(growing)[np.argsort(acts.start[growing])]

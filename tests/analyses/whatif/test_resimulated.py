@@ -41,6 +41,15 @@ def step_ns(folder: Path) -> float:
     return float(np.median([steps.periods[k] for k in steps.numbers[1:]]))
 
 
+# GPUs of unequal speed, two of eight of them recorded.
+MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}
+
+
+@pytest.fixture(scope="module")
+def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return stage(api.open(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     return stage(api.open(str(written(tmp_path_factory.mktemp("base")))).tables)
@@ -96,3 +105,19 @@ def test_halved_compute_wins_what_the_critical_path_says(start: Stage, tmp_path:
     found = answer(start, [("replace", f"{pattern}=2x")])
     assert truth < 0.75 * found.measured_ns
     assert found.step_ns == pytest.approx(truth, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("edit", "change"),
+    [
+        (("batch", "4"), {"micro_batch": 4}),
+        (("batch", "16"), {"micro_batch": 16}),
+        (("world", "2"), {"nodes": 1}),
+        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+    ],
+)
+def test_of_some_ranks_of_a_job_that_waits_for_the_others(
+    some_of_many: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    truth = step_ns(written(tmp_path, **(MANY | {"ranks_only": (0, 1)} | change)))
+    assert answer(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=0.05)
