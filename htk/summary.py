@@ -114,7 +114,8 @@ class Verdict:
         many = f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"
         counted = f"{self.steps} steps" if self.steps != 1 else "1 step"
         if self.step_ns is None:
-            told = f"of which {counted} cover little" if self.steps else "no steps"
+            covers = "covers" if self.steps == 1 else "cover"
+            told = f"of which {counted} {covers} little" if self.steps else "no steps"
             return f"{many}, {time(self.window_ns)} recorded, {told}"
         cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
         spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""

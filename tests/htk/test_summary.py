@@ -10,6 +10,7 @@ from htk import api
 from htk.commands.diff import command as diff
 from htk.commands.summary import command
 from htk.summary import CAUSES, result, verdict
+from tests.kineto_file import kernel, launch, step, write
 
 
 @pytest.mark.parametrize("part", ["dlrm_8rank", "hta/trace_diff/control", "tracelens/mi210"])
@@ -31,6 +32,17 @@ def test_without_gpu_work_the_host_s_steps_are_told(shared: Path) -> None:
     found = verdict(api.open(shared / "traces/hta/cpu_only"))
     assert found.shares == () and found.step_ns == found.cpu_step_ns
     assert result(found).table.num_rows == 1
+
+
+def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> None:
+    """A step of 1 us in a recording of 1,108 us; the same step, and little besides."""
+    short = [step(1, 0, 10), launch(1, 1), kernel("copy", 2, 1, 1), launch(2, 100)]
+    long = write(tmp_path / "long.json", *short, kernel("gemm", 110, 1000, 2))
+    found = verdict(api.open(long))
+    assert (found.step_ns, found.window_ns, found.steps) == (None, 1_108_000, 1)
+    assert found.headline == "1 rank, 1.11 ms recorded, of which 1 step covers little"
+    near = write(tmp_path / "near.json", *short[:3], launch(2, 2.5), kernel("gemm", 3, 0.5, 2))
+    assert verdict(api.open(near)).step_ns == 1_500
 
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
