@@ -198,10 +198,10 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     if ranks:
         of = f" of {world_size}" if world_size else ""
         parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
-    known = [r for r in missing if world_size is None or r < world_size]
-    if known:
-        parts.append(f"missing rank{'s' * (len(known) > 1)} {spans_of(known)}")
-    beyond = missing[len(known) :]  # they are sorted
+    absent = [r for r in missing if world_size is None or r < world_size]
+    if absent:
+        parts.append(f"missing rank{'s' * (len(absent) > 1)} {spans_of(absent)}")
+    beyond = missing[len(absent) :]  # they are sorted
     if beyond:
         parts.append(f"no rank{'s' * (len(beyond) > 1)} {spans_of(beyond)} in this job")
     if coverage.get("gpu_activities"):

@@ -8,6 +8,7 @@ from htk.errors import UsageError
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+_THEN, _AGAIN = " → ", re.compile(r" ×\d+$")  # between names of a sequence; of one that repeats
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
 _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
 
@@ -29,9 +30,11 @@ def microseconds(ns: int) -> str:
 
 
 def plain(value: int | float) -> str:
-    """1234567 -> 1,234,567; 0.123456 -> 0.123."""
+    """1234567 -> 1,234,567; 0.123456 -> 0.123; 0.0000123 -> < 0.001."""
     if isinstance(value, int):
         return f"{value:,}"
+    if 0 < abs(value) < 0.0005:
+        return "< 0.001" if value > 0 else "> -0.001"
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
@@ -97,9 +100,13 @@ def spans_of(values: Sequence[int]) -> str:
 
 def shortened(text: str, width: int = 60) -> str:
     """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
-    template arguments; of another name the middle."""
+    template arguments; of another name the middle; of a sequence each name, then its end."""
     if len(text) <= width:
         return text
+    if _THEN in text:
+        return _sequence(text.split(_THEN), width)
+    if again := _AGAIN.search(text):
+        return shortened(text[: again.start()], width - len(again[0])) + again[0]
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
         text = _signature(text)
     if len(text) <= width:
@@ -111,6 +118,18 @@ def shortened(text: str, width: int = 60) -> str:
         text = name
     head = (width - 1) * 2 // 3
     return text[:head] + "…" + text[-(width - 1 - head) :]
+
+
+def _sequence(names: list[str], width: int) -> str:
+    """The first names, and how many more there are."""
+    told = shortened(names[0], width // 2)
+    for place, name in enumerate(names[1:], 1):
+        longer = f"{told}{_THEN}{shortened(name, width // 2)}"
+        left = len(names) - place - 1
+        if len(longer) + (len(f"{_THEN}… {left}") if left else 0) > width:
+            return f"{told}{_THEN}… {left + 1}"
+        told = longer
+    return told
 
 
 def _signature(name: str) -> str:
@@ -138,4 +157,4 @@ def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
                 return f"{value:.3g} {unit}" if isinstance(value, float) else f"{value} {unit}"
             digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
             return f"{scaled:,.{digits}f} {unit}"
-    return f"{value:.2g} {units[-1][1]}"
+    return f"{'< 1' if value > 0 else '> -1'} {units[-1][1]}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from htk.analyses.whatif.bands import calibrated
 from htk.analyses.whatif.contention import factor, settled, share
-from htk.analyses.whatif.curves import Curves, curves, fitted
+from htk.analyses.whatif.curves import Curves, Recorded, counted, curves, fitted
 from htk.analyses.whatif.doubt import PROFILER, by_source, narrowing, spread
 from htk.analyses.whatif.edits import EDITS, edit
 from htk.analyses.whatif.memory import Held, after, held
@@ -148,12 +148,27 @@ def stage(
 def _calibrated(start: Stage) -> Stage:
     """How much the fitted step misses of each recorded one."""
     assert start.curves is not None
-    missed = {}
-    for one in start.curves.recorded:
-        _, found = applied(start, (("batch", f"{one.ratio:.9f}x"),))
-        change = found.period_ns - start.replayed.period_ns
-        missed[one.ratio] = float(one.period_ns - start.graph.period_ns - change)
+    off = {one.count: _off(start, one) for one in start.curves.counted}
+    start = replace(start, curves=replace(start.curves, off=off))
+    assert start.curves is not None
+    missed = {
+        one.ratio: _off(start, one) - start.curves.off_ns(one.count)
+        for one in start.curves.recorded
+    }
     return replace(start, curves=replace(start.curves, missed=missed))
+
+
+def _off(start: Stage, one: Recorded) -> float:
+    """What that recording took, less what is said of its batch and number of micro-batches."""
+    both = (("batch", one.ratio), ("accumulation", one.count))
+    _, found = applied(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
+    change = found.period_ns - start.replayed.period_ns
+    return float(one.period_ns - start.graph.period_ns - change)
+
+
+def _missed_ns(start: Stage, known: Curves, asked: Sequence[tuple[str, str]]) -> float:
+    """What further recordings add to a prediction."""
+    return known.missed_ns(_micro_batch(start, asked)) + known.off_ns(_count(start, asked))
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -175,7 +190,7 @@ def answer(
     edited, found = applied(start, asked)
     here = found.period_ns
     if start.curves is not None and edited.samples != 1:
-        here = round(here + start.curves.missed_ns(_micro_batch(start, asked)))
+        here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
     doubt = spread(start.gate, edited, step, found.period_ns)
@@ -214,8 +229,10 @@ def applied(start: Stage, asked: Sequence[tuple[str, str]]) -> tuple[Scene, Repl
     edited = prompt(start.scene, start.waited)
     for name, value in asked:
         edited = edit(name).apply(edited, value)
-    if start.curves is not None and "batch" in dict(asked):
+    if start.curves is not None and start.curves.recorded and "batch" in dict(asked):
         edited = fitted(edited, start.curves, _micro_batch(start, asked))
+    if start.curves is not None and start.curves.off and "accumulation" in dict(asked):
+        edited = counted(edited, start.curves, _count(start, asked))
     edited = late(edited, start.scene, start.waited)
     return settled(edited, start.contention, start.beside)
 
@@ -224,6 +241,17 @@ def _micro_batch(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
     """Over the recorded one."""
     value = dict(asked).get("batch")
     return 1.0 if value is None else edit("batch").apply(start.scene, value).kept
+
+
+def _count(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+    """Micro-batches over the recorded ones."""
+    given = dict(asked)
+    if "accumulation" not in given or start.curves is None or not start.curves.counted:
+        return 1.0
+    scene = start.scene
+    if "batch" in given:
+        scene = edit("batch").apply(scene, given["batch"])
+    return edit("accumulation").apply(scene, given["accumulation"]).samples / scene.samples
 
 
 def refused(start: Stage, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:

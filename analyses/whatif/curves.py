@@ -4,6 +4,9 @@ A kernel's length is α + β·W, where W is what one recording alone would say (
 between two recorded batches on the line through both, beyond them on that through the nearest two;
 it never falls as the batch grows. Kernels are the same that are launched as the nth by the same
 operator. What the fitted step still misses of a recorded one is added, evenly from batch to batch.
+
+Recordings of the same micro-batch with more or fewer of them in a step tell what one more takes:
+the step is on the line through them.
 """
 
 import math
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from htk.analyses.whatif.contention import factor, share
 from htk.analyses.whatif.edits import batch
+from htk.analyses.whatif.repeats import micro_batches
 from htk.analyses.whatif.scene import Scene, scene
 from htk.analyses.whatif.shapes import inputs
 from htk.errors import UsageError
@@ -30,6 +34,8 @@ _APART_NS = 500  # closer lengths tell no slope
 # and 2 times the larger), those of small batches, whose kernels fill no wave, by 3 to 6 %.
 _AT_ONE, _FOR_EACH_DOUBLING = 0.01, 0.05
 _OF_ALONE = 0.15  # of what one recording would leave, at least
+# Of the doubt in the number of micro-batches: at a recorded one, and for each doubling away.
+_AT_COUNT, _FOR_EACH_COUNT = 0.5, 0.25
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,17 @@ class Recorded:
     ratio: float  # of its micro-batch to that of the first
     period_ns: int
     length: Floats  # of each activity of the first recording, here, with nothing beside it
+    count: float = 1.0  # of its micro-batches to those of the first
 
 
 @dataclass(frozen=True)
 class Curves:
     base: Scene
     slower: Floats  # each kernel of the first recording, for what ran beside it
-    recorded: tuple[Recorded, ...]  # by ratio
+    recorded: tuple[Recorded, ...]  # of other micro-batches, by ratio
+    counted: tuple[Recorded, ...] = ()  # of the same one, by count
     missed: Mapping[float, float] = field(default_factory=dict)  # ns: measured less fitted
+    off: Mapping[float, float] = field(default_factory=dict)  # the same by count
 
     @property
     def ratios(self) -> Floats:
@@ -88,6 +97,25 @@ class Curves:
         at = sorted(known)
         return float(np.interp(ratio, at, [known[r] for r in at]))
 
+    def off_ns(self, count: float) -> float:
+        """What one recording alone misses of so many micro-batches, on the line of those known."""
+        at = np.array(sorted({1.0, *self.off}))
+        if len(at) < 2:
+            return 0.0
+        known = np.array([{1.0: 0.0, **self.off}[c] for c in at.tolist()])
+        high = int(np.clip(np.searchsorted(at, count), 1, len(at) - 1))
+        slope = (known[high] - known[high - 1]) / (at[high] - at[high - 1])
+        return float(known[high] + slope * (count - at[high]))
+
+    def counted_share(self, count: float) -> float:
+        """Of the doubt in the number of micro-batches: what is left of it."""
+        if not self.counted:
+            return 1.0
+        away = min(
+            abs(math.log2(known / count)) for known in (1.0, *(r.count for r in self.counted))
+        )
+        return min(_AT_COUNT + _FOR_EACH_COUNT * away, 1.0)
+
     def sigma(self, ratio: float, alone: float) -> float:
         """Doubt in kernels, where one recording alone would leave `alone`."""
         away = float(np.abs(np.log2(self.ratios) - math.log2(ratio)).min())
@@ -105,10 +133,12 @@ def curves(
     `kappa`: how much slower a kernel is beside communication, in the first.
     """
     found = [_recorded(base, kappa, tables, ratio) for tables, ratio in others]
-    if len({r.ratio for r in found} | {1.0}) < len(found) + 1:
+    other = sorted((r for r in found if r.ratio != 1), key=lambda r: r.ratio)
+    same = sorted((r for r in found if r.ratio == 1), key=lambda r: r.count)
+    if len({r.ratio for r in other}) < len(other) or len({r.count for r in same} - {1}) < len(same):
         raise UsageError("two recordings have the same batch; curves need different ones")
     slower = 1 + kappa * share(base, base.graph.time)
-    return Curves(base, slower, tuple(sorted(found, key=lambda r: r.ratio)))
+    return Curves(base, slower, tuple(other), tuple(same))
 
 
 def alone(base: Scene, ratio: float) -> Scene:
@@ -128,6 +158,16 @@ def fitted(edited: Scene, found: Curves, ratio: float) -> Scene:
     recorded = ", ".join(f"{r:g}x" for r in found.ratios.tolist())
     return replace(changed, spread={**changed.spread, "compute": sigma}).said(
         f"kernels on lines through recordings at {recorded} the batch"
+    )
+
+
+def counted(edited: Scene, found: Curves, count: float) -> Scene:
+    """The edited scene, its number of micro-batches less in doubt."""
+    left = found.counted_share(count)
+    spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
+    recorded = ", ".join(f"{r.count:g}x" for r in found.counted)
+    return replace(edited, spread=spread).said(
+        f"steps on a line through recordings of {recorded} the micro-batches"
     )
 
 
@@ -152,7 +192,9 @@ def _recorded(
     for key, which in _keys(base):
         if key in known:
             found[which] = float(np.median(known[key]))
-    return Recorded(float(ratio), graph.period_ns, found)
+    mine, theirs = micro_batches(base), micro_batches(other)
+    count = theirs / mine if mine and theirs else 1.0
+    return Recorded(float(ratio), graph.period_ns, found, count)
 
 
 def _keys(of: Scene) -> list[tuple[tuple[str | None, int, int], int]]:

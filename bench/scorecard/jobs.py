@@ -1,6 +1,7 @@
 """Simulated jobs: their trace files, with nothing beside them, and how long their steps take."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,11 +82,15 @@ class Job(Config):
         return replace(self, **given)
 
 
-def staged(job: Job) -> Stage:
-    """What the predictor starts from: trace files, alone in a folder."""
-    with TemporaryDirectory() as folder:
-        write(job, Path(folder))
-        return stage(api.open(folder, cache=False).tables)
+def staged(job: Job, *others: Job) -> Stage:
+    """What the predictor starts from: trace files, alone in a folder, and further recordings."""
+    with ExitStack() as folders:
+        recorded = []
+        for one in (job, *others):
+            folder = folders.enter_context(TemporaryDirectory())
+            write(one, Path(folder))
+            recorded.append(api.open(folder, cache=False).tables)
+        return stage(recorded[0], [(tables, None) for tables in recorded[1:]])
 
 
 def write(job: Job, folder: Path) -> None:

@@ -66,28 +66,27 @@ def predictions(pairs: Sequence[Pair]) -> Iterator[Prediction]:
 
 
 def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
-    """More micro-batches in a step, from the two smallest steps: what they differ by is the time of
-    a micro-batch, to which the stand-in is calibrated; the engine adds as many as are asked for.
+    """More micro-batches in a step, from recordings of the two smallest steps (`--with`).
+
+    Each has its stand-in; its micro-batches are as large as the whole of the smallest step.
     """
     if len(rows) < 3:
         return
     first, second, *others = rows
-    slot = (second.step_ns - first.step_ns) / (second.slots - first.slots)
-    kept = second.job.accumulation
-    start = staged(calibrated(second.job, kept * slot))
+    each = _count(first)
+    jobs = [
+        replace(r.job, micro_batch=r.job.micro_batch * each, accumulation=_count(r) // each)
+        for r in (first, second)
+    ]
+    measured = (first.step_ns, second.step_ns)
+    start = staged(*(calibrated(job, ns) for job, ns in zip(jobs, measured, strict=True)))
     for row in others:
-        more = row.slots - second.slots
-        asked = (("accumulation", str(kept + more)),)
-        found = answer(start, asked, round(kept * slot))
+        asked = (("accumulation", str(_count(row) // each)),)
+        found = answer(start, asked, round(first.step_ns))
         label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
-        step = None
-        if found.step_ns is not None:
-            step = second.step_ns + found.step_ns - kept * slot
-        yield Prediction(
-            "described", "global batch, from two", label, row.group, found.verdict,
-            second.step_ns, row.step_ns, second.step_ns * _count(row) / _count(second), step,
-            found.sigma, ("accumulation",),
-        )  # fmt: skip
+        kind, linear = "global batch, from two", second.step_ns * _count(row) / _count(second)
+        made = predicted("described", kind, label, row.group, found, row.step_ns)
+        yield replace(made, base_ns=second.step_ns, linear_ns=linear)
 
 
 def _count(row: Row) -> int:

@@ -45,7 +45,9 @@ _END = """## How
   the kernels of its time, norms as eager or fused.
 - *Batch and length*: another length too; attention is made longer by as much.
 - *Fused norms*: the eager passes of RMSNorm replaced by one.
-- *tp*, *hardware*, *precision* are edits of low confidence and say so.
+- *tp*, *hardware*, *precision* are edits of low confidence and say so. Pipelines, context and
+  expert parallelism, which are too, are not simulated.
+- *Global batch, from two*: both steps are recordings, as `--with` takes them.
 - *Bands* are the stated doubt times a factor for the kind of what-if (`analyses/whatif/bands.toml`)
   by split conformal prediction on the error in units of that doubt, over simulated jobs and
   measured rows together; of several edits the larger factor counts. With fewer than nine

@@ -70,6 +70,7 @@ CASES = (
     Case("replace", f"{_COMPUTE}=2x", program=halved),
     Case("host", "2x", program=hurried),
     Case("checkpointing", "on", {"checkpointing": True}),
+    Case("tp", "2", {"tensor_parallel": 2}),
     Case(
         "batch and sharding",
         "64, hybrid_shard:4",
@@ -113,7 +114,9 @@ def from_others(job: Job) -> Iterator[Prediction]:
         base = replace(job, strategy=strategy)
         yield from _held(base, staged(base), Case("sharding", to, {"strategy": to}))
     split = replace(job, tensor_parallel=2)
-    yield from _held(split, staged(split), Case("batch", "32", {"micro_batch": 32}))
+    start = staged(split)
+    yield from _held(split, start, Case("batch", "32", {"micro_batch": 32}))
+    yield from _held(split, start, Case("tp", "4", {"tensor_parallel": 4}))
     many = replace(job, accumulation=2)
     more = Case("accumulation", "4", {"accumulation": 4})
     yield from _held(many, staged(many), more)

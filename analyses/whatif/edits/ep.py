@@ -29,7 +29,7 @@ def apply(scene: Scene, value: str) -> Scene:
         .doubted("communication", 0.4)
         .said(
             f"experts spread over {counted(ranks, 'rank')} in place of {now}: 4 k (E-1)/E · tokens "
-            "· hidden elements sent for a layer and micro-batch; each rank computes as many tokens as now, "
-            "and is as busy as now"
+            "· hidden elements sent for a layer and micro-batch; each rank computes as many tokens "
+            "as now, and is as busy as now"
         )
     )

@@ -1,10 +1,11 @@
 """Kernels' lengths through several recordings at several batches."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from htk.analyses.whatif.answer import answer, stage
-from htk.analyses.whatif.curves import curves
+from htk.analyses.whatif.curves import Curves, Recorded, curves
 from htk.analyses.whatif.scene import Scene, scene
 from htk.errors import UsageError
 from htk.graph import build
@@ -67,3 +68,22 @@ def test_two_recordings_of_one_batch_make_no_curve() -> None:
 def test_a_batch_that_shapes_do_not_tell_must_be_given() -> None:
     with pytest.raises(UsageError, match="PATH@2x"):
         curves(base(), 0.0, [(at(TWICE), None)])
+
+
+def test_steps_lie_on_the_line_through_those_of_other_numbers_of_micro_batches() -> (
+    None
+):
+    found = Curves(base(), np.zeros(0), (), off={2.0: -10.0, 4.0: -40.0})
+    assert [found.off_ns(count) for count in (1, 2, 3, 4, 6)] == [0, -10, -25, -40, -70]
+    assert Curves(base(), np.zeros(0), ()).off_ns(4) == 0
+
+
+def test_a_further_recording_leaves_less_doubt_in_the_number_of_micro_batches() -> None:
+    other = Recorded(1.0, 100, np.zeros(0), 2.0)
+    found = Curves(base(), np.zeros(0), (), (other,))
+    assert [found.counted_share(count) for count in (1, 2, 4, 64)] == [
+        0.5,
+        0.5,
+        0.75,
+        1,
+    ]
