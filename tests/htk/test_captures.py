@@ -76,6 +76,9 @@ def test_tokens_of_an_iteration() -> None:
     expected = pairs(3, 5, "bottom right") + pairs(2, 2, "bottom right") + 4 + 6
     assert tokens_of(name) == Tokens(7, 17, expected)
     assert tokens_of("execute_context_1(3)_generation_0(0)") is None
+    alone = pairs(3, 3, "bottom right") + pairs(5, 5, "bottom right")
+    assert tokens_of("execute_context_2(8_34)_generation_0(0)") == Tokens(8, 8, alone)
+    assert tokens_of("execute_context_2(8_34)_generation_1(4)") is None, "of how many keys"
 
 
 def test_attention_over_pages_takes_lengths_from_its_iteration(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ vLLM and SGLang name the range round an iteration by sums over its requests of q
 (sk) and their products, apart for requests that are read and those that are answered:
 `execute_8192_context_2(sq9sk12sqsq45sqsk57)_generation_3(sq3sk70sqsq3sqsk70)`. A request of q
 queries and k keys has q·k − (q² − q)/2 pairs under its causal mask, hung at the bottom right.
+Older versions tell queries and their products alone, `execute_context_1(9_81)_generation_0(0)`:
+where nothing is answered, and no prefix was cached, a request has as many keys as queries.
 """
 
 import re
@@ -13,6 +15,7 @@ from htk.models.op_costs.call import Call, Cost, label
 
 _SUMS = r"\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
 _RANGE = re.compile(rf"execute_\S*context_\d+{_SUMS}_generation_\d+{_SUMS}")
+_READ_ALONE = re.compile(r"execute_\S*context_\d+\((\d+)_(\d+)\)_generation_0\(0\)")
 _ATTENTION = re.compile(r"unified_attention|paged_attention")
 
 
@@ -27,6 +30,10 @@ class Tokens:
 
 def tokens_of(range_name: str) -> Tokens | None:
     """What the name of a range tells, if it is one of an iteration."""
+    alone = _READ_ALONE.match(range_name)
+    if alone:
+        queries, products = int(alone[1]), int(alone[2])
+        return Tokens(queries, queries, (products + queries) // 2)
     found = _RANGE.match(range_name)
     if not found:
         return None
