@@ -121,10 +121,11 @@ def shortened(text: str, width: int = 60) -> str:
 
 
 def _sequence(names: list[str], width: int) -> str:
-    """The first names, and how many more there are."""
-    told = shortened(names[0], width // 2)
+    """The first names, and how many more there are; two have room."""
+    room = (width - len(f"{_THEN}{_THEN}… 9")) // 2
+    told = shortened(names[0], room)
     for place, name in enumerate(names[1:], 1):
-        longer = f"{told}{_THEN}{shortened(name, width // 2)}"
+        longer = f"{told}{_THEN}{shortened(name, room)}"
         left = len(names) - place - 1
         if len(longer) + (len(f"{_THEN}… {left}") if left else 0) > width:
             return f"{told}{_THEN}… {left + 1}"

@@ -58,6 +58,15 @@ def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     assert shortened("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 
+def test_sequences_keep_their_first_names_and_tell_how_many_follow() -> None:
+    first, second = (f"void a::{n}<" + "x" * 50 + ">(int)" for n in ("first", "second"))
+    assert shortened(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
+    two = "a::first<xxxx…> ×3 → a::second<xxxxxx…>"
+    assert shortened(f"{first} ×3 → {second}", 46) == two
+    assert shortened(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
+    assert shortened("first → second → third → fourth", 24) == "first → second → … 2"
+
+
 def test_missing_is_a_dash_not_a_zero() -> None:
     assert for_people(None, "ns") == "–"
     assert for_people(0, "ns") == "0 ns"
