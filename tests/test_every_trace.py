@@ -60,7 +60,9 @@ def graphs(folder: Path) -> Path:
 def mtia(folder: Path) -> Path:
     work = {**kernel("hccl::allreduce", 2, 3), "cat": "mtia_ccp_events"}
     call = {**launch(1, 1), "cat": "mtia_runtime", "name": "runFunction"}
-    return write(folder / "t.json", op("aten::mm", 0, 3), call, work)
+    waited = {**kernel("event_wait", 6, 4), "cat": "mtia_ccp_events"}
+    again = {**kernel("merge", 11, 2), "cat": "mtia_ccp_events"}
+    return write(folder / "t.json", op("aten::mm", 0, 3), call, work, waited, again)
 
 
 def rocm(folder: Path) -> Path:
