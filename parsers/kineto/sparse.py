@@ -85,7 +85,7 @@ class Builder:
         for i, values in enumerate(columns):
             if i in self._nanos:
                 self._add_nanos(i, values)
-            elif values.count(None) < len(values):
+            elif values[0] is not None or values.count(None) < len(values):  # counting is slow
                 self._put_codes(i, everyone, values)
         groups: dict[Any, list[int]] = defaultdict(list)
         for k, category in enumerate(columns[_CAT]):
@@ -96,7 +96,8 @@ class Builder:
             self._add_args(category, np.array(places, np.uint32), texts)
         if self._keep_rest or not {*_FREE_KEYS}.isdisjoint(columns[_PH]):
             for k, ph in enumerate(columns[_PH]):
-                self._put_rest(k, ph, bytes(args[k]))
+                if self._keep_rest or ph in _FREE_KEYS:
+                    self._put_rest(k, ph, bytes(args[k]))
         self.rows += len(events)
 
     def add_one(self, event: dict[str, bytes]) -> None:
