@@ -8,12 +8,13 @@ from htk.errors import HtkError, UsageError
 from htk.trace import Trace
 from htk.units import size, time
 from htk.whatif_api import WhatIf
+from htk.whatif_label import SHARDINGS
 
 _AS_IS = "as recorded"
 # Label, edit, and the values to choose from.
 _CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("micro-batch", "batch", ("0.5x", "2x", "4x", "8x")),
-    ("sharding", "sharding", ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")),
+    ("sharding", "sharding", SHARDINGS),
     ("network", "network", ("bandwidth=0.5x", "bandwidth=2x", "bandwidth=4x", "latency=0.5x")),
     ("host", "host", ("0.5x", "2x", "4x")),
 )

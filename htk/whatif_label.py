@@ -6,6 +6,10 @@ from htk.analysis import Analysis
 from htk.chart import Bar
 from htk.schema import TEXT, table
 
+# What maps and sweeps of a what-if go through, unless told otherwise.
+BATCHES = ("0.5x", "1x", "2x", "4x", "8x")
+SHARDINGS = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
+
 RETURNS = table(
     whatif=(TEXT, "The edits."),
     step_time_ns=(pa.int64(), "Predicted GPU step; null: refused."),

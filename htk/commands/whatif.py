@@ -165,5 +165,7 @@ def _sweep(text: str) -> tuple[str, tuple[str, ...]]:
     if not mark or name not in EDIT_HELP or not values:
         raise click.UsageError(f"--sweep {text!r}: EDIT=A,B,… with one of {', '.join(EDIT_HELP)}")
     if values == "all" and name == "sharding":
-        return name, ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
+        from htk.whatif_label import SHARDINGS
+
+        return name, SHARDINGS
     return name, tuple(values.split(","))

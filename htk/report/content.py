@@ -13,6 +13,7 @@ from htk.result import Result
 from htk.summary import Verdict, verdict
 from htk.trace import Trace
 from htk.whatif_api import WhatIf
+from htk.whatif_label import BATCHES, SHARDINGS
 
 # Sections, and the questions that each answers where the recording can.
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -30,8 +31,6 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("memory", "Memory", ("memory_timeline", "memory_peaks")),
 )
-BATCHES = ("0.5x", "1x", "2x", "4x", "8x")
-STRATEGIES = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def _whatifs(trace: Trace) -> WhatIfs:
         bounds = start.run()
         if start.stage.refused:
             return WhatIfs(None, None, str(bounds.coverage["verdict"]))
-        swept = start.sweep("sharding", *STRATEGIES).sweep("batch", *BATCHES)
+        swept = start.sweep("sharding", *SHARDINGS).sweep("batch", *BATCHES)
     except HtkError as error:
         return WhatIfs(None, None, str(error))
     try:

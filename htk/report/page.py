@@ -7,10 +7,11 @@ from html import escape
 from htk.figures import figure
 from htk.html import asset, embedded, look, table
 from htk.render import coverage_lines
-from htk.report.content import BATCHES, STRATEGIES, Answered, Report, Section
+from htk.report.content import Answered, Report, Section
 from htk.report.tiles import tiles
 from htk.result import Result
 from htk.units import size, time
+from htk.whatif_label import BATCHES, SHARDINGS
 
 _PAGE_ROWS = 8
 _GAIN_OF_FULL_COLOUR = 40.0  # percent
@@ -135,7 +136,7 @@ def _map(result: Result) -> str:
     rows = result.to_pylist()
     head = "".join(f"<th>{b.replace('x', ' ×')}</th>" for b in BATCHES)
     lines = []
-    for k, strategy in enumerate(STRATEGIES):
+    for k, strategy in enumerate(SHARDINGS):
         cells = [_map_cell(row) for row in rows[k * len(BATCHES) : (k + 1) * len(BATCHES)]]
         lines.append(f"<tr><th>{strategy.replace('_', ' ')}</th>{''.join(cells)}</tr>")
     return (
