@@ -1,8 +1,18 @@
-"""What an NCCL call moves, from the count that it was given."""
+"""What an NCCL call moves and between whom, from the arguments that it was given."""
 
 from typing import Any
 
 from htk.collective_names import dtype_bytes
+
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+def ends(kind: str, rank: int | None) -> dict[str, Any]:
+    """What NCCL calls root is the root of a rooted call, and the peer of a message."""
+    return {
+        "root": rank if kind in _ROOTED else None,
+        "peer": rank if kind in ("send", "recv") else None,
+    }
 
 
 def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What parsers of logs and record files share: text in, rows out, losses counted."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -137,6 +138,11 @@ def whole_number(value: object) -> int | None:
         if digits.isascii() and digits.isdigit() and len(digits) < 20:
             return whole_number(int(bare))
     return None
+
+
+def compact_json(value: object) -> str:
+    """JSON as the vocabulary holds it: without spaces."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def said(value: object) -> str | None:

@@ -13,16 +13,15 @@ Times are when the host enqueued, and when its watchdog noticed start and end (e
 import io
 import itertools
 import json
-import pickle
-import pickletools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from htk.collective_names import collective_type, dtype_bytes
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_whole, said, table_of, whole_number
+from htk.pickles import PlainUnpickler, Refused, is_pickle, left_over
+from htk.records import Issues, compact_json, read_whole, said, table_of, whole_number
 
 NAME = "flight_recorder"
 
@@ -36,7 +35,7 @@ _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
 def sniff(head: Head) -> bool:
-    if head.data[:1] == b"\x80" and head.data[1:2] <= b"\x05":
+    if is_pickle(head.data):
         return _PICKLED.search(head.data) is not None
     start = head.data.lstrip()[:1]
     if start not in (b"{", b"[") or _PROFILE.search(head.data):
@@ -82,22 +81,15 @@ def _loaded(data: bytes, name: str, issues: Issues) -> Mapping[str, Any]:
     raise MalformedTrace(f"{name}: holds a {type(dump).__name__}, expected a flight recorder dump")
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Knows containers, texts and numbers, and no global but the list marks of torch's pickler."""
+class _Unpickler(PlainUnpickler):
+    """Knows the list marks of torch's pickler too."""
 
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+    def find_class(self, module: str, name: str) -> Any:
         if module == "torch.jit._pickle" and re.fullmatch(r"build_\w*list", name):
             return list
         if module == "torch.jit._pickle" and name == "restore_type_tag":
             return _untagged
-        raise _Refused(f"{module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("a persistent object")
-
-
-class _Refused(Exception):
-    """The pickle asks for more than plain data."""
+        return super().find_class(module, name)
 
 
 def _untagged(value: Any, _tag: Any) -> Any:
@@ -106,8 +98,8 @@ def _untagged(value: Any, _tag: Any) -> Any:
 
 def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
     try:
-        return _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
-    except _Refused as refused:
+        return _Unpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
+    except Refused as refused:
         raise MalformedTrace(
             f"{name}: this pickle asks to import {refused}, which no flight recorder dump does; "
             "it was not run; do not trust the file"
@@ -124,7 +116,7 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
 
 def _salvaged(data: bytes) -> dict[str, Any]:
     """What a cut pickle holds: its whole entries, and the members before them."""
-    left = _PickleWalk(data).left_over()
+    left = left_over(data)
     dump: dict[str, Any] = {}
     for key, value in itertools.pairwise(left):
         if key in ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version"):
@@ -136,74 +128,6 @@ def _salvaged(data: bytes) -> dict[str, Any]:
     if entries:
         dump["entries"] = entries
     return dump
-
-
-class _PickleWalk:
-    """A pickle's opcodes, as far as they go; only those of plain data do anything."""
-
-    def __init__(self, data: bytes) -> None:
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-        try:
-            for opcode, argument, _ in pickletools.genops(data):
-                self._step(opcode.name, argument)
-        except Exception:  # the cut: what came before it is what we are after
-            return
-
-    def left_over(self) -> list[Any]:
-        if len(self.stack) == 1 and isinstance(self.stack[0], dict):
-            return [part for item in self.stack[0].items() for part in item]
-        return self.stack
-
-    def _step(self, name: str, argument: Any) -> None:
-        stack = self.stack
-        if name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name == "MARK":
-            self.marks.append(len(stack))
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            self.memo[int(argument)] = stack[-1]
-        elif name == "MEMOIZE":
-            self.memo[len(self.memo)] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(self.memo[int(argument)])
-        elif name in ("SETITEMS", "APPENDS", "TUPLE", "LIST", "DICT"):
-            self._collect(name)
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            size = int(name[-1])
-            stack[-size:] = [tuple(stack[-size:])]
-        elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
-            stack[-1][key] = value
-        elif name == "APPEND":
-            value = stack.pop()
-            stack[-1].append(value)
-        elif argument is not None and name not in ("PROTO", "FRAME"):
-            stack.append(argument)  # numbers and texts
-
-    def _collect(self, name: str) -> None:
-        mark = self.marks.pop()
-        items = self.stack[mark:]
-        del self.stack[mark:]
-        pairs = zip(items[::2], items[1::2], strict=True)
-        if name == "SETITEMS":
-            self.stack[-1].update(pairs)
-        elif name == "APPENDS":
-            self.stack[-1].extend(items)
-        else:
-            made = {"TUPLE": tuple, "LIST": list}.get(name)
-            self.stack.append(made(items) if made else dict(pairs))
-
-
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
 
 
 def _decoded(text: str, name: str, issues: Issues) -> Any:
@@ -312,7 +236,7 @@ def _group(name: str, value: Any) -> dict[str, Any]:
         "source": NAME,
         "group": name,
         "group_desc": said(known.get("desc")),
-        "group_ranks": None if ranks is None else _compact(ranks),
+        "group_ranks": None if ranks is None else compact_json(ranks),
         "group_size": None if ranks is None else len(ranks),
     }
 
@@ -376,7 +300,7 @@ def _tensors(entry: Mapping[str, Any]) -> dict[str, Any]:
         shapes = [s for s in _list(entry.get(f"{side}_sizes")) if isinstance(s, list | tuple)]
         dtypes = [str(d) for d in _list(entry.get(f"{side}_dtypes"))]
         counts = [_product(s) for s in shapes]
-        made[f"{prefix}_shapes"] = _compact([list(s) for s in shapes])
+        made[f"{prefix}_shapes"] = compact_json([list(s) for s in shapes])
         made["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
         if shapes:
             made[f"{prefix}_elements"] = sum(counts)
@@ -455,14 +379,10 @@ def _facts(
     library = dump.get("comm_lib_version", dump.get("nccl_version"))
     versions = {"flight_recorder": version, "nccl_version": library}
     return {
-        "versions": _compact({k: v for k, v in versions.items() if isinstance(v, str) and v}),
+        "versions": compact_json({k: v for k, v in versions.items() if isinstance(v, str) and v}),
         "start_ns": min(times, default=None),
         "end_ns": max(times, default=None),
         "events": len(rows),
         "truncated": issues.has("truncated"),
         "recorded": "timing" if any(r["start_ns"] for r in rows) else "",
     }
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))

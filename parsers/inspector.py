@@ -14,7 +14,7 @@ from typing import Any
 from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_lines, said, table_of, whole_number
+from htk.records import Issues, compact_json, read_lines, said, table_of, whole_number
 
 NAME = "inspector"
 
@@ -53,7 +53,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {
         "host": said(metadata.get("hostname")),
-        "versions": json.dumps({"nccl_version": metadata.get("git_rev")}, separators=(",", ":")),
+        "versions": compact_json({"nccl_version": metadata.get("git_rev")}),
         "events": len(calls),
         "truncated": issues.has("truncated"),
     }

@@ -10,12 +10,12 @@ added. Times are microseconds of the host's clock; snapshots without history hol
 """
 
 import io
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.pickles import PlainUnpickler, Refused, is_pickle
 from htk.records import Issues, read_whole, table_of, whole_number
 
 NAME = "memory_snapshot"
@@ -26,8 +26,7 @@ _KEPT = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 
 
 def sniff(head: Head) -> bool:
-    pickled = head.data[:1] == b"\x80" and head.data[1:2] <= b"\x05"
-    return pickled and b"segments" in head.data[:200] and _marked(head.data)
+    return is_pickle(head.data) and b"segments" in head.data[:200] and _marked(head.data)
 
 
 def _marked(data: bytes) -> bool:
@@ -126,18 +125,15 @@ def _stack(frames: Any) -> str | None:
     return ";".join(lines[:_FRAMES]) or None
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Knows containers, texts and numbers, and no global."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"asks for {module}.{name}")
-
-
 def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = _PlainUnpickler(io.BytesIO(data)).load()
+        found = PlainUnpickler(io.BytesIO(data)).load()
     except MemoryError:
         raise
+    except Refused as refused:
+        raise MalformedTrace(
+            f"{name}: cut or broken memory snapshot (asks for {refused})"
+        ) from None
     except Exception as error:  # a broken pickle can fail in any way
         raise MalformedTrace(f"{name}: cut or broken memory snapshot ({error})") from None
     if not isinstance(found, dict):

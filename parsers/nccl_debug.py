@@ -22,7 +22,7 @@ from htk.collective_names import (
     collective_type,
 )
 from htk.errors import MalformedTrace
-from htk.nccl_calls import sizes
+from htk.nccl_calls import ends, sizes
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, table_of
 
@@ -273,8 +273,6 @@ class _Log:
         comm = self.comms.get((*message.process, match[9]))
         kind, ranks = collective_type(match[1]), int(match[10])
         dtype = int(match[6])
-        root = int(match[8])
-        message_call = kind in ("send", "recv")
         row = {
             **self._who(message, comm),
             "rank": int(match[12]) if match[12] else None,
@@ -292,8 +290,7 @@ class _Log:
                 NCCL_DTYPES[dtype] if dtype < len(NCCL_DTYPES) else None,
                 ranks,
             ),
-            "root": root if kind in ("broadcast", "reduce", "gather", "scatter") else None,
-            "peer": root if message_call else None,
+            **ends(kind, int(match[8])),
             "timing": "none",
         }
         self.tables["collectives"].append(row)

@@ -17,7 +17,7 @@ from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
 from htk.models.bandwidth import factor
 from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_lines, read_whole, said, table_of, whole_number
+from htk.records import Issues, compact_json, read_lines, read_whole, said, table_of, whole_number
 
 NAME = "nccl_tests"
 
@@ -57,7 +57,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "parse_issues": issues.table(),
     }
     facts: dict[str, object] = {
-        "versions": json.dumps(run.versions, separators=(",", ":")),
+        "versions": compact_json(run.versions),
         "device_name": run.device,
         "events": len(run.points),
         "truncated": issues.has("truncated"),

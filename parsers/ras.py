@@ -12,7 +12,7 @@ from typing import Any
 from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_whole, said, table_of, whole_number
+from htk.records import Issues, compact_json, read_whole, said, table_of, whole_number
 
 NAME = "ras"
 
@@ -44,7 +44,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     tables["parse_issues"] = issues.table()
     version = {"nccl_version": report.get("nccl_version")}
     facts: dict[str, object] = {
-        "versions": json.dumps(version, separators=(",", ":")),
+        "versions": compact_json(version),
         "events": len(found["comm_counts"]),
     }
     return Parsed(tables, facts=facts)

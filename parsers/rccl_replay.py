@@ -13,7 +13,7 @@ from typing import Any
 
 from htk.collective_names import NCCL_DTYPES, collective_type
 from htk.errors import MalformedTrace
-from htk.nccl_calls import sizes
+from htk.nccl_calls import ends, sizes
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, said, table_of, whole_number
 
@@ -92,7 +92,6 @@ def _call(
     ranks = whole_number(given.get("nranks")) or comm.get("group_size")
     dtype = whole_number(given.get("datatype"))
     known = dtype is not None and 0 <= dtype < len(NCCL_DTYPES)
-    other = whole_number(given.get("root", given.get("peer")))
     return {
         "source": NAME,
         "comm_hash": comm.get("comm_hash"),
@@ -110,8 +109,7 @@ def _call(
             NCCL_DTYPES[dtype] if known and dtype is not None else None,
             ranks,
         ),
-        "root": other if kind in ("broadcast", "reduce", "gather", "scatter") else None,
-        "peer": other if kind in ("send", "recv") else None,
+        **ends(kind, whole_number(given.get("root", given.get("peer")))),
         "enqueue_ns": _ns(context.get("time")),
         "timing": "none",
     }

@@ -1,6 +1,5 @@
 """Why a job hangs, from the flight recorders of its ranks."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from htk.analysis import analysis, with_coverage
 from htk.desync import Mismatch, listed, mismatch, named
 from htk.errors import MissingTable
 from htk.flight import Call, GroupId, Histories, Place, cycle_among, histories
+from htk.records import compact_json
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -84,7 +84,7 @@ class _Finding:
             "ranks": listed(self.ranks),
             "group": group.name if group else None,
             "group_desc": history.descriptions.get(group) if group else None,
-            "group_ranks": _compact(group.ranks) if group and group.ranks else None,
+            "group_ranks": compact_json(group.ranks) if group and group.ranks else None,
             "seq": self.place.seq if self.place else None,
             "type": self.type,
             "text": self.words,
@@ -324,7 +324,3 @@ def _waiting(case: _Case) -> list[_Finding]:
         frames = _frames_at(case, place, tuple(ranks))
         found.append(_Finding("waiting", tuple(ranks), place, case.type_at(place), words, frames))
     return found
-
-
-def _compact(ranks: tuple[int, ...]) -> str:
-    return json.dumps(list(ranks), separators=(",", ":"))

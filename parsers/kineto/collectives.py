@@ -18,8 +18,9 @@ from htk.collective_names import annotated, collective_type, comm_rule, dtype_by
 from htk.links import NONE
 from htk.parsers.kineto.metadata import Metadata
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, Calls, Found, Seen, paired
-from htk.parsers.kineto.process_groups import compact, listed_ranks, seq_of, split, value_at
+from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
+from htk.records import compact_json
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
@@ -212,7 +213,7 @@ def _groups(
         regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
         if found_ranks is None and regular:
             last = int(start[row] + stride[row] * size[row])
-            found_ranks = compact(list(range(int(start[row]), last, int(stride[row]))))
+            found_ranks = compact_json(list(range(int(start[row]), last, int(stride[row]))))
             inferred[row].append("group_ranks")
         members.append(found_ranks)
     if groups.num_rows == 1:

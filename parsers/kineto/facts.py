@@ -1,8 +1,9 @@
 """What a Kineto file says of itself: who recorded it, on what, and with which options."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from htk.records import compact_json
 
 OPTIONS = (
     "record_shapes",
@@ -29,6 +30,7 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
     job = _mapping(header.get("distributedInfo"))
     devices = header.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    groups = job.get("pg_config")
     versions = {k: header[k] for k in VERSIONS if isinstance(header.get(k), int | str)}
     if isinstance(job.get("nccl_version"), str):
         versions["nccl_version"] = job["nccl_version"]
@@ -38,9 +40,9 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
         "backend": _text(job.get("backend")),
         "device_name": _text(devices[0].get("name")) if devices else None,
         "device_count": len(devices) or None,
-        "device_properties": _compact(devices) if devices else None,
-        "groups": _compact(job["pg_config"]) if isinstance(job.get("pg_config"), list) else None,
-        "versions": _compact(versions) if versions else None,
+        "device_properties": compact_json(devices) if devices else None,
+        "groups": compact_json(groups) if isinstance(groups, list) else None,
+        "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
         "base_ns": base_ns(header),
     }
@@ -72,7 +74,3 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))

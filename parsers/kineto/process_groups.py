@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.arrow import without
+from htk.records import compact_json
 from htk.schema import TABLES
 
 
@@ -25,7 +26,7 @@ def comm_groups(header: Mapping[str, Any]) -> pa.Table:
 def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
     ranks = entry.get("ranks")
     if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
-        listed: str | None = compact(ranks)
+        listed: str | None = compact_json(ranks)
     else:
         listed = listed_ranks(ranks) if isinstance(ranks, str) else None
     size = entry.get("pg_size")
@@ -50,7 +51,7 @@ def listed_ranks(listed: str) -> str | None:
         return None
     found = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
     whole = all(p.isascii() and p.isdigit() and len(p) < 10 for p in found)
-    return compact([int(p) for p in found]) if whole else None
+    return compact_json([int(p) for p in found]) if whole else None
 
 
 def split(listed: str) -> str | None:
@@ -58,7 +59,7 @@ def split(listed: str) -> str | None:
     found = listed.strip("[] ")
     parts = [p.strip() for p in found.split(",")] if found else []
     whole = bool(parts) and all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
-    return compact([int(p) for p in parts]) if whole else None
+    return compact_json([int(p) for p in parts]) if whole else None
 
 
 _SEQ = re.compile(r"^\[?\(?(\d+), ?(?:True|False)")
@@ -87,7 +88,3 @@ def value_at(concrete: str | None, place: int) -> int:
         return -1
     told = str(values[place]) if isinstance(values, list) and place < len(values) else ""
     return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else -1
-
-
-def compact(values: list[int]) -> str:
-    return json.dumps(values, separators=(",", ":"))
