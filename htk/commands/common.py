@@ -1,8 +1,9 @@
 """What commands share: the options that open and narrow a trace, progress, and asking."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -83,29 +84,33 @@ def named(paths: Sequence[str]) -> Inputs:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def opened(paths: Sequence[str], given: dict[str, Any]) -> Trace:
-    """Open and narrow the trace that a command was given; takes its options out of `given`."""
-    spare_pandas()
-    options = OpenOptions(
-        cache=not given.pop("no_cache"),
-        strict=given.pop("strict"),
-        rank=given.pop("rank"),
-        rank_pattern=given.pop("rank_pattern"),
-        keep_unknown_arguments=given.pop("keep_arguments"),
-        cache_by_content=given.pop("cache_by_content"),
-        progress=_Bar() if sys.stderr.isatty() else Progress(),
+def open_options(given: Mapping[str, Any]) -> OpenOptions:
+    """How a command was told to open."""
+    return OpenOptions(
+        cache=not given["no_cache"],
+        strict=given["strict"],
+        rank=given["rank"],
+        rank_pattern=given["rank_pattern"],
+        keep_unknown_arguments=given["keep_arguments"],
+        cache_by_content=given["cache_by_content"],
     )
-    trace = open_trace(named(paths), options)
+
+
+def opened(paths: Sequence[str], given: Mapping[str, Any]) -> Trace:
+    """Open and narrow the trace that a command was given."""
+    spare_pandas()
+    progress = _Bar() if sys.stderr.isatty() else Progress()
+    trace = open_trace(named(paths), replace(open_options(given), progress=progress))
     for name, why in trace.failed:
         click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
-    ranks, steps = given.pop("ranks", None), given.pop("steps", None)
-    from_, to = given.pop("from_", None), given.pop("to", None)
+    ranks, steps = given.get("ranks"), given.get("steps")
+    from_, to = given.get("from_"), given.get("to")
     chosen = trace.sel(
         ranks=None if ranks is None else numbers_of(ranks),
         steps=None if steps is None else numbers_of(steps),
         from_ns=None if from_ is None else duration(from_),
         to_ns=None if to is None else duration(to),
-        annotation=given.pop("annotation", None),
+        annotation=given.get("annotation"),
     )
     chosen.check_selection()
     return chosen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.commands.common import parsing_options
+from htk.commands.common import open_options, opened, parsing_options
 
 if TYPE_CHECKING:
     from htk.dashboard.runs import Runs
@@ -59,20 +59,10 @@ def command(
 
 def _runs(paths: tuple[str, ...], upload_bytes: int, given: dict[str, Any]) -> "Runs":
     """One run that is opened at once, or folders to choose from."""
-    from htk.commands.common import opened
     from htk.dashboard.runs import Runs, holds_runs
-    from htk.opening import OpenOptions
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]
-    options = OpenOptions(
-        cache=not given["no_cache"],
-        strict=given["strict"],
-        rank=given["rank"],
-        rank_pattern=given["rank_pattern"],
-        keep_unknown_arguments=given["keep_arguments"],
-        cache_by_content=given["cache_by_content"],
-    )
-    many: dict[str, Any] = {"options": options, "upload_bytes": upload_bytes}
+    many: dict[str, Any] = {"options": open_options(given), "upload_bytes": upload_bytes}
     if not paths:
         return Runs([Path.cwd()], **many)
     if len(folders) == len(paths) and any(holds_runs(f) for f in folders):
