@@ -31,6 +31,9 @@ _EAGER_NORM = (
     Pass("rms_norm_to_copy", 3, 3, "rms_norm_backward"),
     Pass("rms_norm_mul", 2, 4, "rms_norm_backward"),
 )
+# MaxText's scripts for A3: sharded within a node, replicated between nodes, each of which has four
+# network cards of 200 Gb/s for its GPUs (Google's documentation of A3 High).
+_MAXTEXT = {"strategy": "hybrid_shard", "inter_gbps": 100.0}
 _FUSED_NORM = (Pass("rms_norm", 2, 4, "rms_norm_backward"),)
 
 
@@ -226,13 +229,13 @@ def _scaling(folder: Path) -> Iterator[Row]:
             job = Job(model=model, gpu="a100-80gb", micro_batch=4 if "5b" in model else 8)
             rate = float(row["tokens_per_s"]) / ranks
         elif row["tflops_per_gpu"] and row["model"].startswith("Llama2-7B"):
-            job = Job(model="llama2-7b", gpu="h100", micro_batch=4, seq=4096)
+            job = Job(model="llama2-7b", gpu="h100", micro_batch=4, seq=4096, **_MAXTEXT)
             rate = float(row["tflops_per_gpu"]) * 1e12 / (6 * 6.74e9 + 12 * 32 * 4096 * 4096)
         else:
             continue
         job = replace(
             job,
-            strategy="shard_grad_op" if job.model != "llama2-7b" else "full_shard",
+            strategy="shard_grad_op" if job.model != "llama2-7b" else job.strategy,
             nodes=ranks // 8,
             ranks_only=_written(ranks),
             steps=3,
@@ -336,9 +339,9 @@ def pair(start: Row, end: Row) -> Pair | None:
     if kinds == ["batch"]:
         return Pair("batch" if a.seq == b.seq else "batch and length", start, end, _batch(a, b))
     if kinds == ["world"]:
-        return Pair("world", start, end, (("world", str(b.ranks)),))
+        return Pair("world", start, end, _world(a, b))
     if kinds == ["batch", "world"] and a.seq == b.seq:
-        return Pair("batch and world", start, end, (*_batch(a, b), ("world", str(b.ranks))))
+        return Pair("batch and world", start, end, (*_batch(a, b), *_world(a, b)))
     if kinds == ["checkpointing"]:
         asked = "on" if b.checkpointing else "off"
         return Pair("checkpointing", start, end, (("checkpointing", asked),))
@@ -354,6 +357,13 @@ def pair(start: Row, end: Row) -> Pair | None:
 
 
 NORMS = "rms_norm=fused"
+
+
+def _world(a: Job, b: Job) -> tuple[tuple[str, str], ...]:
+    """One node alone does not show that others would be replicas of it."""
+    asked = (("world", str(b.ranks)),)
+    replicas = a.nodes == 1 and b.nodes > 1 and b.strategy == "hybrid_shard"
+    return (*asked, ("sharding", f"hybrid_shard:{a.ranks}")) if replicas else asked
 
 
 def _batch(a: Job, b: Job) -> tuple[tuple[str, str], ...]:

@@ -155,6 +155,14 @@ def test_pairs_differ_in_one_kind_of_thing() -> None:
     assert all(p.start.source == p.end.source for p in found)
 
 
+def test_one_node_is_told_that_others_would_be_replicas(shared: Path) -> None:
+    rows = [r for r in load(shared / "truth" / "whatif") if "MaxText" in r.family]
+    asked = {(p.start.job.nodes, p.end.job.nodes): p.edits for p in pairs(rows)}
+    assert asked[1, 4] == (("world", "32"), ("sharding", "hybrid_shard:8"))
+    assert asked[4, 1] == (("world", "8"),)
+    assert asked[2, 4] == (("world", "32"),)
+
+
 def test_plans_miss_measured_steps_by_less_than_a_usual_utilisation_does() -> None:
     found = summary(list(planned.predictions(load(FACTS))))
     assert float(found["mean_pct"] or 99) < float(found["linear_mean_pct"] or 0)
