@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from bench.scorecard.jobs import Job
 from htk.simulate.config import Pass
@@ -33,7 +34,7 @@ _EAGER_NORM = (
 )
 # MaxText's scripts for A3: sharded within a node, replicated between nodes, each of which has four
 # network cards of 200 Gb/s for its GPUs (Google's documentation of A3 High).
-_MAXTEXT = {"strategy": "hybrid_shard", "inter_gbps": 100.0}
+_MAXTEXT: dict[str, Any] = {"strategy": "hybrid_shard", "inter_gbps": 100.0}
 _FUSED_NORM = (Pass("rms_norm", 2, 4, "rms_norm_backward"),)
 
 
