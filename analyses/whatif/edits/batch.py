@@ -34,6 +34,7 @@ _OF_PARAMETERS = re.compile(
 )
 _TENSOR = ("gemm", "attention", "convolution")
 _SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
+_UNFILLED_TOLD = 0.005
 
 
 def apply(scene: Scene, value: str) -> Scene:
@@ -54,11 +55,16 @@ def apply(scene: Scene, value: str) -> Scene:
     if sent.any():
         changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
         changed = changed.doubted("communication", 0.1).said("collectives of activations grow too")
+    small = (
+        [f"{100 * unfilled:.0f} % of that is in kernels that do not fill the GPU once, less sure"]
+        if unfilled >= _UNFILLED_TOLD
+        else []
+    )
     return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
         f"micro-batch {ratio:g} times the recorded one",
         f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
         "grows with it; optimizer, parameter collectives and CPU time stay",
-        f"{100 * unfilled:.0f} % of that did not fill the GPU once",
+        *small,
     )
 
 

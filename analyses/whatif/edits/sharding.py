@@ -67,7 +67,8 @@ def apply(scene: Scene, value: str) -> Scene:
         .doubted("communication", 0.15)
         .doubted("structure", 0.03)
         .said(
-            f"{name} in place of {now.strategy}, {shards} ranks share a shard",
+            f"{name} in place of {now.strategy}"
+            + (f", parameters spread over {shards} ranks" if shards > 1 else ""),
             "collectives keep the latency and rate that they were recorded with at the level of "
             "the network that they cross; a level that the recording shows nothing of runs at "
             "what its links achieve",

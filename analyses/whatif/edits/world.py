@@ -12,6 +12,7 @@ from htk.analyses.whatif.transfers import gpus_of_a_node, pace, rescaled
 from htk.analyses.whatif.unseen import partial
 from htk.analyses.whatif.values import whole
 from htk.errors import UsageError
+from htk.units import counted
 
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
@@ -42,8 +43,8 @@ def apply(scene: Scene, value: str) -> Scene:
         low_confidence=scene.low_confidence or crossing,
     )
     words = [
-        f"{ranks} ranks in place of {now}, each with the work it has, but the optimizer's where "
-        "they share it; links as fast as now"
+        f"{counted(ranks, 'rank')} in place of {now}, each with the work it has, but the "
+        "optimizer's where they share it; links as fast as now"
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
