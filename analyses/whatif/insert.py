@@ -39,6 +39,9 @@ class Work:
     group_size: int = -1
     per_node: int = 0
     joined: int = -1  # number of the collective that it is a rank's part of; -1: alone
+    op: str | None = None  # the operator that launches it, where that is not the like one's
+    call: int = -1  # it starts no sooner than this call does, and `lag` ns; -1: whenever
+    lag: float = 0.0
 
 
 def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
@@ -61,6 +64,10 @@ def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
             rows.append((int(start[k]), int(end[k]), length, "run"))
         rows += [(int(end[w]), int(start[k]), 0, "event") for w in work.after]
         rows += [(int(end[k]), int(start[w]), 0, "event") for w in work.before]
+        if work.call >= 0:
+            rows.append(
+                (int(graph.call_start[work.call]), int(start[k]), round(work.lag), "launch")
+            )
     src, dst, weight = (np.array([r[c] for r in rows], np.int64) for c in range(3))
     kind = np.array([KINDS.index(r[3]) for r in rows], np.int64)
     runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
@@ -99,6 +106,29 @@ def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene
     numbered, edges = renumbered(grown, len(graph.time))
     weight = np.append(scene.weight, np.zeros(many, np.int64))[edges]
     return replace(scene, graph=numbered, weight=weight)
+
+
+def parted(scene: Scene, which: NDArray[np.bool_]) -> Scene:
+    """These parts of collectives wait for no other rank: each is over with its own length."""
+    graph = scene.graph
+    own = np.flatnonzero(graph.edges("transfer"))
+    own = own[np.isin(graph.dst[own], graph.end[which])]
+    heads = graph.dst[own]
+    begins = np.full(len(graph.time), -1, np.int64)
+    begins[graph.end] = graph.start
+    weight = scene.weight.copy()
+    weight[own] = NEVER
+    dst = np.append(graph.dst, heads)
+    order = np.argsort(dst, kind="stable")
+    grown = replace(
+        graph,
+        src=np.append(graph.src, begins[heads])[order],
+        dst=dst[order],
+        weight=np.append(graph.weight, np.zeros(len(own), np.int64))[order],
+        kind=np.append(graph.kind, np.full(len(own), KINDS.index("run")))[order],
+        observed=np.append(graph.observed, np.zeros(len(own), bool))[order],
+    )
+    return replace(scene, graph=grown, weight=np.append(weight, scene.weight[own])[order])
 
 
 def followed(scene: Scene, lasts: Ints, firsts: Ints) -> Scene:
@@ -155,7 +185,7 @@ def _facts(facts: Facts, works: Sequence[Work]) -> Facts:
         family=facts.family
         + ["communication" if w.kind == COMM else facts.family[w.like] for w in works],
         dims=facts.dims + [None if w.kind == COMM else facts.dims[w.like] for w in works],
-        op=facts.op + [None if w.kind == COMM else facts.op[w.like] for w in works],
+        op=facts.op + [None if w.kind == COMM else w.op or facts.op[w.like] for w in works],
         collective=facts.collective + [w.collective for w in works],
         in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
         out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),

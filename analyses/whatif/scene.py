@@ -114,9 +114,11 @@ class Scene:
         graph = self.graph
         found = np.full(len(graph.src), CATEGORIES.index("dependencies"))
         found[graph.edges("call", "think", "handover", "launch")] = CATEGORIES.index("host")
-        known = self.run_edge >= 0
         place = np.array([0, 2, 1])  # compute, communication, memory
-        found[self.run_edge[known]] = place[graph.activities.kind[known]]
+        kind = np.zeros(len(graph.time), np.int64)
+        kind[graph.end] = place[graph.activities.kind]
+        runs = graph.edges("run", "transfer")
+        found[runs] = kind[graph.dst[runs]]
         return found
 
     def lengths(self) -> Ints:

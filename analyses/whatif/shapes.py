@@ -5,6 +5,9 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from htk.analyses.whatif.scene import Scene
 
 _HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
@@ -34,3 +37,17 @@ def inputs(scene: Scene) -> Inputs:
     if not found:
         return Inputs(None, None)
     return Inputs(*found.most_common(1)[0][0])
+
+
+def sums_over_tokens(scene: Scene) -> NDArray[np.bool_]:
+    """Matrix products whose inner dimension is tokens: they make gradients of weights."""
+    tokens = inputs(scene).tokens
+    if tokens is None:
+        return np.zeros(len(scene.facts.dims), bool)
+    answers = {d: _inner(d) == tokens for d in set(scene.facts.dims) if d}
+    return np.array([bool(d and answers[d]) for d in scene.facts.dims], bool)
+
+
+def _inner(dims: str) -> int | None:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+    return int(shapes[0][1]) if shapes else None

@@ -78,11 +78,15 @@ def _seen(scene: Scene, across: bool) -> float | None:
     known = scene.is_comm & (sent >= LARGE) & (moving > 0) & (scene.facts.crosses == across)
     if not known.any():
         return None
-    part = np.ones(len(sent))
-    if across:
-        per_node = np.minimum(scene.facts.per_node, gpus_of_a_node(scene))
-        part = np.maximum(per_node, 1) / gpus_of_a_node(scene)
-    return float(np.median((moving / sent * part)[known]))
+    return float(np.median((moving / sent * part(scene, across))[known]))
+
+
+def part(scene: Scene, across: bool) -> Floats:
+    """Of its nodes' adapters that the group of each collective has."""
+    if not across:
+        return np.ones(len(scene.facts.per_node))
+    node = gpus_of_a_node(scene)
+    return np.asarray(np.clip(scene.facts.per_node, 1, node) / node)
 
 
 def _within(scene: Scene) -> float:

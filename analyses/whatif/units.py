@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
+from htk.analyses.whatif.shapes import inputs, sums_over_tokens
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -58,14 +59,15 @@ def backward_regions(scene: Scene, lane: Ints, ready: list[int]) -> list[Region]
 
 
 def layers(scene: Scene, lane: Ints) -> list[Region]:
-    """Layers of the forward pass: each round one attention kernel, cut half-way to the next."""
+    """Layers of the forward pass: each round one attention kernel."""
     attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
     back = scene.facts.backward[lane]
     forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
     places = np.flatnonzero(attention & ~back & (np.cumsum(back) == 0))
     if len(places) < 2:
         return []
-    return _cut(lane, places, max(int(forward[0]), 1), int(forward[-1]))  # 0: the batch comes in
+    low = max(int(forward[0]), 1)  # 0: the batch comes in
+    return _cut(scene, lane, places, low, int(forward[-1]))
 
 
 def backward_layers(scene: Scene, lane: Ints, count: int) -> list[Region]:
@@ -76,16 +78,51 @@ def backward_layers(scene: Scene, lane: Ints, count: int) -> list[Region]:
     if count < 2 or len(places) < count:
         return []
     each = len(places) // count  # kernels of one layer's attention
-    return _cut(
-        lane, places[: each * count].reshape(count, each)[:, 0], int(back[0]), int(back[-1])
-    )
+    firsts = places[: each * count].reshape(count, each)[:, 0]
+    return _cut(scene, lane, firsts, int(back[0]), int(back[-1]))
 
 
-def _cut(lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
-    middles = ((places[1:] + places[:-1]) // 2).tolist()
-    firsts = [low, *(m + 1 for m in middles)]
-    lasts = [*middles, high]
+def _cut(scene: Scene, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
+    """Layers begin where what they repeat does; those that differ are cut half-way to the next."""
+    every, begin = int(places[1] - places[0]), int(places[0])
+    if (np.diff(places) == every).all():
+        offset = max(begin - every, 0)
+        alike = _kernels(scene, lane[offset : begin + every])
+        least = max(low, begin - every + 1)
+        while begin > least and alike[begin - 1 - offset] == alike[begin - 1 - offset + every]:
+            begin -= 1
+        firsts = [begin + every * k for k in range(len(places))]
+        lasts = [min(first + every - 1, high) for first in firsts]
+    else:
+        middles = ((places[1:] + places[:-1]) // 2).tolist()
+        firsts, lasts = [low, *(m + 1 for m in middles)], [*middles, high]
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def _kernels(scene: Scene, which: Ints) -> list[tuple[int, str | None, str | None]]:
+    """What tells a kernel from those that do other work."""
+    names, facts = scene.graph.activities.name, scene.facts
+    return [(int(names[k]), facts.op[k], facts.dims[k]) for k in which.tolist()]
+
+
+def gradients(scene: Scene, lane: Ints) -> list[tuple[int, int]]:
+    """Products of the backward pass that make a weight's gradient, and its elements.
+
+    Where a weight is as wide as there are tokens, the product that passes the gradient on has the
+    same shapes and comes right before it.
+    """
+    found: list[tuple[int, int]] = []
+    mine, tokens, before = scene.facts.backward & sums_over_tokens(scene), inputs(scene).tokens, ""
+    for which in lane[mine[lane]].tolist():  # some hundreds
+        dims = scene.facts.dims[which] or "[]"
+        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+        if len(shapes) < 2 or scene.facts.family[which] != "gemm":
+            continue
+        made = (which, int(shapes[0][0] * shapes[1][1]))
+        second = shapes[0][0] == tokens and dims == before
+        found = [*found[:-1], made] if second else [*found, made]
+        before = "" if second else dims
+    return found
 
 
 def weights_between(scene: Scene, lane: Ints, region: Region) -> int:
@@ -100,3 +137,9 @@ def weights_between(scene: Scene, lane: Ints, region: Region) -> int:
         if len(shapes) > 1:
             total += shapes[-1][0] * shapes[-1][1]
     return total
+
+
+def next_of(lane: Ints, which: int) -> int:
+    """The activity behind one on its stream; of the last one itself."""
+    place = int(np.flatnonzero(lane == which)[0])
+    return int(lane[min(place + 1, len(lane) - 1)])

@@ -22,7 +22,7 @@ MODELS = (
     {"model": "llama3-8b", "seq": 512, "layers": 4},
 )
 _BASE = Job(nodes=2, gpus_per_node=4, strategy="full_shard", micro_batch=8, steps=4)
-_COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor"
+_COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor|CatArray|copy_out|chunk_cat"
 
 
 @dataclass(frozen=True)

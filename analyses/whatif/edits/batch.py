@@ -7,7 +7,6 @@ parameter copies, collectives of parameters and the CPU stay as they are, so tha
 step shows itself in the replay.
 """
 
-import json
 import re
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from htk.analyses.whatif.parallel import tensor_reduces
 from htk.analyses.whatif.repeats import samples
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.shapes import inputs
+from htk.analyses.whatif.shapes import inputs, sums_over_tokens
 from htk.analyses.whatif.transfers import rescaled
 from htk.analyses.whatif.values import factor
 from htk.errors import UsageError
@@ -98,27 +97,13 @@ def _ratio(scene: Scene, value: str) -> float:
 
 def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
-    dense = np.array([f in _TENSOR for f in scene.facts.family], bool) & ~_sums_over_tokens(scene)
+    dense = np.array([f in _TENSOR for f in scene.facts.family], bool) & ~sums_over_tokens(scene)
     bytes_ = np.minimum(old, SHORTEST_NS) + np.maximum(old - SHORTEST_NS, 0) * ratio
     steps = np.ceil(waves * ratio) / np.ceil(np.maximum(waves, 1e-9))
     if ratio < 1:  # for less, libraries take smaller tiles, as far as there are any
         steps = np.sqrt(steps * ratio)
     by_wave = np.where(waves < 8, steps, ratio)
     return np.where(dense, np.maximum(old * by_wave, np.minimum(old, SHORTEST_NS)), bytes_)
-
-
-def _sums_over_tokens(scene: Scene) -> NDArray[np.bool_]:
-    """Matrix products whose inner dimension is tokens."""
-    tokens = inputs(scene).tokens
-    if tokens is None:
-        return np.zeros(len(scene.facts.dims), bool)
-    answers = {d: _inner(d) == tokens for d in set(scene.facts.dims) if d}
-    return np.array([bool(d and answers[d]) for d in scene.facts.dims], bool)
-
-
-def _inner(dims: str) -> int | None:
-    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
-    return int(shapes[0][1]) if shapes else None
 
 
 def _unfilled(
