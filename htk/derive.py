@@ -15,14 +15,13 @@ import pyarrow as pa
 @dataclass(frozen=True)
 class Maker:
     function: Callable[..., pa.Table]
-    over_ranks: bool  # reads all ranks at once; else one file at a time, cached beside its tables
 
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
 
 
-_PER_FILE = {
+_PER_FILE = {  # cached beside the tables of the file
     "kernel_links": "htk.links",
     "op_links": "htk.links",
     "launch_links": "htk.links",
@@ -33,7 +32,7 @@ _PER_FILE = {
     "step_windows": "htk.windows",
     "idle_causes": "htk.idle",
 }
-OVER_RANKS: dict[str, str] = {
+OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_matches": "htk.match",
     "rank_clocks": "htk.clocks",
     "aligned_matches": "htk.clocks",
@@ -47,4 +46,4 @@ NAMES = (*_PER_FILE, *OVER_RANKS)
 def maker(name: str) -> Maker:
     """Who makes a table of that name; its module is imported only then."""
     module = _PER_FILE.get(name) or OVER_RANKS[name]
-    return Maker(getattr(importlib.import_module(module), name), name in OVER_RANKS)
+    return Maker(getattr(importlib.import_module(module), name))

@@ -39,7 +39,9 @@ class Part:
         own = self.entry.tables.get(name) if name in TABLES else self._derived(name)
         if own is None:
             return schema.empty_table()
-        return pa.table([self._column(own, f) for f in schema], schema=schema)
+        known = dict(zip(own.column_names, own.columns, strict=True))
+        columns = [self._column(known.get(f.name), f, own.num_rows) for f in schema]
+        return pa.table(columns, schema=schema)
 
     def _who(self) -> pa.Table:
         """The file's row of `ranks`."""
@@ -81,13 +83,14 @@ class Part:
             return TABLES[name].empty_table() if own is None else own
         return self._derived(name)
 
-    def _column(self, own: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-        if field.name in own.column_names and field.name != "cycle":
-            column = own[field.name]
+    def _column(
+        self, own: pa.ChunkedArray | None, field: pa.Field, length: int
+    ) -> pa.ChunkedArray | pa.Array:
+        """A column as the file has it, or what is known without it."""
+        if own is not None and field.name != "cycle":
             if field.name in ("event", "op_event") and self.first_event:
-                column = pc.add(column, self.first_event)
-            return column
-        length = own.num_rows
+                return pc.add(own, self.first_event)
+            return own
         if field.name == "rank":
             known = None if self.rank is not None else np.zeros(length, bool)
             return number(np.full(length, self.rank or 0), pa.int32(), known)

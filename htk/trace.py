@@ -62,9 +62,9 @@ class Trace:
     @cached_property
     def origin_ns(self) -> int:
         """When the first event of any rank started, whichever are looked at."""
-        starts = pc.min(self._everyone._whole("ranks")["start_ns"]).as_py()
+        starts = pc.min(self._everyone.tables["ranks"]["start_ns"]).as_py()
         if starts is None:  # NCCL's own records
-            starts = pc.min(self._everyone._whole("collectives")["start_ns"]).as_py()
+            starts = pc.min(self._everyone.tables["collectives"]["start_ns"]).as_py()
         return int(starts or 0)
 
     def sel(
@@ -89,7 +89,13 @@ class Trace:
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
         )
-        return replace(self, selection=chosen)
+        return self.under(chosen)
+
+    def under(self, selection: Selection) -> Self:
+        """The same files under another selection; what is made of them all is made once."""
+        found = replace(self, selection=selection)
+        found.__dict__["_everyone"] = self._everyone
+        return found
 
     def need(self, name: str) -> pa.Table:
         """A table that must hold rows."""
@@ -157,11 +163,13 @@ class Trace:
 
     @cached_property
     def _narrowing(self) -> Narrowing:
-        return Narrowing(self.selection, self.origin_ns, self._whole)
+        ranks = Selection(self.selection.ranks)
+        whole = self._everyone if ranks == EVERYTHING else self.under(ranks)
+        return Narrowing(self.selection, self.origin_ns, whole.tables.__getitem__)
 
     def _whole(self, name: str) -> pa.Table:
-        if name in DERIVED and derive.maker(name).over_ranks:
-            return self._of_chosen_ranks(name, self._everyone._over_ranks(name))
+        if name in derive.OVER_RANKS:
+            return self._over_ranks(name)
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
@@ -178,18 +186,12 @@ class Trace:
         """The same trace whole: what is made over ranks is made of all, whoever is looked at."""
         return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
 
-    @cached_property
-    def _made_over_ranks(self) -> dict[str, pa.Table]:
-        return {}
-
     def _over_ranks(self, name: str) -> pa.Table:
-        if name not in derive.OVER_RANKS:
-            return self._whole(name)
-        if name not in self._made_over_ranks:
-            made = derive.maker(name)
-            table = made.function(*(self._over_ranks(read) for read in made.reads))
-            self._made_over_ranks[name] = table
-        return self._made_over_ranks[name]
+        """What is made of all ranks at once; of it the rows of those looked at."""
+        if self._everyone is not self:
+            return self._of_chosen_ranks(name, self._everyone.tables[name])
+        made = derive.maker(name)
+        return made.function(*(self.tables[read] for read in made.reads))
 
     def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
         wanted = self.selection.ranks
