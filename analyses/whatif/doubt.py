@@ -93,6 +93,7 @@ def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
         return ""
     most = max(sources, key=lambda source: sources[source])
     whole = math.sqrt(sum(s * s for s in sources.values()))
+    remedy = "kernel" if most == "replay" and of.get("structure", 0) > of.get("replay", 0) else most
     stays = _STAYS.get(most, 1 / 3)
     rest = math.sqrt(whole**2 - sources[most] ** 2 * (1 - stays**2))
     if rest > _NARROWS * whole:
@@ -104,4 +105,4 @@ def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
         else f"record one more run at batch {batch}, and give both (--with)"
     )
     gain = f"one sigma of {100 * whole:.1f} % would become about {100 * rest:.1f} %"
-    return f"{_RECORDINGS[most].format(more=more)}: {gain}"
+    return f"{_RECORDINGS[remedy].format(more=more)}: {gain}"

@@ -119,7 +119,7 @@ def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[
         )
         change = 1 / shards - 1 / units.shards
         static = max(static + _STATE * units.parameters * change, 0.0)
-        gathered = units.gathered(strategy)
+        gathered = units.gathered(strategy) if shards > 1 else 0.0
     activations = before.activations * kept * _checkpointed(before, asked.get("checkpointing"))
     peak = static + gathered + activations
     if before.measured is not None:  # what the parts miss of the recorded peak stays

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from htk.analysis import Analysis
-from htk.render import form_by_name, print_table, to_text
+from htk.render import coverage_lines, form_by_name, print_table, to_text
 from htk.result import Result
+from htk.units import for_people
 
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
 
@@ -37,6 +38,25 @@ def shown(answer: Result, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
     target = Terminal()
     print_table(answer, file=target)
     return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ([1], "3 of 4 ranks, missing rank 1"),
+        ([1, 2, 3], "3 of 4 ranks, missing ranks 1..3"),
+        ([3, 4, 5, 6], "3 of 4 ranks, missing rank 3, no ranks 4..6 in this job"),
+    ],
+)
+def test_ranks_that_are_missing_and_ranks_that_there_are_not(missing: list[int], text: str) -> None:
+    facts = {"ranks": [0, 1, 2], "world_size": 4, "missing_ranks": missing}
+    assert coverage_lines(facts) == [f"coverage: {text}"]
+
+
+def test_what_is_below_the_last_digit_is_not_written_with_exponents() -> None:
+    assert for_people(0.25, "ns") == "< 1 ns"
+    assert for_people(4e-7, "") == "< 0.001"
+    assert for_people(-4e-7, "") == "> -0.001"
 
 
 def test_a_narrow_terminal_cuts_names_and_keeps_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from htk.errors import UsageError
 from htk.trace import Trace
 from htk.whatif_api import WhatIf
 from htk.whatif_label import RETURNS
+from htk.whatif_text import error
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,20 @@ def test_the_command_prints_for_people_and_machines() -> None:
     assert [r["whatif"] for r in rows] == ["batch 1x", "batch 2x"]
     ledger = CliRunner().invoke(main, ["whatif", "sample", "--ledger"]).output
     assert "reduce_scatter" in ledger
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0 %"), (4e-7, "< 0.1 %"), (0.3, "0.3 %"), (12.34, "12.3 %")]
+)
+def test_how_far_off_a_replay_is_reads_well(value: float, text: str) -> None:
+    assert error(value) == text
+
+
+def test_what_is_won_at_most_is_said_to_be_that() -> None:
+    said = CliRunner().invoke(main, ["whatif", "sample"]).output
+    assert "what could be won at most, each cause alone:" in said
+    assert "-0.0" not in said and "e-0" not in said
+    assert "another step 0 % off" in said
 
 
 def test_a_sweep_is_not_written(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def test_activations_grow_with_the_batch() -> None:
     [
         (("sharding", "ddp"), 18 * GB + 54 * GB + 10 * GB),  # 16 bytes of 4.5e9 on each
         (("sharding", "shard_grad_op"), 18 * GB + 9 * GB + 2 * GB + 10 * GB),
+        (("sharding", "hybrid_shard:1"), 18 * GB + 54 * GB + 10 * GB),
         (("sharding", "hybrid_shard:2"), 18 * GB + 18 * GB + 5 * GB + 10 * GB),
         (("world", "8"), 18 * GB - 9 * GB + 5 * GB + 10 * GB),
         (("world", "2x4"), 18 * GB - 9 * GB + 5 * GB + 10 * GB),

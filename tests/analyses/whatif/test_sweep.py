@@ -70,6 +70,9 @@ def test_the_recording_that_narrows_most_is_of_what_is_least_known() -> None:
     assert "nccl-tests" in narrowing([("world", "32")], {"communication": 0.05, "site": 0.003})
     assert "every rank" in narrowing([("world", "32")], {"skew": 0.05, "site": 0.003})
     assert narrowing([], {"site": 0.003}) == ""
+    assert narrowing([("host", "2x")], {"site": 0.003}) == ""  # no recording helps
+    structure = narrowing([("sharding", "ddp")], {"structure": 0.03, "replay": 0.01, "site": 0.003})
+    assert structure.startswith("run some steps with sharding ddp")
 
 
 def test_bands_nest_and_hold_the_answer() -> None:
