@@ -9,10 +9,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.arrow import boolean, number, numbers, truths
+from htk.groups import quotient
 from htk.intervals import Ints, Spans, sweep
 from htk.windows import Filled, fill, kinds_of
 
 Per = Literal["rank", "step"]
+Pool = Literal["all", "rank", "step"]
 Like = Literal["hta"]
 KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
 BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
@@ -67,10 +69,8 @@ class KindTimes:
 def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
     """How long each combination of kinds runs in each window."""
     filled = fill(activities, windows)
-    codes, kinds = kinds_of(activities, filled.row)
-    unions: list[Spans] = [
-        filled.union(codes == (kinds.index(kind) if kind in kinds else -2)) for kind in KINDS
-    ]
+    kinds = kinds_of(activities, filled.row)
+    unions: list[Spans] = [filled.union(kinds.are(kind)) for kind in KINDS]
     swept = sweep(unions)
     window = filled.axis.window(swept.start)
     times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)
@@ -105,17 +105,22 @@ def summed(
     return columns, sums
 
 
+def pooled(per: Pool, rank: Ints, step: Ints) -> Ints:
+    """Rank and step of each row, as far as they are kept apart (-1 where they are not)."""
+    anyone = np.full(len(rank), -1, np.int64)
+    return np.column_stack(
+        [anyone if per == "all" else rank, step if per == "step" else anyone]
+    ).astype(np.int64)
+
+
 def percent(part: Ints, whole: Ints) -> pa.Array:
     """100·part/whole; null where there is no whole."""
-    some = whole > 0
-    share = np.divide(100.0 * part, whole, out=np.zeros(len(whole)), where=some)
-    return number(share, pa.float64(), some)
+    return number(quotient(100.0 * part, whole), pa.float64(), whole > 0)
 
 
 def ratio(part: Ints, whole: Ints) -> pa.Array:
     """part/whole; null where there is no whole."""
-    some = whole > 0
-    return number(np.divide(part, whole, out=np.zeros(len(whole)), where=some), pa.float64(), some)
+    return number(quotient(part, whole), pa.float64(), whole > 0)
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, number, numbers, text
+from htk.arrow import codes_of, matching, number, numbers, text
 from htk.collective_names import dtype_bytes
 from htk.groups import Groups
 from htk.match import NONE, Rows
@@ -208,15 +208,19 @@ def scopes(calls: Calls) -> pa.Array:
     return text(np.array([*found, NONE])[codes], pa.array(["node", "across nodes"]))
 
 
+def event_keys(table: pa.Table) -> Ints:
+    """Rank, cycle and event of each row: what a collective shares with its kernel."""
+    columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
+    return np.column_stack([column.astype(np.int64) for column in columns])
+
+
 def only_source(
     table: pa.Table, matches: pa.Table, source: str | None
 ) -> tuple[pa.Table, pa.Table]:
     """Rows that one source wrote."""
     if source is None:
         return table, matches
-    codes, names = codes_of(table["source"])
-    listed = names.to_pylist()
-    mine = codes == (listed.index(source) if source in listed else -2)
+    mine = matching(table["source"], source.__eq__)
     if mine.all():
         return table, matches
     return table.filter(pa.array(mine)), matches.filter(pa.array(mine))

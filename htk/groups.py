@@ -66,6 +66,26 @@ class Groups:
             return np.empty(0, np.int64)
         return np.asarray(np.maximum.reduceat(values[self._order], self._starts))
 
+    def distinct(self, values: Ints) -> Ints:
+        """How many different values each group has."""
+        pairs = Groups.of(np.column_stack([self.which, values]))
+        return np.bincount(pairs.keys[:, 0], minlength=len(self)).astype(np.int64)
+
+    def place(self, *by: Ints | Floats) -> Ints:
+        """Place of each row in its group, from 0: by these values, the first before the others."""
+        order = np.lexsort((*by[::-1], self._narrow))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order)) - self._starts[self.which[order]]
+        return place
+
+    def running(self, values: Ints) -> Ints:
+        """The sum of each group up to each row, in the order of rows."""
+        sums = np.cumsum(values[self._order])
+        before = np.append(0, sums)[self._starts]
+        found = np.empty(len(values), np.int64)
+        found[self._order] = sums - before[self.which[self._order]]
+        return found
+
     def std(self, values: Ints) -> Floats:
         """Standard deviation of the population; centred first, so that it loses no digits."""
         mean = self.sum(values) / np.maximum(self.count, 1)
@@ -83,6 +103,19 @@ class Groups:
             high = np.minimum(low + 1, self._starts + self.count - 1)
             found.append(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
         return found
+
+
+def row_of(keys: Ints, wanted: Ints) -> Ints:
+    """The row of `keys` that each wanted key is (-1: none); of several the first."""
+    which = Groups.of(np.concatenate([keys, wanted])).which
+    row = np.full(int(which.max(initial=-1)) + 1, -1, np.int64)
+    row[which[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
+    return np.asarray(row[which[len(keys) :]])
+
+
+def quotient(part: NDArray[Any], whole: Ints) -> Floats:
+    """part/whole; 0 where there is no whole."""
+    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0))
 
 
 def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:

@@ -1,11 +1,11 @@
-"""Calls that launch GPU work, each with what it launched."""
+"""Calls that launch GPU work, each with what it launched; spans, and what they launched."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import numbers
+from htk.arrow import numbers, valid
 from htk.groups import Ints
 
 NONE = -1
@@ -41,3 +41,21 @@ class Launched:
             ended - began,
             np.maximum(start[first] - ended, 0),
         )
+
+
+def launched_within(
+    rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
+) -> Ints:
+    """Of spans that follow one another on their ranks, the one that launched each activity."""
+    launch = numbers(kernel_links["launch_start_ns"])
+    linked = valid(kernel_links["launch_start_ns"])
+    found = np.full(len(launch), NONE, np.int64)
+    owner = numbers(kernels["rank"], NONE)
+    for one in np.unique(rank).tolist():  # ranks
+        mine = np.flatnonzero(rank == one)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        theirs = np.flatnonzero((owner == one) & linked)
+        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
+        inside = (place >= 0) & (launch[theirs] < end[mine][place])
+        found[theirs[inside]] = mine[place[inside]]
+    return found

@@ -37,6 +37,20 @@ def kind_of(name: str) -> str:
     return "other" if _NOT_COMPUTE.match(name) else "compute"
 
 
+def classed(
+    per: str,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
+) -> tuple[pa.Table, pa.Table]:
+    """All that HTA counts as GPU time in its classes, and the window of each rank."""
+    refuse_steps(per)
+    counted = activities(kernels, kernel_links, syncs, launches, annotations)
+    return counted, rank_windows(counted)
+
+
 def refuse_steps(per: str) -> None:
     if per == "step":
         raise UsageError("--like hta answers per rank: HTA has no GPU steps")

@@ -154,10 +154,21 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))
 
 
-def kinds_of(activities: pa.Table, row: Ints) -> tuple[NDArray[np.int32], list[str]]:
-    """Kind of each row, as a code into the list."""
+@dataclass(frozen=True)
+class Kinds:
+    """What kind each row is of."""
+
+    codes: NDArray[np.int32]
+    names: list[str]
+
+    def are(self, kind: str) -> NDArray[np.bool_]:
+        return np.asarray(self.codes == (self.names.index(kind) if kind in self.names else -2))
+
+
+def kinds_of(activities: pa.Table, row: Ints) -> Kinds:
+    """Kinds of some rows of activities."""
     codes, kinds = codes_of(activities["kind"])
-    return codes[row], kinds.to_pylist()
+    return Kinds(codes[row], kinds.to_pylist())
 
 
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:

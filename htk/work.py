@@ -17,6 +17,7 @@ from htk.arrow import codes_of, matching, numbers, truths
 from htk.calltree import NONE, CallTree, Mask, labels_of
 from htk.captures import captured_ops
 from htk.groups import Groups, Ints
+from htk.launching import launched_within
 from htk.models import op_costs
 from htk.models.op_costs.call import FALLBACK, TYPES, Cost
 from htk.models.op_costs.serving import Tokens, is_served, tokens_of
@@ -174,18 +175,9 @@ def _iterations(
     by_name = [tokens_of(str(name)) for name in names.to_pylist()]
     told = np.array([t is not None for t in by_name] + [False], bool)[codes]
     rows = np.flatnonzero(told & ~truths(annotations["on_gpu"]))
-    launch = numbers(kernel_links["launch_start_ns"], NONE)
-    iteration = np.full(len(launch), NONE, np.int64)
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = numbers(annotations["rank"], NONE)[rows]
-    owner = numbers(kernels["rank"], NONE)
-    for one in np.unique(rank).tolist():  # ranks
-        mine = np.flatnonzero(rank == one)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        theirs = np.flatnonzero((owner == one) & (launch != NONE))
-        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
-        inside = (place >= 0) & (launch[theirs] < end[mine][place])
-        iteration[theirs[inside]] = mine[place[inside]]
+    iteration = launched_within(rank, start, end, kernels, kernel_links)
     return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
 
 

@@ -110,8 +110,7 @@ def _facts(matches: pa.Table, known: np.ndarray) -> dict[str, object]:
 
 def _own_time(rows: Rows, collectives: pa.Table) -> _Own:
     """From the end of the group's previous collective on the rank to the start of this one."""
-    device = numbers(collectives["device"], -1).astype(np.int64)
-    lane = (rows.rank + 1) * 4096 + device + 1
+    lane = _lanes(rows.rank, collectives)
     order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
     same = np.zeros(len(order), bool)
     for column in (lane, rows.cycle, rows.group):
@@ -125,10 +124,15 @@ def _own_time(rows: Rows, collectives: pa.Table) -> _Own:
     return _Own(np.minimum(begin, rows.start), rows.start, lane, known & rows.timed)
 
 
+def _lanes(rank: Ints, table_: pa.Table) -> Ints:
+    """One number for each device of each rank."""
+    device = numbers(table_["device"], -1).astype(np.int64)
+    return np.asarray((rank.astype(np.int64) + 1) * 4096 + device + 1)
+
+
 def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
     """Compute, other communication, other copies, and idle time of each own time."""
-    rank = numbers(activities["rank"], -1).astype(np.int64)
-    lane = (rank + 1) * 4096 + numbers(activities["device"], -1).astype(np.int64) + 1
+    lane = _lanes(numbers(activities["rank"], -1), activities)
     start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
     kinds = [matching(activities["kind"], kind.__eq__) for kind in _KINDS]
     parts = np.zeros((len(own.start), 4), np.int64)

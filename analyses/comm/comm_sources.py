@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers, texts
+from htk.arrow import codes_of, matching, number, numbers, texts
 from htk.errors import MissingTable
 from htk.joins import PROFILER
 from htk.schema import table
@@ -42,8 +42,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     when it writes them, debug logs have no time). Type and size alone give algorithm and protocol
     where all such calls have the same. Coverage tells the share that was found.
     """
-    source, names = codes_of(collectives["source"])
-    ours = source == (names.to_pylist().index(PROFILER) if PROFILER in names.to_pylist() else -2)
+    ours = matching(collectives["source"], PROFILER.__eq__)
     by, by_names = codes_of(collective_facts["joined_by"])
     chosen = np.flatnonzero(ours & (by >= 0))
     rows = pa.array(chosen)

@@ -136,9 +136,7 @@ def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
 def _distinct(calls: Calls, groups: Groups) -> Ints:
     """Rows without a match count each, those of one match together."""
     alone = calls.match == NONE
-    identity = np.where(alone, -2 - np.arange(len(alone)), calls.match)
-    pairs = Groups.of(np.column_stack([groups.which, identity]))
-    return np.bincount(pairs.keys[:, 0], minlength=len(groups)).astype(np.int64)
+    return groups.distinct(np.where(alone, -2 - np.arange(len(alone)), calls.match))
 
 
 def _speeds(calls: Calls, groups: Groups, moved: Floats, limit: Floats) -> dict[str, pa.Array]:

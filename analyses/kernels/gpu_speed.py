@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import Mask, codes_of, matching, number, numbers
 from htk.chart import Bar
-from htk.groups import Floats, Groups, Ints
+from htk.groups import Floats, Groups, Ints, quotient
 from htk.schema import table
 
 Per = Literal["rank", "step", "time"]
@@ -69,10 +69,10 @@ def gpu_speed(
             number(groups.sum(known.astype(np.int64)), pa.int64()),
             number(spent, pa.int64()),
             number(should, pa.int64()),
-            number(100 * _ratio(spent - should, should), pa.float64(), should > 0),
+            number(100 * quotient(spent - should, should), pa.float64(), should > 0),
             number(spent - should, pa.int64()),
             number(groups.sum(slow.astype(np.int64)), pa.int64()),
-            number(100 * _ratio(spent, all_of_it), pa.float64(), all_of_it > 0),
+            number(100 * quotient(spent, all_of_it), pa.float64(), all_of_it > 0),
         ],
         schema=RETURNS,
     )
@@ -97,7 +97,7 @@ def _usual(
     )
     of_gpu = Groups.of(np.column_stack([same.which, gpu]))
     if len(np.unique(gpu)) > 1:
-        each = _ratio(of_gpu.sum(length), of_gpu.count)
+        each = quotient(of_gpu.sum(length), of_gpu.count)
     else:
         (each,) = of_gpu.quantiles(length, (0.5,))
     over = Groups.of(of_gpu.keys[:, 0])
@@ -119,7 +119,3 @@ def _when(
     low = devices.min(start)[devices.which]
     span = (devices.max(start)[devices.which] - low) + 1
     return nothing, (start - low) * parts // span
-
-
-def _ratio(part: Ints, whole: Ints) -> Floats:
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

@@ -1,19 +1,17 @@
 """What kinds of kernels the GPU runs."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis
 from htk.arrow import codes_of, number, numbers, text
-from htk.breakdown import percent
+from htk.breakdown import Pool, percent, pooled
 from htk.chart import Bar
 from htk.groups import Groups, Ints
 from htk.kinds import kind_of
 from htk.schema import TEXT, table
-
-Per = Literal["all", "rank", "step"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
@@ -40,7 +38,7 @@ def kernel_families(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    per: Annotated[Per, "Pool all ranks, or rows for each rank or launching step."] = "all",
+    per: Annotated[Pool, "Pool all ranks, or rows for each rank or launching step."] = "all",
 ) -> pa.Table:
     """What kinds of kernels does the GPU run, and do they use its tensor cores?
 
@@ -51,10 +49,8 @@ def kernel_families(
     name, _ = codes_of(kernels["name"])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     uses = _tensor_core(kernels)
-    pooled = np.full(len(length), -1, np.int64)
-    rank = pooled if per == "all" else numbers(kernels["rank"], -1).astype(np.int64)
-    step = numbers(kernel_links["step"], -1).astype(np.int64) if per == "step" else pooled
-    groups = Groups.of(np.column_stack([rank, step, family, kind]))
+    who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
+    groups = Groups.of(np.column_stack([who, family, kind]))
     total = groups.sum(length)
     whole = Groups.of(groups.keys[:, :2])
     share = whole.sum(total)[whole.which]
@@ -68,7 +64,7 @@ def kernel_families(
             number(groups.keys[:, 1], pa.int32(), groups.keys[:, 1] >= 0),
             text(groups.keys[:, 2], families),
             text(groups.keys[:, 3], kinds),
-            number(_distinct(groups, name.astype(np.int64)), pa.int64()),
+            number(groups.distinct(name.astype(np.int64)), pa.int64()),
             number(groups.count, pa.int64()),
             number(total, pa.int64()),
             number(total / np.maximum(groups.count, 1), pa.float64()),
@@ -98,9 +94,3 @@ def _tensor_core(kernels: pa.Table) -> Ints:
         uses = kind_of(labels[a], acts[b]).tensor_core if a >= 0 and b >= 0 else None
         found.append(-1 if uses is None else int(uses))
     return np.array(found, np.int64)[pairs.which]
-
-
-def _distinct(groups: Groups, name: Ints) -> Ints:
-    """Different names in each group."""
-    pairs = Groups.of(np.column_stack([groups.which, name]))
-    return np.bincount(pairs.keys[:, 0], minlength=len(groups)).astype(np.int64)

@@ -12,7 +12,7 @@ from htk.arrow import Mask, codes_of, number, numbers, text, valid
 from htk.breakdown import percent
 from htk.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Floats, Groups, Ints
+from htk.groups import Floats, Groups, Ints, quotient
 from htk.launching import NONE
 from htk.schema import TEXT, table
 
@@ -81,11 +81,11 @@ def kernel_occupancy(
     waves = np.divide(count, places, out=np.zeros(len(count)), where=known)
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     total = groups.sum(length[rows])
-    per_sm = np.divide(count, sms, out=np.zeros(len(count)), where=sms > 0)
+    per_sm = quotient(count, sms)
     recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
     occupancy, has_occupancy = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
     most = np.array([g.threads for g in gpus], np.int64)[k[:, 3]]
-    held = np.divide(100.0 * resident * threads, most, out=np.zeros(len(count)), where=most > 0)
+    held = quotient(100.0 * resident * threads, most)
     whole = int(length[codes_of(kernels["kind"])[0] >= 0].sum())
     found = pa.table(
         [
@@ -215,7 +215,7 @@ def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, share
 def _tail(waves: Floats) -> Floats:
     """Empty places of the last wave, of the places of all waves, in percent."""
     whole = np.ceil(waves)
-    return np.divide(100.0 * (whole - waves), whole, out=np.zeros(len(waves)), where=whole > 0)
+    return quotient(100.0 * (whole - waves), whole)
 
 
 def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:

@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 
 from htk.analysis import analysis
 from htk.arrow import codes_of, number, numbers, texts
-from htk.breakdown import percent
+from htk.breakdown import Pool, percent, pooled
 from htk.chart import Bar
 from htk.groups import Groups
 from htk.kinds import kind_of
 from htk.schema import TEXT, table
 
 By = Literal["total", "count", "mean", "max"]
-Per = Literal["all", "rank", "step"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
@@ -49,7 +48,7 @@ def kernel_top(
     *,
     n: Annotated[int, "Kernels to name; the rest is one row, others. All when 0."] = 10,
     by: Annotated[By, "What to rank by."] = "total",
-    per: Annotated[Per, "Pool all ranks, or rank within each rank or launching step."] = "all",
+    per: Annotated[Pool, "Pool all ranks, or rank within each rank or launching step."] = "all",
 ) -> pa.Table:
     """Which kernels cost most GPU time?
 
@@ -58,23 +57,22 @@ def kernel_top(
     """
     names, dictionary = codes_of(kernels["name"])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    rank = numbers(kernels["rank"], -1) if per != "all" else np.full(len(names), -1)
-    step = numbers(kernel_links["step"], -1) if per == "step" else np.full(len(names), -1)
-    pools = Groups.of(np.column_stack([rank, step]))
+    who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
+    pools = Groups.of(who)
     pool = pools.keys
     kept = _others(names, pools.which, length, n, by)
     groups = Groups.of(np.column_stack([pools.which, kept]))
-    pooled, name = groups.keys[:, 0], groups.keys[:, 1]
+    pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
-    rows = np.lexsort((-_measure(groups, length, by), name < 0, pooled))
-    whole = np.bincount(pooled, total, minlength=len(pool)).astype(np.int64)
-    running = _running(total[rows], pooled[rows])
+    rows = np.lexsort((-_measure(groups, length, by), name < 0, pool_of))
+    whole = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
+    running = Groups.of(pool_of[rows]).running(total[rows])
     kinds = _labels(kernels, groups, name, dictionary)
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
     return pa.table(
         [
-            number(pool[pooled, 0][rows], pa.int32(), pool[pooled, 0][rows] >= 0),
-            number(pool[pooled, 1][rows], pa.int32(), pool[pooled, 1][rows] >= 0),
+            number(pool[pool_of, 0][rows], pa.int32(), pool[pool_of, 0][rows] >= 0),
+            number(pool[pool_of, 1][rows], pa.int32(), pool[pool_of, 1][rows] >= 0),
             texts([kinds[k][0] for k in rows]),
             texts([kinds[k][1] for k in rows]),
             texts([kinds[k][2] for k in rows]),
@@ -88,8 +86,8 @@ def kernel_top(
             number(groups.std(length)[rows], pa.float64()),
             number(p50[rows], pa.float64()),
             number(p95[rows], pa.float64()),
-            percent(total[rows], whole[pooled[rows]]),
-            percent(running, whole[pooled[rows]]),
+            percent(total[rows], whole[pool_of[rows]]),
+            percent(running, whole[pool_of[rows]]),
         ],
         schema=RETURNS,
     )
@@ -104,10 +102,7 @@ def _others(
 ) -> NDArray[np.int64]:
     """Names that are among the first n of their pool; the others become -1."""
     groups = Groups.of(np.stack([pool, names.astype(np.int64)], axis=1))
-    order = np.lexsort((-_measure(groups, length, by), groups.keys[:, 0]))
-    place = np.empty(len(order), np.int64)
-    starts = np.searchsorted(groups.keys[order, 0], groups.keys[order, 0])
-    place[order] = np.arange(len(order)) - starts
+    place = Groups.of(groups.keys[:, 0]).place(-_measure(groups, length, by))
     kept = place < n if n else np.ones(len(place), bool)
     return np.where(kept[groups.which], names, -1).astype(np.int64)
 
@@ -121,13 +116,6 @@ def _measure(groups: Groups, length: NDArray[np.int64], by: By) -> NDArray[np.fl
         "max": groups.max(length),
     }
     return np.asarray(values[by], np.float64)
-
-
-def _running(total: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cumulative sums that begin anew with each pool."""
-    sums = np.cumsum(total)
-    first = np.searchsorted(pool, pool)
-    return np.asarray(sums - (sums - total)[first])
 
 
 def _labels(

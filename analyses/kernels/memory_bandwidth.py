@@ -9,7 +9,7 @@ from htk.analysis import analysis
 from htk.arrow import Mask, codes_of, number, numbers, texts, valid
 from htk.calltree import labels_of
 from htk.chart import Bar
-from htk.groups import Floats, Groups, Ints
+from htk.groups import Floats, Groups, Ints, quotient
 from htk.intervals import union_lengths
 from htk.schema import TEXT, table
 
@@ -53,7 +53,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     moved = groups.sum(np.where(known, size, 0))
     measured = union_lengths(groups.which[known], start[known], end[known], len(groups))
     some = groups.sum(known.astype(np.int64))
-    speed = np.divide(size, end - start, out=np.zeros(len(rows)), where=end > start)
+    speed = quotient(size, end - start)
     timed, large = known & (end > start), known & (end > start) & (size >= _LARGE)
     k = groups.keys
     order = np.lexsort((-groups.sum(end - start), k[:, 0]))

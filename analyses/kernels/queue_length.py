@@ -10,7 +10,7 @@ from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers
 from htk.breakdown import percent
 from htk.chart import Bar
-from htk.groups import Floats, Groups, Ints
+from htk.groups import Groups, Ints, quotient
 from htk.launching import NONE
 from htk.schema import table
 
@@ -95,7 +95,7 @@ def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table |
     held = np.append(time[1:], 0)[: len(time)] - time
     held[np.append(lane[1:] != lane[:-1], True)[: len(lane)]] = 0
     span = events.sum(held)
-    mean = _ratio(events.sum(length * held), span)
+    mean = quotient(events.sum(length * held), span)
     (p50,) = events.quantiles(length, (0.5,))
     longest = events.max(length)
     blocked = _blocked(waiting, groups, order, length, longest, kernel_links, launches)
@@ -143,7 +143,3 @@ def _blocked(
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))
     return [number(held.astype(np.int64), pa.int64()), number(calls.astype(np.int64), pa.int64())]
-
-
-def _ratio(part: Ints, whole: Ints) -> Floats:
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

@@ -55,7 +55,7 @@ def memory_timeline(
     if by == "category":
         found = Categories.of(use, cpu_ops, op_links, annotations)
         chosen, names, inferred = found.code, found.names, found.inferred
-        allocated = _running(use.size, Groups.of(np.column_stack([kind, chosen])))
+        allocated = Groups.of(np.column_stack([kind, chosen])).running(use.size)
     slices = Groups.of(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
     top = _highest(slices, allocated)
     reserved = use.reserved[top]
@@ -80,17 +80,6 @@ def _slice(use: MemoryUse, points: int) -> Ints:
     last = use.devices.max(use.time)[use.devices.which]
     width = np.maximum((last - first) // points + 1, 1)
     return np.asarray((use.time - first) // width)
-
-
-def _running(size: Ints, groups: Groups) -> Ints:
-    """Sums within each group, in the order of rows."""
-    order = np.argsort(groups.which, kind="stable")
-    sums = np.cumsum(size[order])
-    begin = np.searchsorted(groups.which[order], np.arange(len(groups)))
-    before = (sums - size[order])[begin] if len(order) else sums
-    found = np.empty(len(size), np.int64)
-    found[order] = sums - before[groups.which[order]]
-    return found
 
 
 def _highest(groups: Groups, values: Ints) -> Ints:

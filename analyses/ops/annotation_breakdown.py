@@ -11,7 +11,7 @@ from htk.arrow import number, numbers, texts, truths
 from htk.breakdown import percent
 from htk.calltree import NONE, labels_of
 from htk.chart import Bar
-from htk.groups import Groups, Ints
+from htk.groups import Groups, Ints, row_of
 from htk.intervals import union_lengths
 from htk.nesting import nest
 from htk.schema import TEXT, table
@@ -123,15 +123,11 @@ def _stepped(
 ) -> tuple[Ints, Ints]:
     """Activities that a step of the profiler launched, and its group."""
     step = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
-    ranks = numbers(annotations["rank"], NONE)
-    rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for which in np.unique(group[step]).tolist():  # one group for each rank
-        rank = ranks[group == which][0]
-        mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
-        mine = mine[numbers(kernels["rank"], NONE)[mine] == rank]
-        rows.append(mine)
-        found.append(np.full(len(mine), which))
-    return np.concatenate(rows), np.concatenate(found)
+    ranks = Groups.of(numbers(annotations["rank"], NONE)[step])
+    mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
+    place = row_of(ranks.keys[:, 0], numbers(kernels["rank"], NONE)[mine])
+    known = place != NONE
+    return mine[known], group[step][ranks.first][place[known]]
 
 
 def _parents(annotations: pa.Table) -> Ints:

@@ -12,7 +12,7 @@ from htk.breakdown import Per, chosen_windows, percent, summed
 from htk.calltree import NONE, Mask
 from htk.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Groups, Ints
+from htk.groups import Groups, Ints, row_of
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
@@ -182,11 +182,7 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     step = np.full(len(rank), NONE, np.int64)
     if per == "step":
         step = numbers(kernel_links["step"], NONE).astype(np.int64)
-    both = np.concatenate([keys, np.column_stack([rank, device, step])])
-    which = Groups.of(both).which
-    row = np.full(int(which.max(initial=0)) + 1, NONE, np.int64)
-    row[which[: len(keys)]] = np.arange(len(keys))
-    found = row[which[len(keys) :]]
+    found = row_of(keys, np.column_stack([rank, device, step]))
     return np.where((step == NONE) & (per == "step"), NONE, found)
 
 

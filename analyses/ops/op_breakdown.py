@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers, texts, truths, valid
-from htk.breakdown import percent
+from htk.breakdown import Pool, percent, pooled
 from htk.calltree import NONE, CallTree, DeviceTimes, Paths, labels_of, without_operator
 from htk.chart import Bar
 from htk.errors import MissingTable
@@ -18,7 +18,6 @@ from htk.recording import hint
 from htk.schema import TEXT, table
 
 By = Literal["name", "shape", "stack", "module", "thread"]
-Per = Literal["all", "rank", "step"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
@@ -50,7 +49,9 @@ def op_breakdown(
     kernel_links: pa.Table,
     *,
     by: Annotated[By, "What tells calls of an operator apart."] = "name",
-    per: Annotated[Per, "Pool all ranks, or rows for each rank, or for each of its steps."] = "all",
+    per: Annotated[
+        Pool, "Pool all ranks, or rows for each rank, or for each of its steps."
+    ] = "all",
     n: Annotated[int | None, "Most rows to give, those with most time; all when 0."] = 30,
 ) -> pa.Table:
     """Which operators take the time, on the CPU and on the GPU?
@@ -64,7 +65,7 @@ def op_breakdown(
     apart, label = _told_apart(by, tree, cpu_ops, op_callers, python_calls, python_links)
     name, names = labels_of(cpu_ops["name"])
     kept = np.flatnonzero(truths(op_links["selected"]))
-    who = _who(per, cpu_ops["rank"], op_links["step"])
+    who = pooled(per, numbers(cpu_ops["rank"], NONE), numbers(op_links["step"], NONE))
     groups = Groups.of(np.column_stack([who, name, apart])[kept])
     first = kept[groups.first]
     sums = _sums(tree, times, groups, kept)
@@ -83,7 +84,8 @@ def op_breakdown(
         ],
         schema=RETURNS,
     )
-    lost = _without_operator(_who(per, kernels["rank"], kernel_links["step"]), kernel_links, times)
+    launcher = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
+    lost = _without_operator(launcher, kernel_links, times)
     ranked = _ranked(pa.concat_tables([found, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
     return with_coverage(shown, rows_left_out=ranked.num_rows - shown.num_rows)
@@ -110,14 +112,6 @@ def _sums(tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints) -> dic
         "kernels": total(tree.subtree(times.kernels)),
         "launching_calls": groups.sum((times.kernels[kept] > 0).astype(np.int64)),
     }
-
-
-def _who(per: Per, rank: pa.ChunkedArray, step: pa.ChunkedArray) -> Ints:
-    """Rank and step, as far as they are kept apart."""
-    pooled = np.full(len(rank), NONE, np.int64)
-    ranks = pooled if per == "all" else numbers(rank, NONE).astype(np.int64)
-    steps = numbers(step, NONE).astype(np.int64) if per == "step" else pooled
-    return np.column_stack([ranks, steps])
 
 
 def _rank_and_step(rank: Ints, step: Ints) -> list[pa.Array]:

@@ -1,13 +1,13 @@
 """How near each operator comes to what its GPU can do."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import matching, number, numbers, texts
-from htk.breakdown import percent
+from htk.breakdown import Pool, percent, pooled
 from htk.calltree import NONE
 from htk.chart import Bar
 from htk.groups import Groups, Ints
@@ -16,8 +16,6 @@ from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
 from htk.work import Work, coverage_facts, tf32_rows
-
-Per = Literal["all", "rank", "step"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
@@ -54,7 +52,9 @@ def roofline(
     annotations: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[Per, "Pool all ranks, or rows for each rank, or for each of its steps."] = "all",
+    per: Annotated[
+        Pool, "Pool all ranks, or rows for each rank, or for each of its steps."
+    ] = "all",
     gpu_name: Annotated[str | None, "GPU of the catalogue; else the recorded one."] = None,
     launch_ns: Annotated[int, "A kernel that could be done in less is bound by launching."] = 2000,
     n: Annotated[int, "Most rows to give, those with most time; all when 0."] = 30,
@@ -67,8 +67,8 @@ def roofline(
     """
     work = Work.of(cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations)
     rows = np.flatnonzero(work.row != NONE)
-    who = _who(per, kernels, kernel_links, rows)
-    groups = Groups.of(np.column_stack([who, work.kind[rows]]))
+    who = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
+    groups = Groups.of(np.column_stack([who[rows], work.kind[rows]]))
     bearer = work.row[rows][groups.first]
     _, begun = work.first_activity(np.ones(len(work.row), bool))
     calls = groups.which[np.searchsorted(rows, begun)]
@@ -123,13 +123,6 @@ _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
 
 def _crosses(name: str) -> bool:
     return any(way in name for way in ("HtoD", "DtoH", "HostToDevice", "DeviceToHost"))
-
-
-def _who(per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints) -> Ints:
-    pooled = np.full(len(rows), NONE, np.int64)
-    rank = numbers(kernels["rank"], NONE)[rows].astype(np.int64) if per != "all" else pooled
-    step = numbers(kernel_links["step"], NONE)[rows].astype(np.int64) if per == "step" else pooled
-    return np.column_stack([rank, step])
 
 
 def _recorded(ranks: pa.Table) -> Gpu | None:

@@ -1,6 +1,8 @@
 """How much of the GPU time runs compiled, or in CUDA graphs."""
 
 import re
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -57,10 +59,12 @@ def compile_graph_coverage(
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     time = groups.sum(length)
     ranks = groups.keys[:, 0]
-    whole = np.array([time[ranks == r].sum() for r in ranks.tolist()], np.int64)
+    of_rank = Groups.of(ranks)
+    whole = of_rank.sum(time)[of_rank.which]
     launch = numbers(kernel_links["launch_row"], NONE)
     calls = np.unique(np.column_stack([groups.which, launch])[launch != NONE], axis=0)[:, 0]
-    facts = [_regions(int(r), cpu_ops, annotations) for r in ranks.tolist()]  # a row of the answer
+    regions = _regions(cpu_ops, annotations)
+    facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(
         [
             number(ranks, pa.int32(), ranks >= 0),
@@ -106,24 +110,39 @@ def _is_compiled(name: str) -> bool:
     return _COMPILED.match(name) is not None
 
 
-def _regions(
-    rank: int, cpu_ops: pa.Table, annotations: pa.Table
-) -> tuple[int | None, int | None, int | None, int]:
-    """Regions entered, their frames, recompilations; time spent compiling."""
-    entered, compiling = 0, 0
-    latest: dict[int, int] = {}
-    for rows in (cpu_ops, annotations):
-        mine = numbers(rows["rank"], NONE) == rank
-        codes, names = codes_of(rows["name"])
-        counts = np.bincount(codes[mine & (codes >= 0)], minlength=len(names))
-        length = numbers(rows["end_ns"]) - numbers(rows["start_ns"])
-        for code, name in enumerate(names.to_pylist()):  # distinct names
-            if counts[code] and (found := _REGION.match(name)):
-                entered += int(counts[code])
-                frame, version = int(found[1]), int(found[2])
-                latest[frame] = max(latest.get(frame, 0), version)
-            elif counts[code] and _COMPILING.match(name):
-                compiling += int(length[mine & (codes == code)].sum())
-    if not entered:
-        return None, None, None, compiling
-    return entered, len(latest), sum(latest.values()), compiling
+@dataclass
+class _Regions:
+    """Compiled regions that a rank entered, and its time in compilation."""
+
+    entered: int = 0
+    latest: dict[int, int] = field(default_factory=dict)  # version of each frame
+    compile_ns: int = 0
+
+    @property
+    def facts(self) -> tuple[int | None, int | None, int | None, int]:
+        if not self.entered:
+            return None, None, None, self.compile_ns
+        return self.entered, len(self.latest), sum(self.latest.values()), self.compile_ns
+
+
+def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
+    """What the names of operators and ranges tell of compilation on each rank."""
+    found: dict[int, _Regions] = defaultdict(_Regions)
+    for table_ in (cpu_ops, annotations):
+        codes, names = codes_of(table_["name"])
+        labels = names.to_pylist()
+        region = [_REGION.match(name) for name in labels]
+        told = [r is not None or _COMPILING.match(n) for r, n in zip(region, labels, strict=True)]
+        rows = np.flatnonzero(np.array([*told, False], bool)[codes])
+        length = numbers(table_["end_ns"]) - numbers(table_["start_ns"])
+        groups = Groups.of(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
+        sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
+        for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
+            own, match = found[rank], region[code]  # a distinct name of a rank
+            if match is None:
+                own.compile_ns += spent
+                continue
+            own.entered += count
+            frame, version = int(match[1]), int(match[2])
+            own.latest[frame] = max(own.latest.get(frame, 0), version)
+    return found

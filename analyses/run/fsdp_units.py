@@ -1,22 +1,23 @@
 """Units of fully sharded data parallelism: gathered when, exposed for how long."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, matching, number, numbers, text, texts
+from htk.breakdown import Pool, pooled
+from htk.calls import event_keys
 from htk.calltree import NONE, Mask
 from htk.chart import Bar
 from htk.errors import MissingTable
 from htk.exposure import comm_shares
-from htk.groups import Groups, Ints
+from htk.groups import Groups, Ints, row_of
 from htk.passes import BACKWARD, FORWARD, backward_kernels
 from htk.schema import TEXT, table
 
-Per = Literal["all", "rank", "step"]
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
 _COPY_OUT = ("split_with_sizes_copy", "all_gather_copy_out")
 
@@ -54,7 +55,7 @@ def fsdp_units(
     op_links: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "Pool ranks and steps, only steps, or neither."] = "all",
+    per: Annotated[Pool, "Pool ranks and steps, only steps, or neither."] = "all",
 ) -> pa.Table:
     """How are FSDP's units gathered and reduced: how large, how early, how exposed?
 
@@ -62,7 +63,7 @@ def fsdp_units(
     matched to gathers in their order, where there are as many.
     """
     source = collectives.filter(pa.array(_sharding(collectives)))
-    kernel = _kernel_rows(source, kernels)
+    kernel = row_of(event_keys(kernels), event_keys(source))
     known = kernel != NONE
     source, kernel = source.filter(pa.array(known)), kernel[known]
     if not source.num_rows:
@@ -71,13 +72,11 @@ def fsdp_units(
     rank, step, group, gather = _who(source, kernel_links, kernel)
     back = backward_kernels(cpu_ops, op_links, kernel_links)[kernel]
     keys = np.column_stack([rank, step, group, gather, back]).astype(np.int64)
-    order = _numbered(keys, start)
+    order = Groups.of(keys).place(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
     lead, copied, ahead = _copy_outs(rank, gather, start, end, kernels, copies)
     exposed = comm_shares(activities, rank, numbers(source["device"], NONE), start, end)[:, 1]
-    shown_rank = rank if per != "all" else np.full(len(rank), NONE)
-    shown_step = step if per == "step" else np.full(len(rank), NONE)
-    wanted = [shown_rank, shown_step, ~gather, back, order, group]
+    wanted = [pooled(per, rank, step), ~gather, back, order, group]
     rows = Groups.of(np.column_stack(wanted).astype(np.int64))
     tail = _last_reduction(rank, step, gather, end)
     small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
@@ -113,31 +112,11 @@ def _sharding(collectives: pa.Table) -> Mask:
     return np.asarray((kinds[0] | kinds[1]) & ours & both[0] & both[1])
 
 
-def _kernel_rows(source: pa.Table, kernels: pa.Table) -> Ints:
-    """Row of each collective among the kernels, or NONE."""
-    columns = ("rank", "cycle", "event")
-    both = [np.column_stack([numbers(t[c], NONE) for c in columns]) for t in (kernels, source)]
-    keys = Groups.of(np.concatenate(both).astype(np.int64))
-    row = np.full(len(keys), NONE, np.int64)
-    row[keys.which[: kernels.num_rows]] = np.arange(kernels.num_rows)
-    return np.asarray(row[keys.which[kernels.num_rows :]])
-
-
 def _who(source: pa.Table, kernel_links: pa.Table, kernel: Ints) -> tuple[Ints, Ints, Ints, Mask]:
     rank = numbers(source["rank"], NONE).astype(np.int64)
     step = numbers(kernel_links["step"], NONE)[kernel].astype(np.int64)
     group = numbers(source["group_size"], NONE).astype(np.int64)
     return rank, step, group, matching(source["type"], "all_gather".__eq__)
-
-
-def _numbered(keys: Ints, start: Ints) -> Ints:
-    """Place of each row among those of its key, by start."""
-    groups = Groups.of(keys)
-    order = np.lexsort((start, groups.which))
-    begin = np.searchsorted(groups.which[order], groups.which[order])
-    place = np.empty(len(keys), np.int64)
-    place[order] = np.arange(len(keys)) - begin
-    return place
 
 
 def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:

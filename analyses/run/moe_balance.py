@@ -9,10 +9,10 @@ import pyarrow as pa
 from htk.analysis import analysis, with_coverage
 from htk.arrow import codes_of, number, numbers, text, valid
 from htk.breakdown import ratio
-from htk.calls import Calls
+from htk.calls import Calls, event_keys
 from htk.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Groups, Ints
+from htk.groups import Groups, Ints, row_of
 from htk.match import NONE
 from htk.schema import TEXT, table
 
@@ -57,7 +57,7 @@ def moe_balance(
     group, names = codes_of(calls.table["group"])
     step = _steps(calls.table, rows, kernels, kernel_links)
     keys = np.column_stack([rank, group[rows], step]).astype(np.int64)
-    layer = _numbered(keys, calls, rows)
+    layer = Groups.of(keys).place(calls.rows.start[rows], rows)
     groups = Groups.of(np.column_stack([group[rows], layer, rank]).astype(np.int64))
     layers = Groups.of(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
@@ -99,22 +99,8 @@ def moe_balance(
 
 def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
     """Step that launched each, by its kernel; NONE for what has none."""
-    columns = ("rank", "cycle", "event")
-    both = [np.column_stack([numbers(t[c], NONE) for c in columns]) for t in (kernels, table_)]
-    keys = Groups.of(np.concatenate(both).astype(np.int64))
-    step = np.full(len(keys), NONE, np.int64)
-    step[keys.which[: kernels.num_rows]] = numbers(kernel_links["step"], NONE)
-    return np.asarray(step[keys.which[kernels.num_rows :]][rows])
-
-
-def _numbered(keys: Ints, calls: Calls, rows: Ints) -> Ints:
-    """Place of each among those of its key, by start, or as recorded."""
-    groups = Groups.of(keys.astype(np.int64))
-    order = np.lexsort((rows, calls.rows.start[rows], groups.which))
-    begin = np.searchsorted(groups.which[order], groups.which[order])
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows)) - begin
-    return place
+    kernel = row_of(event_keys(kernels), event_keys(table_)[rows])
+    return np.append(numbers(kernel_links["step"], NONE), NONE)[kernel].astype(np.int64)
 
 
 def _tokens(table_: pa.Table, rows: Ints) -> Ints:

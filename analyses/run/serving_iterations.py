@@ -12,6 +12,7 @@ from htk.chart import Bar
 from htk.errors import MissingTable, UsageError
 from htk.groups import Groups, Ints
 from htk.intervals import union_lengths
+from htk.launching import launched_within
 from htk.schema import TEXT, table
 
 # Formats in the order of how much they tell; the first that occurs is read.
@@ -69,7 +70,7 @@ def serving_iterations(
     rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = _ranks(annotations)[rows]
-    which = _launched(rank, start, end, kernels, kernel_links)
+    which = launched_within(rank, start, end, kernels, kernel_links)
     gpu = _OnGpu(which, len(rows), kernels)
     codes, names = codes_of(annotations["name"])
     told = [_facts(read, names[int(codes[r])].as_py()) for r in rows.tolist()]
@@ -162,22 +163,6 @@ def _phase(facts: dict[str, int | str]) -> str | None:
 
 def _ranks(rows: pa.Table) -> Ints:
     return numbers(rows["rank"], -1).astype(np.int64)
-
-
-def _launched(
-    rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
-) -> Ints:
-    """Iteration that launched each activity, or -1."""
-    launch = numbers(kernel_links["launch_start_ns"], -1)
-    of = np.full(len(launch), -1, np.int64)
-    owner = _ranks(kernels)
-    for one in np.unique(rank).tolist():  # ranks
-        mine = np.flatnonzero(rank == one)
-        theirs = np.flatnonzero((owner == one) & (launch >= 0))
-        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
-        inside = (place >= 0) & (launch[theirs] < end[mine][place])
-        of[theirs[inside]] = mine[place[inside]]
-    return of
 
 
 class _OnGpu:

@@ -9,9 +9,10 @@ from htk import like_hta
 from htk.analysis import analysis
 from htk.arrow import codes_of, number, numbers, text
 from htk.breakdown import KindTimes, Like, Per, chosen_windows, kind_times, percent, summed
+from htk.calls import event_keys
 from htk.chart import Bar
 from htk.exposure import shared
-from htk.groups import Groups
+from htk.groups import Groups, row_of
 from htk.intervals import Ints
 from htk.schema import TEXT, table
 from htk.windows import kinds_of
@@ -61,9 +62,9 @@ def comm_compute_overlap(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        like_hta.refuse_steps(per)
-        activities = like_hta.activities(kernels, kernel_links, syncs, launches, annotations)
-        windows = like_hta.rank_windows(activities)
+        activities, windows = like_hta.classed(
+            per, kernels, kernel_links, syncs, launches, annotations
+        )
     times = kind_times(activities, windows)
     if by is not None:
         return _split(by, per, windows, activities, collectives, times)
@@ -106,12 +107,11 @@ def _split(
 ) -> pa.Table:
     """Shared times of communication, added up by group or collective within each window."""
     filled = times.filled
-    codes, kinds = kinds_of(activities, filled.row)
-    chosen = codes == (kinds.index("comm") if "comm" in kinds else -2)
-    computing = filled.union(codes == (kinds.index("compute") if "compute" in kinds else -2))
+    kinds = kinds_of(activities, filled.row)
+    chosen, computing = kinds.are("comm"), filled.union(kinds.are("compute"))
     start, end = filled.start[chosen], filled.end[chosen]
     row, window = filled.row[chosen], filled.window[chosen]
-    of = _collective_of(activities, collectives)[row]
+    of = row_of(event_keys(collectives), event_keys(activities))[row]
     group, groups = codes_of(collectives["group"])
     kind, types = codes_of(collectives["type"])
     group, kind = np.append(group, -1)[of], np.append(kind, -1)[of]
@@ -141,16 +141,3 @@ def _split(
     }
     comm = found.sum(shared(start, end, None))
     return _table(who, comm, found.sum(shared(start, end, computing)), None)
-
-
-def _collective_of(activities: pa.Table, collectives: pa.Table) -> Ints:
-    """Row of `collectives` of each activity, or -1."""
-    keys, wanted = (
-        (numbers(t["rank"], -1).astype(np.int64) << 40) + numbers(t["event"], -1)
-        for t in (collectives, activities)
-    )
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
-    return np.where(keys[order[place]] == wanted, order[place], -1)

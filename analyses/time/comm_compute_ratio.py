@@ -64,8 +64,7 @@ def comm_compute_ratio(
 
 def _added(filled: Filled, activities: pa.Table, kind: str) -> Ints:
     """Sum of the parts of that kind in each window."""
-    codes, kinds = kinds_of(activities, filled.row)
-    mine = codes == (kinds.index(kind) if kind in kinds else -2)
+    mine = kinds_of(activities, filled.row).are(kind)
     total = np.zeros(len(filled.length), np.int64)
     np.add.at(total, filled.window[mine], (filled.end - filled.start)[mine])
     return total

@@ -231,9 +231,13 @@ def _during(stalls: _Stalls, host: Ints, state: Ints, start: Ints, end: Ints) ->
     lane = _lane(stalls.host, stalls.state)
     found = np.full(len(start), -1, np.int64)
     wanted = _lane(host, state)
+    order = np.argsort(lane, kind="stable")
+    asked = np.flatnonzero(state >= 0)
+    asked = asked[np.argsort(wanted[asked], kind="stable")]
+    lanes, wanted = lane[order], wanted[asked]
     for one in np.unique(lane).tolist():  # a few for each rank
-        its = np.flatnonzero(lane == one)
-        mine = np.flatnonzero((wanted == one) & (state >= 0))
+        its = order[slice(*np.searchsorted(lanes, [one, one + 1]))]
+        mine = asked[slice(*np.searchsorted(wanted, [one, one + 1]))]
         place = np.searchsorted(stalls.start[its], end[mine], side="left") - 1
         inside = (place >= 0) & (stalls.end[its][np.maximum(place, 0)] >= start[mine])
         found[mine[inside]] = its[place[inside]]

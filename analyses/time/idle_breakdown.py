@@ -98,10 +98,8 @@ def _summed(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Sum, gaps and completeness of each key."""
     groups = Groups.of(keys)
-    distinct = Groups.of(np.stack([groups.which, gap], axis=1))
-    count = np.bincount(distinct.keys[:, 0], minlength=len(groups)).astype(np.int64)
     whole = groups.min(complete.astype(np.int64))
-    return groups.keys, groups.sum(length), count, whole
+    return groups.keys, groups.sum(length), groups.distinct(gap), whole
 
 
 def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:

@@ -52,9 +52,9 @@ def kernel_kinds(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        like_hta.refuse_steps(per)
-        activities = like_hta.activities(kernels, kernel_links, syncs, launches, annotations)
-        windows = like_hta.rank_windows(activities)
+        activities, windows = like_hta.classed(
+            per, kernels, kernel_links, syncs, launches, annotations
+        )
     times = kind_times(activities, windows)
     exact = {"+".join(kinds): times.exactly(*kinds) for kinds in _CLASSES}
     who, sums = summed(per, windows, exact)

@@ -7,7 +7,7 @@ from htk.analysis import analysis
 from htk.arrow import boolean, number, numbers, truths, valid
 from htk.chart import Line
 from htk.errors import MissingTable
-from htk.groups import Groups
+from htk.groups import Groups, row_of
 from htk.intervals import Ints
 from htk.recording import hint
 from htk.schema import table
@@ -39,10 +39,10 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     cpu = _host_steps(annotations)
     gpu = step_windows.filter(pa.array(valid(step_windows["step"])))
     keys = _keys(gpu)
-    alone = ~np.isin(_flat(cpu[:, :3]), _flat(keys[:, :3]))
+    alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
-    place = _match(cpu[:, :3], keys[:, :3])
+    place = row_of(cpu[:, :3], keys[:, :3])
     host = np.append(cpu, [[_NONE] * 5], axis=0)
     rows = np.concatenate([place, np.flatnonzero(alone)])
     on_host = host[rows]
@@ -77,28 +77,12 @@ def _host_steps(annotations: pa.Table) -> Ints:
     mine = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
     rows = _keys(annotations.filter(pa.array(mine)))
     order = np.argsort(rows[:, 3], kind="stable")
-    _, first = np.unique(_flat(rows[order, :3]), return_index=True)
-    return rows[order][first]
+    return rows[order][Groups.of(rows[order, :3]).first]
 
 
 def _keys(found: pa.Table) -> Ints:
     names = ("rank", "cycle", "step", "start_ns", "end_ns")
     return np.stack([numbers(found[n], _NONE).astype(np.int64) for n in names], axis=1)
-
-
-def _flat(keys: Ints) -> Ints:
-    """(rank, cycle, step) as one number."""
-    return np.asarray(((keys[:, 0] + 1) << 42) + ((keys[:, 1] + 1) << 32) + keys[:, 2])
-
-
-def _match(these: Ints, wanted: Ints) -> Ints:
-    """Row of these with the key that is wanted, or _NONE."""
-    if not len(these):
-        return np.full(len(wanted), _NONE, np.int64)
-    keys, asked = _flat(these), _flat(wanted)
-    order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], asked), len(order) - 1)
-    return np.where(keys[order[place]] == asked, order[place], _NONE)
 
 
 def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:

@@ -87,8 +87,7 @@ def _kernels(filled: Filled, activities: pa.Table, reference: int) -> _Parts:
     the rest of the difference is work.
     """
     count = len(filled.length)
-    codes, kinds = kinds_of(activities, filled.row)
-    mine = codes != (kinds.index("comm") if "comm" in kinds else -2)
+    mine = ~kinds_of(activities, filled.row).are("comm")
     name = codes_of(activities["name"])[0][filled.row[mine]].astype(np.int64)
     groups = Groups.of(np.stack([filled.window[mine], name], axis=1))
     total = groups.sum((filled.end - filled.start)[mine])

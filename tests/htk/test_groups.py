@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.groups import Groups
+from htk.groups import Groups, numbered, quotient, row_of
 
 ROWS = st.lists(
     st.tuples(st.integers(-3, 3), st.sampled_from([0, 5, 2**40]), st.integers(-1000, 1000)),
@@ -54,3 +54,31 @@ def test_no_rows() -> None:
     assert len(groups) == 0
     assert groups.sum(nothing).tolist() == groups.max(nothing).tolist() == []
     assert [q.tolist() for q in groups.quantiles(nothing, (0.5,))] == [[]]
+
+
+def test_what_is_told_of_rows_and_groups() -> None:
+    groups = Groups.of(np.array([7, 3, 7, 7, 3], np.int64))
+    values = np.array([5, 1, 2, 5, 9], np.int64)
+    assert groups.distinct(values).tolist() == [2, 2]
+    assert groups.running(values).tolist() == [5, 1, 7, 12, 10]
+    assert groups.place(values).tolist() == [1, 0, 0, 2, 1]
+    assert groups.place(values, np.array([1, 0, 0, 0, 0])).tolist() == [2, 0, 0, 1, 1]
+
+
+def test_the_row_of_a_key_is_its_first() -> None:
+    keys = np.array([[1, 2], [3, 4], [1, 2]], np.int64)
+    wanted = np.array([[3, 4], [1, 2], [2, 1]], np.int64)
+    assert row_of(keys, wanted).tolist() == [1, 0, -1]
+    assert row_of(keys[:0], wanted).tolist() == [-1, -1, -1]
+    assert row_of(keys, wanted[:0]).tolist() == []
+
+
+@given(st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**62), 2**62)), max_size=30))
+def test_numbered_as_if_sorted(values: list[int]) -> None:
+    distinct, which = numbered(np.array(values, np.int64))
+    assert distinct.tolist() == sorted(set(values))
+    assert distinct[which].tolist() == values
+
+
+def test_no_part_of_nothing() -> None:
+    assert quotient(np.array([3, 3]), np.array([4, 0])).tolist() == [0.75, 0.0]
