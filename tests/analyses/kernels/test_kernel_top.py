@@ -1,6 +1,5 @@
 """Which kernels cost most: by hand, against a plain twin, against a public trace's sum."""
 
-import csv
 import json
 import statistics
 from collections import defaultdict
@@ -14,19 +13,9 @@ from hypothesis import strategies as st
 from htk import api
 from htk.analyses.kernels.kernel_top import kernel_top
 from tests.analyses.kernels.hta import kept
+from tests.analyses.tracelens import REFERENCES, report
 from tests.tables import make
 
-REFERENCES = (
-    "h100/Falconsai_nsfw_image_detection__1016002",
-    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005",
-    "h100/facebook_timesformer-base-finetuned-k400__1016002",
-    "h100/gaunernst_bert-small-uncased__1016001",
-    "mi300/Falconsai_nsfw_image_detection__1016002",
-    "mi300/Qwen_Qwen1.5-0.5B-Chat__1016005",
-    "mi300/facebook_timesformer-base-finetuned-k400__1016002",
-    "mi300/gaunernst_bert-small-uncased__1016001",
-    "torch_compile_triton/trace",
-)
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
@@ -95,10 +84,9 @@ def test_as_tracelens_s_kernel_summary(shared: Path, name: str) -> None:
     """It lists kernels, linked or not; copies and sets are ours alone."""
     folder = shared / "traces/tracelens"
     theirs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-    with open(folder / f"{name}_perf_report_csvs/kernel_summary.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            theirs[row["Kernel name"]][0] += float(row["Kernel duration (µs)_sum"])
-            theirs[row["Kernel name"]][1] += int(row["Kernel duration (µs)_count"])
+    for row in report(folder, name, "kernel_summary"):
+        theirs[row["Kernel name"]][0] += float(row["Kernel duration (µs)_sum"])
+        theirs[row["Kernel name"]][1] += int(row["Kernel duration (µs)_count"])
     found = api.run(api.open(folder / f"{name}.json.gz"), "kernel_top", n=0).to_pylist()
     ours = {r["name"]: r for r in found if r["kind"] != "memory" or r["name"] in theirs}
     assert ours.keys() == theirs.keys()

@@ -1,6 +1,5 @@
 """Which operators take the time: by hand, and against TraceLens's reference results."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,8 @@ import pytest
 from htk import api
 from htk.errors import MissingTable
 from tests.analyses.ops.launched import training_step
+from tests.analyses.tracelens import REFERENCES, report
 from tests.kineto_file import kernel, launch, of_rank, op, write
-
-REFERENCES = (
-    "h100/Falconsai_nsfw_image_detection__1016002",
-    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005",
-    "h100/facebook_timesformer-base-finetuned-k400__1016002",
-    "h100/gaunernst_bert-small-uncased__1016001",
-    "mi300/Falconsai_nsfw_image_detection__1016002",
-    "mi300/Qwen_Qwen1.5-0.5B-Chat__1016005",
-    "mi300/facebook_timesformer-base-finetuned-k400__1016002",
-    "mi300/gaunernst_bert-small-uncased__1016001",
-    "torch_compile_triton/trace",
-)
 
 
 def rows(folder: Path, **options: Any) -> dict[str, dict[str, Any]]:
@@ -110,11 +98,10 @@ def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
 def test_as_tracelens_where_all_launches_are_recorded(shared: Path, name: str) -> None:
     """Its direct kernel time and its counts: our own device time, and calls that launch."""
     folder = shared / "traces/tracelens"
-    with open(folder / f"{name}_perf_report_csvs/ops_summary.csv", newline="") as file:
-        theirs = {
-            row["name"]: (float(row["total_direct_kernel_time_sum"]), int(row["Count"]))
-            for row in csv.DictReader(file)
-        }
+    theirs = {
+        row["name"]: (float(row["total_direct_kernel_time_sum"]), int(row["Count"]))
+        for row in report(folder, name, "ops_summary")
+    }
     found = api.run(api.open(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
     ours = {
         row["op"]: (row["device_self_ns"] / 1000, row["launching_calls"])
@@ -135,11 +122,8 @@ def test_what_tracelens_leaves_out_is_counted(shared: Path) -> None:
     assert (lost["kernels"], round(lost["pct_of_device_time"])) == (509, 30)
     resnet = api.open(folder / "mi300/resnet_act_checkpoint.json.gz")
     found = {r["op"]: r for r in api.run(resnet, "op_breakdown", n=0).to_pylist()}
-    with open(
-        folder / "mi300/resnet_act_checkpoint_recompute_perf_report_csvs/ops_summary.csv",
-        newline="",
-    ) as file:
-        theirs = {r["name"]: float(r["total_direct_kernel_time_sum"]) for r in csv.DictReader(file)}
+    rows_of = report(folder, "mi300/resnet_act_checkpoint_recompute", "ops_summary")
+    theirs = {r["name"]: float(r["total_direct_kernel_time_sum"]) for r in rows_of}
     ours = found["aten::convolution_backward"]["device_self_ns"] / 1000
     sets = [
         end - start
