@@ -23,6 +23,7 @@ from htk.result import Result
 from htk.trace import Selection
 from htk.units import size, time
 from htk.whatif_api import WhatIf
+from htk.whatif_text import error
 
 _AS_IS = "as recorded"
 _FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
@@ -216,10 +217,10 @@ def _badge(visit: Visit) -> Any:
     word, _, why = judged.verdict.partition(":")
     held = judged.held_out_error_pct
     tests = (
-        f"step {judged.step_error_pct:.2f} % off",
-        f"exposed communication {judged.exposed_error_points:.2f} points off",
-        f"starts {judged.start_error_pct:.2f} % off",
-        "no step held out" if held is None else f"another step {held:.1f} % off",
+        f"step {error(judged.step_error_pct)} off",
+        f"exposed communication {error(judged.exposed_error_points, 'points')} off",
+        f"starts {error(judged.start_error_pct)} off",
+        "no step held out" if held is None else f"another step {error(held)} off",
         f"{judged.observed_path_pct:.0f} % of the path recorded",
     )
     marks = [html.Span(text, className="mark") for text in tests]
