@@ -127,7 +127,8 @@ def _show(app: Dash, runs: Runs) -> None:
             return problem("there is no such part")
         visit = Visit(runs, View.of(pathname, search), bool(dark))
         make = page.parts[place["part"]]
-        return safely(lambda v: v.drawn(place["part"], lambda: make(v)), visit)
+        heading = dmc.Title(place["part"].capitalize(), order=3)
+        return safely(lambda v: v.drawn(place["part"], lambda: make(v)), visit, heading)
 
 
 def _opened(runs: Runs, view: View) -> Any:
@@ -145,7 +146,8 @@ def _page(visit: Visit) -> Any:
     page = composed().get(visit.view.page)
     if page is not None:
         visit.view.selection  # noqa: B018  filters that cannot be read are said before any part
-        return html.Div(page.layout(visit), className="composed")
+        heading = dmc.Title(page.title, order=2)
+        return html.Div(safely(page.layout, visit, heading), className="composed")
     if visit.view.page in ANALYSES:
         return visit.drawn("page", lambda: derived.page(visit, visit.view.page))
     return problem(f"there is no page {visit.view.page!r}")
@@ -161,12 +163,14 @@ def _change(app: Dash) -> None:
         Input({"type": "by-rank", "name": ALL}, "clickData"),
         Input({"type": "grid", "name": ALL}, "cellDoubleClicked"),
         State({"type": "option", "name": ALL}, "id"),
+        State({"type": "group", "name": ALL}, "value"),
+        State({"type": "group", "name": ALL}, "id"),
         State("address", "pathname"),
         State("address", "search"),
         prevent_initial_call=True,
     )
     def change(*given: Any) -> Any:
-        filters, (options, _, _, _, _, ids, pathname, search) = (
+        filters, (options, _, _, _, _, ids, groups, tables, pathname, search) = (
             given[: len(FILTERS)],
             given[len(FILTERS) :],
         )
@@ -180,8 +184,10 @@ def _change(app: Dash) -> None:
             changed = view.with_filters(
                 **dict(zip(FILTERS, (f or "" for f in filters), strict=True))
             )
-        found = changed.search()
-        return no_update if found == (search or "") else found
+        if changed.search() == (search or ""):
+            return no_update
+        kept = {table["name"]: by for table, by in zip(tables, groups, strict=True)}
+        return changed.grouped(kept).search()
 
 
 def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
@@ -228,6 +234,15 @@ def _tables(app: Dash, runs: Runs) -> None:
         table = grouped(result.table, by) if by else result.table
         made = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
         return made["rowData"], made["columnDefs"]
+
+
+    # Into the address too, which does not make the page anew.
+    app.clientside_callback(
+        "function(groups, tables){ window.htkGrouped(groups, tables); }",
+        Input({"type": "group", "name": ALL}, "value"),
+        State({"type": "group", "name": ALL}, "id"),
+        prevent_initial_call=True,
+    )
 
 
 def _colours(app: Dash) -> None:

@@ -21,8 +21,7 @@ from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 
 ROWS = 5000  # more is for files, not for a page
-# Sentences take what room is left.
-_SENTENCES = {"flex": 1, "minWidth": 280, "maxWidth": 2000, "suppressAutoSize": True}
+_SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
 def problem(text: str, title: str = "No answer") -> Any:
@@ -44,12 +43,12 @@ def section(heading: Any, *children: Any, note: str = "") -> Any:
     return html.Section([*top, *([html.P(note, className="doc")] if note else []), *children])
 
 
-def safely(make: Callable[[Visit], Any], visit: Visit) -> Any:
-    """A part of a page; what goes wrong is said in its place."""
+def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
+    """A part of a page; what goes wrong is said in its place, and what it would have been."""
     try:
         return make(visit)
     except MissingTable as error:
-        return empty(f"Not recorded: {error}.")
+        return html.Div([heading, empty(f"Not recorded: {error}.")])
     except HtkError as error:
         return problem(str(error))
     except Exception as error:  # one part that fails leaves the others standing
@@ -170,12 +169,16 @@ def grid(
     name = result.analysis.name
     place = place or name
     if not len(result):
-        return empty("No rows: nothing of this kind under the filters that are set.")
+        where = "under the filters that are set" if visit.view.filters else "was recorded"
+        return empty(f"No rows: nothing of this kind {where}.")
     texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
+    by = visit.view.group_of(place)
+    by = by if by in texts else ""
     shown_table = result.table.select(list(only)) if only else result.table
+    shown_table = grouped(result.table, by) if by else shown_table
     return html.Div(
         [
             dmc.Group(
@@ -184,6 +187,7 @@ def grid(
                     dmc.Select(
                         id={"type": "group", "name": place},
                         data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
+                        value=by or None,
                         placeholder="group by …",
                         clearable=True,
                         size="xs",

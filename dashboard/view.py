@@ -1,5 +1,6 @@
 """What a page shows, read from its address: a copied link opens the same view."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -7,11 +8,11 @@ from urllib.parse import parse_qs, urlencode
 from htk.analysis import Option
 from htk.errors import UsageError
 from htk.selection import Selection
-from htk.trace import Trace
 from htk.units import duration, numbers_of
 
 FILTERS = ("ranks", "steps", "from", "to", "name", "annotation")
 _OPTION = "o."  # options of a page, apart from the filters
+_GROUP = "group."  # of them, what a table is grouped by
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ class View:
             options[name] = text
         return replace(self, options=options)
 
+    def grouped(self, groups: Mapping[str, str | None]) -> "View":
+        """The same page with its tables grouped so, by their places."""
+        kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
+        return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})
+
+    def group_of(self, place: str) -> str:
+        """What a table is grouped by; nothing where it is not."""
+        return self.options.get(_GROUP + place, "")
+
     @property
     def selection(self) -> Selection:
         """What of the trace the filters leave."""
@@ -72,10 +82,6 @@ class View:
             duration(end) if end else None,
             get("annotation"),
         )
-
-    def narrowed(self, trace: Trace) -> Trace:
-        """The trace, as the filters narrow it."""
-        return replace(trace, selection=self.selection)
 
     def values(self, options: dict[str, Option]) -> dict[str, Any]:
         """The options that the address gives, in their types."""

@@ -86,7 +86,8 @@ def _ranks(trace: Trace) -> Iterator[Row]:
             "waiting for a missing rank cannot be told from transfer: record all ranks",
         )
     else:
-        yield "files", "ranks", "ok", f"all {max(sizes)} ranks", None
+        told = f"all {max(sizes)} ranks" if max(sizes) > 1 else "the only one"
+        yield "files", "ranks", "ok", told, None
 
 
 def _few(values: list[int]) -> str:

@@ -34,8 +34,9 @@ _MOST_POINTS = 2000
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
 _WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
-_SCALE = {"ns": (1e-6, "ms"), "bytes": (1 / 2**20, "MiB")}
-_MANY_BYTES = (1 / 2**30, "GiB")  # where one of them is that large
+_SCALE = {"ns": (1e-6, "ms")}
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
+_SIZES_LEAST = (1 / 2**10, "KiB")
 _PATTERNS = ("", ".", "x", "-")  # tell series of one colour apart
 
 
@@ -229,11 +230,13 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
 def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
     import plotly.graph_objects as go
 
+    cells = _scaled(table, chart.value, range(table.num_rows))
     return [
         go.Heatmap(
             x=_category(table, chart.x),
             y=_category(table, chart.y),
-            z=_scaled(table, chart.value, range(table.num_rows)),
+            z=cells,
+            zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
             colorscale="Cividis",
             colorbar={"title": _title(table, chart.value)},
         )
@@ -283,14 +286,19 @@ def _named(column: str, value: Any) -> str:
     """A series as the legend names it."""
     if isinstance(value, bool):
         return _words(column) if value else f"not {_words(column)}"
-    return f"{column} {value}" if column in _WITH_NUMBER and value is not None else str(value)
+    if value is None:
+        return "–"
+    word = "rank" if column.endswith("_rank") else column
+    return f"{word} {value}" if word in _WITH_NUMBER else str(value)
 
 
 def _category(table: pa.Table, name: str) -> list[Any]:
-    values = table[name].to_pylist()
+    values: list[Any] = table[name].to_pylist()
     if name in _WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
-    return [shortened(v, 50) if isinstance(v, str) else v for v in values]
+    if _plain(table[name].type) == pa.string():
+        return ["–" if v is None else shortened(v, 50) for v in values]
+    return values
 
 
 def _scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
@@ -316,8 +324,8 @@ def _scale(table: pa.Table, name: str) -> tuple[float | None, str]:
     unit = unit_of(name)
     if unit == "bytes":
         sizes = [table[f.name] for f in table.schema if unit_of(f.name) == "bytes"]
-        if max((pc.max(column).as_py() or 0 for column in sizes), default=0) >= 2**30:
-            return _MANY_BYTES
+        largest = max((pc.max(column).as_py() or 0 for column in sizes), default=0)
+        return next(((1 / size, word) for size, word in _SIZES if largest >= size), _SIZES_LEAST)
     return _SCALE.get(unit, (None, unit))
 
 

@@ -18,6 +18,19 @@
     return [store, dark ? "dark" : "light", dark];
   };
 
+  /* A copied link opens the tables grouped as they are. */
+  window.htkGrouped = function (groups, tables) {
+    const asked = new URLSearchParams(location.search);
+    const before = asked.toString();
+    tables.forEach((table, k) => {
+      const name = `o.group.${table.name}`;
+      if (groups[k]) asked.set(name, groups[k]); else asked.delete(name);
+    });
+    const now = asked.toString();
+    if (now === before) return;
+    history.replaceState(history.state, "", location.pathname + (now ? `?${now}` : ""));
+  };
+
   window.htkDrawn = function () {
     window.htkMountTimeline();
     window.htkMirror();

@@ -118,7 +118,7 @@ def _bandwidth(visit: Visit) -> Any:
         mine = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
         colour = plots.series_colour(k, visit.dark)
         x = [r["size_from_bytes"] for r in mine]
-        name = f"{key[0]}, {key[2]} ranks, {key[1]}"
+        name = ", ".join([key[0], f"{key[2]} ranks", *([key[1]] if key[1] else [])])
         data.append(
             go.Scatter(
                 x=x,

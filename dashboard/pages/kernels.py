@@ -18,7 +18,7 @@ from htk.dashboard.parts import (
     select,
     slider,
 )
-from htk.models.hardware import Gpu, gpu
+from htk.models.hardware import Gpu, catalogue, gpu
 
 _DEFAULTS = {"top": "15", "by": "total"}
 
@@ -110,7 +110,7 @@ def _roofline(visit: Visit) -> Any:
         return section(heading, empty(text), *coverage(result))
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)
-    lines = [line for name in names[:1] for line in _peaks(gpu(name))]
+    lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
     fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
     table = grid(result, visit, {"n": 100}, rows=10)
     note = "A point for each operator and shape, as large as its GPU time; lines are dense peaks."

@@ -64,9 +64,9 @@ def _tiles(visit: Visit) -> Any:
     spread = f"spread {time(found.step_spread_ns or 0)} over {found.steps} steps"
     tiles = [
         tile(
-            "GPU step" if on_gpu else "step on the host",
+            "recorded" if step is None else "GPU step" if on_gpu else "step on the host",
             time(step) if step is not None else time(found.window_ns),
-            spread if step is not None else "recorded; no steps were marked",
+            spread if step is not None else "no steps were marked",
             visit.view.link("step_times"),
         )
     ]
@@ -221,7 +221,10 @@ def _variance(visit: Visit) -> Any:
 
 def _overlap(visit: Visit) -> Any:
     result = visit.ask("comm_compute_overlap")
-    return section(_title(visit, "comm_compute_overlap"), picture(result, dark=visit.dark))
+    heading = _title(visit, "comm_compute_overlap")
+    if not any(row["overlap_ns"] or row["exposed_comm_ns"] for row in result.to_pylist()):
+        return section(heading, empty("No communication ran on these GPUs."))
+    return section(heading, picture(result, dark=visit.dark))
 
 
 def _kernels(visit: Visit) -> Any:
