@@ -36,12 +36,14 @@ def command(model: str, gpu: str, form: str, output: str | None, limit: int, **g
     By sharding strategy, from models alone; 16 bit with Adam in single precision. `least GPUs` is
     how many of them it takes at least. The band is as wide as such models miss measured jobs.
     """
+    from htk.lean import spare_pandas
     from htk.models.decoder import decoder
     from htk.models.hardware import gpu as of_catalogue
     from htk.plan import LABEL, MFU, Job, plan
     from htk.render import write
     from htk.result import Result
 
+    spare_pandas()
     sizes = {name: given.pop(name) for name in SIZES}
     chosen = decoder(model, **{name: own for name, own in sizes.items() if own is not None})
     job = Job(chosen, of_catalogue(gpu), **given)
