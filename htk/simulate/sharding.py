@@ -125,6 +125,11 @@ class FullyShard(Strategy):
         if unit not in self._gathered:
             self._gather(unit)
         self.host.wait(COMPUTE, self._gathered.pop(unit))
+        self._copy_out(unit)
+        self._whole.add(unit)
+        self.host.memory(self.size * self.elements[unit])
+
+    def _copy_out(self, unit: int) -> None:
         with (
             self.host.range("FSDP::all_gather_copy_out", annotation=True),
             self.host.range("fsdp::split_with_sizes_copy", given=self._split(unit)),
@@ -132,8 +137,6 @@ class FullyShard(Strategy):
             name = "void at::native::split_with_sizes_copy_out_contiguous_no_cast_kernel"
             self.host.launch(self._copy(name, COMPUTE, 2 * self.elements[unit]))
         self._copied.append(self.host.record(COMPUTE))
-        self._whole.add(unit)
-        self.host.memory(self.size * self.elements[unit])
 
     def _gather(self, unit: int) -> None:
         share = self.elements[unit] // self.host.config.shards
@@ -190,14 +193,8 @@ class FlatShard(FullyShard):
         super().__init__(host, reshard)
         self._freed: list[Event] = []
 
-    def _unshard(self, unit: int) -> None:
-        if unit in self._whole:
-            return
-        if unit not in self._gathered:
-            self._gather(unit)
-        self.host.wait(COMPUTE, self._gathered.pop(unit))
-        self._whole.add(unit)
-        self.host.memory(self.size * self.elements[unit])
+    def _copy_out(self, unit: int) -> None:
+        """What was gathered is the parameter."""
 
     def _gather(self, unit: int) -> None:
         with self.host.range("FullyShardedDataParallel._unshard", annotation=True):
