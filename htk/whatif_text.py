@@ -30,7 +30,15 @@ def show(result: Result, form: str, output: str | None, *, limit: int = 200) -> 
 
 def _print(result: Result, limit: int, target: Any) -> None:
     rows = result.to_pylist()
-    target.write("\n".join(_recorded(result.coverage, rows)) + "\n\n")
+    refused = all(
+        r["verdict"] == result.coverage["verdict"] and not r["step_time_ns"] for r in rows
+    )
+    target.write("\n".join(_recorded(result.coverage, rows)) + "\n")
+    if rows and refused:
+        return
+    if result.coverage.get("rows"):
+        target.write(f"\n{result.coverage['rows']}:\n")
+    target.write("\n")
     print_table(_readable(result, rows), limit=limit, file=target)
     lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
     lines += _differing(rows, result.coverage["verdict"]) + _assumed(rows)
@@ -53,8 +61,7 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
     fits = facts.get("largest_batch_that_fits")
-    lines += [f"largest batch that fits: {fits}"] if fits else []
-    return lines + ([f"\n{facts['rows']}:"] if facts.get("rows") else [])
+    return lines + ([f"largest batch that fits: {fits}"] if fits else [])
 
 
 def error(value: float, unit: str = "%") -> str:

@@ -20,6 +20,7 @@ LAST_LAUNCH_BOUND = "knee: launch-bound up to here"
 UNDER_A_WAVE = "under one wave"
 LAST_UNDER_A_WAVE = "knee: under one wave up to here"
 
+_MOST_BATCH = 256.0  # times the recorded, that is tried
 _WORTH = 0.002  # of the time per sample
 
 BOUNDS = (
@@ -138,11 +139,12 @@ def memory_edge(start: Stage, edits: Edits) -> str | None:
     held = start.memory
     if held is None or held.capacity is None:
         return None
-    ratios = np.geomspace(1 / 64, 256, 800)
+    ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
     fitting = [r for r in ratios.tolist() if (after(held, edits, r)[1] or 0.0) < 0.5]
     if not fitting:
         return "none"
     most = max(fitting)
     batch = inputs(start.scene).batch
     known = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
-    return f"{most:.1f}x the recorded{known}"
+    more = " or more" if most >= _MOST_BATCH else ""
+    return f"{most:.1f}x the recorded{known}{more}"

@@ -119,6 +119,12 @@ def test_what_is_won_at_most_is_said_to_be_that() -> None:
     assert "another step 0 % off" in said
 
 
+def test_without_a_whole_step_beside_it_the_reason_stands_alone() -> None:
+    said = CliRunner().invoke(main, ["whatif", "sample", "--steps", "11", "--batch", "2x"]).output
+    assert "untouched: refused: only one whole step is at hand" in said
+    assert said.count("refused") == 1
+
+
 def test_a_sweep_is_not_written(tmp_path: Path) -> None:
     given = ["whatif", "sample", "--sweep", "batch=1x,2x", "--write", str(tmp_path / "out")]
     found = CliRunner().invoke(main, given)
