@@ -35,7 +35,7 @@ _FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.chi
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
 ADDRESSES = {
     "compare": "compare?o.base=0&o.new=4",
-    "whatif": "whatif?run=sample&o.batch=2x",
+    "whatif": "whatif?o.batch=2x",
     "sql": "sql?o.query=select rank, step, gpu_period_ns from step_times order by 3 desc",
 }
 MORE = {
