@@ -102,9 +102,9 @@ class Nested:
         return found
 
     def _nested_around(self, thread: NDArray[np.int32], start: Rows) -> Rows:
-        """`around` for what many ended calls precede: as spans without length among the others."""
+        """`around` for what many ended calls precede: as spans that end before they begin."""
         threads = np.append(self.thread, thread)
-        starts, ends = np.append(self.start, start), np.append(self.end, start)
+        starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
         o = np.lexsort((-ends, starts, threads))
         place = np.append(o, NONE)[nest(threads[o], starts[o], ends[o])[0]]
         found = np.empty(len(o), np.int64)

@@ -85,7 +85,7 @@ def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
     thread = Groups.of(np.column_stack([np.concatenate(ranks), *columns])).which
     at = numbers(memory["time_ns"])
     starts = np.concatenate([numbers(cpu_ops["start_ns"]), at])
-    ends = np.concatenate([numbers(cpu_ops["end_ns"]), at])
+    ends = np.concatenate([numbers(cpu_ops["end_ns"]), at - 1])  # calls that end then are over
     parent, _ = nest(thread.astype(np.int32), starts, ends)
     found = parent[cpu_ops.num_rows :].astype(np.int64)
     told = columns[1][cpu_ops.num_rows :] != NONE

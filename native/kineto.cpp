@@ -1192,12 +1192,17 @@ struct Span {
 };
 
 // For each span the span of its thread that began last before it (or with it, and is longer, or stands earlier) and
-// has not ended when it begins. Rounding lets a child end after its parent: it is a child all the same.
+// has not ended when it begins. Rounding lets a child end after its parent: it is a child all the same. One without
+// length may begin where its parent ends: whole microseconds make it look so.
 static void nest(vector<Span>& spans, int32_t* parent, int32_t* depth) {
   if (!std::is_sorted(spans.begin(), spans.end())) std::sort(spans.begin(), spans.end());
   vector<const Span*> open;
   for (const Span& span : spans) {
-    while (!open.empty() && (open.back()->thread != span.thread || open.back()->end <= span.start)) open.pop_back();
+    auto closed = [&span](const Span& o) {
+      if (span.start == span.end && o.end == span.start) return o.start == o.end;
+      return o.end <= span.start;
+    };
+    while (!open.empty() && (open.back()->thread != span.thread || closed(*open.back()))) open.pop_back();
     parent[span.row] = open.empty() ? -1 : static_cast<int32_t>(open.back()->row);
     depth[span.row] = open.empty() ? 0 : depth[open.back()->row] + 1;
     open.push_back(&span);

@@ -51,7 +51,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (

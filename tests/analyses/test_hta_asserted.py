@@ -10,7 +10,8 @@ import pytest
 from htk import api
 from htk.arrow import numbers
 from htk.compare import compare
-from htk.like_hta import kept_kernels
+from htk.like_hta import kept_kernels, kind_of
+from htk.nesting import nest
 from tests.kineto_file import kernel, launch, op, write
 
 
@@ -121,3 +122,63 @@ def test_the_call_tree_of_a_backward_thread(shared: Path) -> None:
     assert set(operators) <= set(names)
     assert [names[n]["depth"] for n in operators] == [0, 1, 2]
     assert all(names[n]["kernels"] == 1 for n in operators)
+
+
+def test_what_triton_compiled(shared: Path) -> None:
+    said = asserted(shared, "triton.fields")
+    rows = opened(shared, "triton_example").tables["cpu_ops"].to_pylist()
+    (one,) = (r for r in rows if r["kernel_backend"])
+    assert (one["name"], one["kernel_backend"]) == (said["name"], said["kernel_backend"])
+    assert Path(one["kernel_file"]).stem == said["kernel_hash"]
+
+
+def test_call_stacks(shared: Path) -> None:
+    """Children that overrun, calls that begin together, calls without length at an end."""
+    said = asserted(shared, "callstack.synthetic")
+    parents, depths = nested(said["ts"], said["dur"])
+    assert (parents, depths) == (said["parent"], said["depth"])
+    case = said["zero_dur case"]
+    parents, _ = nested(case["ts"], case["dur"])
+    numbers_of = dict(enumerate(case["index"]))
+    found = {str(numbers_of[k]): numbers_of.get(p, "root") for k, p in enumerate(parents)}
+    assert found == case["parent"]
+
+
+def nested(starts: list[int], lengths: list[int]) -> tuple[list[int], list[int]]:
+    begin = np.array(starts, np.int64)
+    parents, depths = nest(np.zeros(len(begin), np.int32), begin, begin + np.array(lengths))
+    return parents.tolist(), depths.tolist()
+
+
+def test_an_operator_without_length_is_of_the_one_that_calls_it(shared: Path) -> None:
+    """In whole microseconds: as_strided at the end of the transpose that t calls."""
+    trace = api.open(shared / "traces/hta/trace_diff/control", cache=False)
+    tables = trace.tables
+    names = np.array(tables["cpu_ops"]["name"].to_pylist())
+    parents = np.append(names, "")[numbers(tables["op_links"]["parent_row"], -1)]
+    assert "aten::t" not in parents[names == "aten::as_strided"]
+    assert (parents[names == "aten::as_strided"] == "aten::transpose").sum() > 1000
+
+
+def test_classes_of_names(shared: Path) -> None:
+    words = {"OTHER": "other", "COMMUNICATION": "comm", "MEMORY": "memory"}
+    words["COMPUTATION"] = "compute"
+    for name, kind in asserted(shared, "kernel_types").items():
+        if isinstance(kind, str) and kind in words:
+            assert kind_of(name) == words[kind], name
+
+
+@pytest.mark.parametrize("name", ["cuda_event_sync", "cuda_event_sync_multi_stream", "alexnet"])
+def test_critical_paths(shared: Path, name: str) -> None:
+    found = api.run(opened(shared, f"critical_path/{name}"), "critical_path").to_pylist()
+    assert sum(r["path_pct"] for r in found) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("name", ["ns_resolution_trace", "amd_trace"])
+def test_critical_paths_of_steps(shared: Path, name: str) -> None:
+    """Bound by the same side as there: the GPU, and the host."""
+    summaries = json.loads((shared / "truth/hta_expected.json").read_text())["hta_critical_path"]
+    (theirs,) = (s["summary_pct"] for s in summaries.values() if s.get("trace") == name)
+    found = api.run(opened(shared, name), "critical_path").to_pylist()
+    host = sum(r["path_pct"] for r in found if r["what"].startswith("host"))
+    assert host == pytest.approx(theirs["cpu_bound"], abs=3)

@@ -38,14 +38,20 @@ def by_all_pairs(rows):
         return start, -(start + length), i
 
     parents = []
-    for i, (thread, start, _) in enumerate(rows):
+    for i, (thread, *_) in enumerate(rows):
         open_then = [
             j
             for j, (other, began, length) in enumerate(rows)
-            if other == thread and place(j) < place(i) and began + length > start
+            if other == thread and place(j) < place(i) and encloses(began, length, rows[i])
         ]
         parents.append(max(open_then, key=place, default=-1))
     return parents, [depth(parents, i) for i in range(len(rows))]
+
+
+def encloses(began, length, inner):
+    _thread, start, inner_length = inner
+    at_its_end = inner_length == 0 and length > 0 and began + length == start
+    return began + length > start or at_its_end
 
 
 def depth(parents, i):
@@ -66,6 +72,14 @@ def test_calls_within_calls(nest):
 
 def test_rows_in_any_order(nest):
     assert nest([(1, 5, 2), (1, 4, 5), (1, 0, 10)]) == ([1, 2, -1], [2, 1, 0])
+
+
+def test_an_instant_at_the_end_of_a_call_is_of_the_innermost_that_ends_there(nest):
+    """As HTA asserts; in whole microseconds as_strided begins where the transpose round it ends."""
+    assert nest([(1, 0, 0), (1, 0, 5), (1, 4, 0), (1, 5, 0)]) == ([1, -1, 1, 1], [1, 0, 1, 1])
+    rows = [(1, 0, 9), (1, 2, 3), (1, 3, 2), (1, 5, 0), (1, 5, 0), (1, 5, 2)]
+    assert nest(rows)[0] == [-1, 0, 1, 5, 5, 0], "what begins there and lasts comes first"
+    assert nest(rows[:5])[0] == [-1, 0, 1, 2, 2], "and an instant encloses nothing"
 
 
 def test_of_spans_that_begin_together_the_longer_is_the_parent(nest):
