@@ -63,6 +63,7 @@ def _frame() -> Any:
             dcc.Location(id="address", refresh="callback-nav"),
             dcc.Store(id="dark", storage_type="local"),
             dcc.Store(id="again"),
+            dcc.Store(id="changed"),
             html.Header(
                 [
                     dcc.Link("htk", href="/runs", className="logo", title="choose a run"),
@@ -110,7 +111,8 @@ def _show(app: Dash, runs: Runs) -> None:
         if waiting is not None:
             return [waiting, [], [], [], view.run]
         visit = Visit(runs, view, bool(dark))
-        shown = html.Div(safely(_page, visit), **attributes(data_view=view.link(view.page)))
+        here = attributes(data_view=_address(pathname, search))  # whose page it is
+        shown = html.Div(safely(_page, visit), **here)
         return [shown, _menu(view), _chips(view), _filters(view), _about(visit)]
 
     @app.callback(
@@ -155,7 +157,7 @@ def _page(visit: Visit) -> Any:
 
 def _change(app: Dash) -> None:
     @app.callback(
-        Output("address", "search"),
+        Output("changed", "data"),
         *[Input(f"filter-{name}", "value") for name in FILTERS],
         Input({"type": "option", "name": ALL}, "value"),
         Input({"type": "chip", "name": ALL}, "n_clicks"),
@@ -180,14 +182,31 @@ def _change(app: Dash) -> None:
             if trigger["type"] == "option":
                 value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
             changed = _changed(view, trigger, value)
-        else:
-            changed = view.with_filters(
-                **dict(zip(FILTERS, (f or "" for f in filters), strict=True))
-            )
-        if changed.search() == (search or ""):
+        else:  # what else the fields say may be of the page before
+            used = set(ctx.triggered_prop_ids.values())
+            pairs = zip(FILTERS, filters, strict=True)
+            changed = view.with_filters(**{n: f or "" for n, f in pairs if f"filter-{n}" in used})
+        found = changed.search()
+        if found == (search or ""):
             return no_update
         kept = {table["name"]: by for table, by in zip(tables, groups, strict=True)}
-        return changed.grouped(kept).search()
+        return {"of": _address(pathname, search), "search": changed.grouped(kept).search()}
+
+    # An answer that comes when the visitor has gone elsewhere changes nothing there.
+    app.clientside_callback(
+        "function(changed, pathname, search){ return changed && "
+        "changed.of === (pathname || '/') + (search || '') "
+        "? changed.search : window.dash_clientside.no_update; }",
+        Output("address", "search"),
+        Input("changed", "data"),
+        State("address", "pathname"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+
+
+def _address(pathname: str | None, search: str | None) -> str:
+    return f"{pathname or '/'}{search or ''}"
 
 
 def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
@@ -234,7 +253,6 @@ def _tables(app: Dash, runs: Runs) -> None:
         table = grouped(result.table, by) if by else result.table
         made = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
         return made["rowData"], made["columnDefs"]
-
 
     # Into the address too, which does not make the page anew.
     app.clientside_callback(

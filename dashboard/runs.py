@@ -20,7 +20,8 @@ from htk.dashboard.kept import Kept
 from htk.errors import HtkError, UsageError
 from htk.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.result import Result
-from htk.trace import Selection, Trace
+from htk.selection import Selection
+from htk.trace import Trace
 
 MOST_OPEN = 4  # traces at hand at once; the one used longest ago is let go
 MOST_UPLOADS = 8
@@ -112,8 +113,7 @@ class Runs:
             raise UsageError(f"the run {key!r} is not open")
         if selection == whole.selection:
             return whole
-        made = replace(whole, selection=selection)
-        return self._narrowed.get((key, selection), lambda: made)
+        return self._narrowed.get((key, selection), lambda: whole.under(selection))
 
     def ask(self, key: str, selection: Selection, name: str, **options: object) -> Result:
         """An analysis of a run, computed once for all who ask."""
@@ -143,7 +143,7 @@ class Runs:
         path = self.path_of(key)
         with self._lock:
             job = self._jobs.get(key)
-            if job is None or job.ended.is_set():
+            if job is None or (job.ended.is_set() and key not in self._open):
                 job = self._jobs[key] = Job()
                 threading.Thread(target=self._read, args=(key, path, job), daemon=True).start()
         return job
@@ -236,11 +236,11 @@ class Runs:
                 self._kept_uploads = tempfile.TemporaryDirectory(prefix="htk-uploads-")
                 self._uploads = Path(self._kept_uploads.name)
             old = sorted(self._uploads.iterdir(), key=lambda f: f.stat().st_mtime)
-        for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
-            shutil.rmtree(folder, ignore_errors=True)
-        token = secrets.token_urlsafe(12)
-        folder = self._uploads / token
-        folder.mkdir()
+            for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
+                shutil.rmtree(folder, ignore_errors=True)
+            token = secrets.token_urlsafe(12)
+            folder = self._uploads / token
+            folder.mkdir()
         try:
             _save(body, folder / _safe(name), self.upload_bytes)
         except UsageError:

@@ -72,18 +72,23 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         Output("reading-bar", "value"),
         Output("reading-text", "children"),
         Output("again", "data"),
+        Output("reading-tick", "max_intervals"),
         Input("reading-tick", "n_intervals"),
         State("reading-key", "data"),
+        # One after the other: a newer question would make the browser deaf to a slow answer.
+        running=[(Output("reading-tick", "disabled"), True, False)],
     )
     def tick(ticks: int | None, key: str) -> Any:
+        if not ticks:  # asked by the page's coming, which an answer cannot bring about again
+            return no_update
         job = runs.job(key)
         if job is None or job.ended.is_set():
-            return 100, "read", ticks or 0
+            return 100, "read", ticks, 0
         share = 100 * job.read / job.total if job.total else 0
         text = f"{size(job.read)} of {size(job.total)}, {job.ready} of {job.files} files"
         if job.total and job.read >= job.total:
             text = f"all {size(job.total)} read; making tables"
-        return share, text, no_update
+        return share, text, no_update, no_update
 
     @app.callback(
         Output("reading-cancelled", "children"),

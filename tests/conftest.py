@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
-settings.register_profile("htk", deadline=None)  # a busy machine is no failure
+PATIENCE_MS = 180_000  # with a browser on a busy machine
+# A busy machine is no failure, and two runs of the tests say the same; other examples than
+# these are looked for with --hypothesis-profile=default.
+settings.register_profile(
+    "htk", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("htk")
 
 
@@ -42,3 +47,10 @@ def browser() -> Iterator[Any]:
         opened = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+def new_tab(browser: Any, **options: Any) -> Any:
+    """A page of its own, that waits as long as a busy machine takes."""
+    tab = browser.new_page(**options)
+    tab.set_default_timeout(PATIENCE_MS)
+    return tab

@@ -16,10 +16,15 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # else all share one history
     notebook = nbformat.read(path, as_version=4)
     stored = [len(cell.get("outputs", [])) for cell in notebook.cells]
     client = nbclient.NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        notebook,
+        timeout=240,
+        startup_timeout=240,
+        kernel_name="python3",
+        resources={"metadata": {"path": tmp_path}},
     )
     client.execute()  # an error in a cell is an error here
     assert [len(cell.get("outputs", [])) for cell in notebook.cells] == stored

@@ -11,7 +11,7 @@
     return Object.fromEntries(NAMES.map((name) => [name, found.get(name) || ""]));
   }
 
-  function remember(state) {
+  function keep(state) {
     const text = NAMES.filter((name) => state[name]).map((name) => `${name}=${encodeURIComponent(state[name])}`).join("&");
     const bare = window.location.pathname + window.location.search;
     window.history.replaceState(window.history.state, "", text ? `${bare}#${text}` : bare);
@@ -37,7 +37,14 @@
   async function build(place) {
     const source = T.http(place.dataset.query);
     const state = remembered();
-    const options = { dark, remember, narrow, select: null };
+    const { pathname } = window.location;
+    let left = false;
+    const options = {
+      dark, select: null,
+      narrow: (start, end) => { left = true; narrow(start, end); },
+      // The address of another page says nothing of this one.
+      remember: (now) => { if (!left && place.isConnected && window.location.pathname === pathname) keep(now); },
+    };
     try {
       const known = await source.ask("about", {});
       const chosen = beginning(place, known);
@@ -51,6 +58,7 @@
       }
       const given = place.dataset.event;
       await handle.restore(Object.values(state).some(Boolean) ? state : { event: given });
+      if (!place.isConnected) return; // another took its place meanwhile
       window.htkHandle = handle;
       if (document.activeElement === document.body) handle.focus();
       new MutationObserver(() => handle.recolour()).observe(document.documentElement,

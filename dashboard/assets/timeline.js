@@ -27,7 +27,7 @@
 
   class Control {
     constructor(S, P) {
-      Object.assign(this, { S, P, frame: 0, busy: false, again: false, timer: 0 });
+      Object.assign(this, { S, P, frame: 0, busy: false, again: false, timer: 0, turn: 0 });
       this.context = P.canvas.getContext("2d");
       this.smallContext = P.small.getContext("2d");
     }
@@ -195,9 +195,11 @@
       const { S, P } = this;
       const lanes = S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0).slice(0, 64);
       if (!lanes.length) return;
+      const { about } = S;
       const width = Math.max(200, P.small.size.width - T.GUTTER);
-      const given = { start: S.about.low, end: S.about.high, width, lanes: T.ranges(lanes), aligned: S.aligned ? 1 : 0 };
-      S.small = await S.source.ask("view", given);
+      const small = await this.ask("view", { start: about.low, end: about.high, width, lanes: T.ranges(lanes) });
+      if (!small || about !== S.about) return;
+      S.small = small;
       S.small.image = T.image(S.small, S.palette);
       this.redraw();
     }
@@ -233,9 +235,16 @@
       }
     }
 
+    /* An answer about what is selected; none where something else was chosen meanwhile. */
+    async askOnce(question, given) {
+      const turn = ++this.turn;
+      const found = await this.ask(question, given);
+      return turn === this.turn ? found : null;
+    }
+
     /* Selects an event by its id, or by the name that holds in every view. */
     async select(given, { reveal = false } = {}) {
-      const found = await this.ask("event", given);
+      const found = await this.askOnce("event", given);
       if (found) this.selectFound(found, reveal);
     }
 
@@ -287,7 +296,7 @@
       const { S } = this;
       const id = S.selected ? S.selected.id : -1;
       if (id < 0 && !text) return;
-      const found = await this.ask("jump", { how, id, text });
+      const found = await this.askOnce("jump", { how, id, text });
       if (found) this.selectFound(found, true);
     }
 
@@ -306,7 +315,8 @@
       S.selected = null;
       this.redraw();
       this.remember();
-      const found = await this.ask("stats", { start: S.range.start, end: S.range.end, lanes: lanes ? T.ranges(lanes) : "" });
+      const { start: low, end: high } = S.range;
+      const found = await this.askOnce("stats", { start: low, end: high, lanes: lanes ? T.ranges(lanes) : "" });
       if (!found || !S.range) return;
       const filter = S.options.narrow ? () => S.options.narrow(S.range.start, S.range.end) : null;
       T.showStats(S, P.panel, found, { focus: () => this.focus(), clear: () => this.clear(), filter });
@@ -314,6 +324,7 @@
 
     clear() {
       const { S, P } = this;
+      this.turn += 1;
       S.selected = S.range = null;
       T.hint(S, P.panel);
       this.redraw();
@@ -347,6 +358,7 @@
       P.align.disabled = false;
       if (!about) return;
       const ref = S.selected && S.selected.ref;
+      this.turn += 1;
       Object.assign(S, { about, aligned: on, path: null, range: null, selected: null });
       P.align.setAttribute("aria-pressed", String(on));
       P.path.setAttribute("aria-pressed", "false");
@@ -367,9 +379,10 @@
         const centre = (S.view.start + S.view.end) / 2;
         const inside = S.about.steps.find((s) => s[0] === 1 && s[3] <= centre && centre < s[4]);
         const zoomed = S.view.end - S.view.start < (S.about.high - S.about.low) / 2;
+        const { about } = S;
         const found = await this.ask("path", zoomed && inside ? { step: inside[2] } : {});
         P.path.disabled = false;
-        if (!found) return;
+        if (!found || about !== S.about) return;
         found.ids = new Set(found.id);
         S.path = found;
         const low = Math.min(...found.start);

@@ -20,7 +20,7 @@ from htk.dashboard.view import View
 from htk.errors import HtkError, UsageError
 from htk.models.hardware import catalogue
 from htk.result import Result
-from htk.trace import Selection
+from htk.selection import Selection
 from htk.units import size, time
 from htk.whatif_api import WhatIf
 from htk.whatif_text import error
@@ -68,6 +68,7 @@ def layout(visit: Visit) -> Any:
             ),
             html.Div(part("whatif", "scenarios", 0), id="whatif-scenarios"),
             dcc.Store(id="whatif-address"),
+            dcc.Store(id="whatif-saved", data=visit.option(_SAVED, "")),
         ]
     )
 
@@ -321,10 +322,10 @@ def _words(row: dict[str, Any]) -> list[Any]:
 # Scenarios: in the address, so that a link shares them.
 
 
-def _saved(view: View) -> list[tuple[str, _Edits]]:
+def _saved(text: str) -> list[tuple[str, _Edits]]:
     """`name~batch=2x~sharding=ddp|other~…`."""
     found = []
-    for one in filter(None, view.options.get(_SAVED, "").split("|")):
+    for one in filter(None, text.split("|")):
         name, *pairs = one.split("~")
         edits = [tuple(pair.split("=", 1)) for pair in pairs if "=" in pair]
         found.append((name, tuple((k, v) for k, v in edits if k in _KNOWN)))
@@ -339,7 +340,7 @@ def _compared(visit: Visit) -> Result:
     """Saved scenarios and the current one as a table."""
     asked = _start(visit)
     tables = []
-    for name, edits in _saved(visit.view):
+    for name, edits in _saved(visit.option(_SAVED, "")):
         result = _asked(visit, edits).run()
         row = result.table.slice(0, 1)
         label = row["whatif"].type
@@ -358,7 +359,7 @@ _COLUMNS = (
 
 
 def _scenarios(visit: Visit) -> Any:
-    saved = _saved(visit.view)
+    saved = _saved(visit.option(_SAVED, ""))
     if not saved:
         return html.Div()
     shown = safely(
@@ -393,49 +394,65 @@ def _opening(view: View, edits: _Edits) -> str:
 
 
 def _register(app: Dash, runs: Runs) -> None:
-    @app.callback(
-        Output("whatif-answer", "children"),
-        Output("whatif-scenarios", "children"),
-        Output("whatif-address", "data"),
-        Input({"type": "edit", "name": ALL}, "value"),
-        Input("scenario-save", "n_clicks"),
-        Input({"type": "scenario-drop", "name": ALL}, "n_clicks"),
+    edits = (
+        State({"type": "edit", "name": ALL}, "value"),
         State({"type": "edit", "name": ALL}, "id"),
+    )
+
+    # Saving and forgetting wait for no answer, and no answer for them: of two requests to one
+    # callback the browser hears the later alone.
+    @app.callback(
+        Output("whatif-saved", "data"),
+        Input("scenario-save", "n_clicks"),
+        *edits,
         State("scenario-name", "value"),
-        State("whatif-address", "data"),
+        State("whatif-saved", "data"),
+        prevent_initial_call=True,
+    )
+    def save(_: Any, values: list[Any], ids: list[Any], name: str | None, known: str) -> Any:
+        chosen = tuple((k, v) for k, v in _chosen(ids, values).items() if v and k in _KNOWN)
+        saved = _saved(known)
+        label = _plain(name) or f"scenario {len(saved) + 1}"
+        others = [one for one in saved if one[0] != label]
+        return _written([*others, (label, chosen)]) if chosen else no_update
+
+    @app.callback(
+        Output("whatif-saved", "data", allow_duplicate=True),
+        Input({"type": "scenario-drop", "name": ALL}, "n_clicks"),
+        State("whatif-saved", "data"),
+        prevent_initial_call=True,
+    )
+    def drop(clicks: list[Any], known: str) -> Any:
+        trigger = ctx.triggered_id
+        if not any(clicks) or trigger is None:  # they have only come
+            return no_update
+        return _written([one for one in _saved(known) if one[0] != trigger["name"]])
+
+    @app.callback(
+        Output("whatif-scenarios", "children"),
+        Input("whatif-saved", "data"),
+        *edits,
         State("address", "search"),
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def predict(
-        values: list[Any],
-        _save: Any,
-        _drops: Any,
-        ids: list[dict[str, str]],
-        name: str | None,
-        moved: str | None,
-        search: str,
-        dark: bool,
-    ) -> Any:
-        view = View.of("whatif", moved or search)
-        options = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
-        saved = _saved(view)
-        trigger = ctx.triggered_id
-        if trigger == "scenario-save":
-            edits = tuple((k, v) for k, v in options.items() if v and k in _KNOWN)
-            label = _plain(name) or f"scenario {len(saved) + 1}"
-            saved = [*(s for s in saved if s[0] != label), (label, edits)] if edits else saved
-        elif isinstance(trigger, dict) and trigger["type"] == "scenario-drop":
-            if not ctx.triggered[0]["value"]:
-                return no_update, no_update, no_update
-            saved = [s for s in saved if s[0] != trigger["name"]]
-        options[_SAVED] = _written(saved)
-        now = replace(view, options={k: v for k, v in options.items() if v})
-        visit = Visit(runs, now, bool(dark))
-        same = isinstance(trigger, dict) and trigger["type"] == "edit"
+    def compare(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
+        return _scenarios(Visit(runs, _moved(search, ids, values, saved), bool(dark)))
+
+    @app.callback(
+        Output("whatif-answer", "children"),
+        Output("whatif-address", "data"),
+        Input({"type": "edit", "name": ALL}, "value"),
+        Input("whatif-saved", "data"),
+        State({"type": "edit", "name": ALL}, "id"),
+        State("address", "search"),
+        State("dark", "data"),
+        prevent_initial_call=True,
+    )
+    def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
+        now = _moved(search, ids, values, saved)
         quick = partial(_answer, whole=False)
-        answer = safely(quick, visit) if same or trigger == "scenario-save" else no_update
-        return answer, no_update if same else _scenarios(visit), now.search() or "?"
+        return safely(quick, Visit(runs, now, bool(dark))), now.search() or "?"
 
     @app.callback(
         Output("whatif-strips", "children"),
@@ -455,6 +472,17 @@ def _register(app: Dash, runs: Runs) -> None:
         Input("whatif-address", "data"),
         prevent_initial_call=True,
     )
+
+
+def _chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
+    """What the controls say."""
+    return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+
+
+def _moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> View:
+    """The view that the controls and the saved scenarios make of the address."""
+    options = {**_chosen(ids, values), _SAVED: saved}
+    return replace(View.of("whatif", search), options={k: v for k, v in options.items() if v})
 
 
 def _plain(name: str | None) -> str:

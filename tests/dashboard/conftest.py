@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from htk import api
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
+from tests.conftest import PATIENCE_MS, new_tab
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
-PATIENCE_MS = 90_000  # on a busy machine
 COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -50,8 +51,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def visitor(browser: Any, address: str) -> Iterator[tuple[Any, list[str]]]:
     """One page for all tests, so that the libraries are loaded once; and what it complained of."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    opened.set_default_timeout(PATIENCE_MS)
+    opened = new_tab(browser, viewport={"width": 1280, "height": 900})
     wrong: list[str] = []
     watch(opened, wrong)
     opened.goto(f"{address}/runs")
@@ -90,6 +90,11 @@ def shows(page: Any, text: str) -> None:
     until(page, "t => !!document.querySelector('main')?.innerText.includes(t)", text)
 
 
+def idle(page: Any) -> None:
+    """No callback is under way or due."""
+    until(page, "() => window.store && !window.store.getState().isLoading")
+
+
 def go(page: Any, path: str) -> None:
     """To another page as a link goes there, without loading the app anew."""
     page.evaluate(
@@ -97,14 +102,47 @@ def go(page: Any, path: str) -> None:
         " window.dispatchEvent(new CustomEvent('_dashprivate_pushstate')); }",
         path,
     )
-    shown = path.partition("o.")[0].rstrip("?&")
-    until(page, "v => document.querySelector('#page [data-view]')?.dataset.view === v", shown)
+    until(page, "v => document.querySelector('#page [data-view]')?.dataset.view === v", path)
+    idle(page)
 
 
 def settled(page: Any) -> None:
-    """All parts of the page are there."""
-    until(page, "() => document.querySelectorAll('main .part').length > 0")
+    """All parts of the page are there, plots are drawn and tables have rows."""
     until(
-        page, "() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)"
+        page,
+        """() => {
+          const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
+          return window.store && !window.store.getState().isLoading
+            && document.querySelector('main .part') && all('.part', p => p.childElementCount)
+            && all('figure.plot', f => f.querySelector('.main-svg'))
+            && all('.grid', g => g.querySelector('.ag-row .ag-cell-value'))
+            && !document.querySelector('main .dash-graph--pending');
+        }""",
     )
-    until(page, "() => !document.querySelector('main .dash-graph--pending')")
+
+
+@contextmanager
+def slow_line(page: Any, milliseconds: int) -> Iterator[None]:
+    """Every answer takes so long at least."""
+    session = page.context.new_cdp_session(page)
+    line = {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
+    session.send("Network.enable")
+    session.send("Network.emulateNetworkConditions", {**line, "latency": milliseconds})
+    try:
+        yield
+    finally:
+        session.send("Network.emulateNetworkConditions", {**line, "latency": 0})
+        session.detach()
+
+
+def typed(page: Any, place: str, text: str) -> None:
+    """Types into a field of the app, and waits until the app knows of it."""
+    page.fill(f"#{place}", text)
+    until(
+        page,
+        """([place, text]) => {
+          const { layout, paths } = window.store.getState();
+          return paths.strs[place].reduce((at, step) => at[step], layout).props.value === text;
+        }""",
+        [place, text],
+    )

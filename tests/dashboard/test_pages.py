@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import go, settled, shows, until, watch
+from tests.conftest import new_tab
+from tests.dashboard.conftest import go, idle, settled, shows, slow_line, until, watch
 
 PAGES = ["", "kernels", "operators", "communication", "idle", "compare?o.base=0&o.new=1"]
 
@@ -21,6 +22,15 @@ def serious(page: Any) -> list[str]:
     ]
 
 
+def open_to_all(page: Any) -> None:
+    """Nothing keeps people out, once tables have found their widths: they do in several goes."""
+    for _ in range(20):
+        if not (found := serious(page)):
+            return
+        page.wait_for_timeout(500)
+    assert found == []
+
+
 def test_the_first_screen(page: Any) -> None:
     go(page, "/")
     settled(page)
@@ -32,7 +42,7 @@ def test_the_first_screen(page: Any) -> None:
     bars = page.evaluate("document.querySelector('main .js-plotly-plot').data.map(d => [...d.x])")
     for rank in (0, 1):
         assert sum(layer[rank] for layer in bars) == pytest.approx(100)
-    assert serious(page) == []
+    open_to_all(page)
 
 
 @pytest.mark.parametrize("path", PAGES[1:])
@@ -41,7 +51,7 @@ def test_a_composed_page(page: Any, path: str) -> None:
     settled(page)
     assert "a fault of htk" not in page.inner_text("main")
     assert page.locator("main .js-plotly-plot").count()
-    assert serious(page) == []
+    open_to_all(page)
 
 
 def test_two_ranks_lie_side_by_side_and_move_together(page: Any) -> None:
@@ -59,16 +69,16 @@ def test_another_run_is_read_and_compared(page: Any, folder: Path) -> None:
     shows(page, "Both take the same time.")
 
 
-def test_not_recorded_is_said(page: Any) -> None:
+def test_not_recorded_is_said_and_what_is_missing(page: Any) -> None:
     go(page, "/memory")
     shows(page, "profile_memory=True")
+    assert page.inner_text("main h2") == "Memory"
 
 
 def test_a_question_has_a_page_of_its_own(page: Any) -> None:
     go(page, "/kernel_top?o.n=1")
-    page.wait_for_selector(".ag-row")
-    assert "others" in page.inner_text(".ag-root")
-    assert serious(page) == []
+    until(page, "() => document.querySelector('.ag-root')?.innerText.includes('others')")
+    open_to_all(page)
 
 
 def test_a_filter_holds_on_all_pages_and_lives_in_the_address(page: Any) -> None:
@@ -84,9 +94,20 @@ def test_a_filter_holds_on_all_pages_and_lives_in_the_address(page: Any) -> None
     until(page, "() => location.search === ''")
 
 
+def test_a_late_answer_changes_nothing_elsewhere(page: Any) -> None:
+    go(page, "/time_breakdown?ranks=0")
+    with slow_line(page, 2000):
+        with page.expect_request(lambda r: "changed.data" in (r.post_data or "")):
+            page.fill("#filter-ranks", "1")
+        go(page, "/kernel_top?name=gemm")
+    idle(page)
+    assert page.evaluate("location.pathname + location.search") == "/kernel_top?name=gemm"
+
+
 def test_a_link_reopens_the_same_view(page: Any, address: str) -> None:
     page.goto(f"{address}/kernels?name=gemm&ranks=1&o.by=count")
-    page.wait_for_selector(".ag-row")
+    page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
+    idle(page)
     names = page.locator(".ag-pinned-left-cols-container").first.inner_text()
     assert names.split() == ["gemm"]
     assert page.input_value("#filter-name") == "gemm"
@@ -95,7 +116,7 @@ def test_a_link_reopens_the_same_view(page: Any, address: str) -> None:
 
 def test_two_visitors_do_not_see_each_others_filters(browser: Any, address: str) -> None:
     wrong: list[str] = []
-    visitors = [browser.new_context().new_page() for _ in range(2)]
+    visitors = [new_tab(browser) for _ in range(2)]  # each in a context of its own
     for visitor, ranks in zip(visitors, ("0", "1"), strict=True):
         watch(visitor, wrong)
         visitor.goto(f"{address}/time_breakdown?ranks={ranks}")
@@ -103,7 +124,7 @@ def test_two_visitors_do_not_see_each_others_filters(browser: Any, address: str)
         visitor.wait_for_selector(".chips .chip")
         assert visitor.inner_text(".chips .chip") == f"ranks: {ranks} ×"
         assert visitor.input_value("#filter-ranks") == ranks
-        visitor.context.close()
+        visitor.close()
     assert wrong == []
 
 
@@ -138,8 +159,20 @@ def test_rows_group(page: Any) -> None:
     page.wait_for_selector(".ag-row")
     page.click("input[placeholder='group by …']")
     page.locator("[role=option]:visible", has_text="rank").click()
+    until(
+        page,
+        "() => document.querySelector('.ag-header')?.innerText.includes('rows')"
+        " && document.querySelectorAll('.ag-center-cols-container .ag-row').length === 2",
+    )
+    until(page, "() => location.search.includes('o.group.kernel_top=rank')")
+    page.fill("#filter-name", "gemm")  # another filter keeps the grouping, and so does a link
+    page.press("#filter-name", "Enter")
+    until(page, "() => location.search.includes('name=gemm')")
+    assert "o.group.kernel_top=rank" in page.evaluate("location.search")
     until(page, "() => document.querySelector('.ag-header')?.innerText.includes('rows')")
-    assert page.locator(".ag-center-cols-container .ag-row").count() == 2
+    page.reload()
+    until(page, "() => document.querySelector('.ag-header')?.innerText.includes('rows')")
+    idle(page)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
@@ -156,12 +189,14 @@ def test_dark_is_kept(page: Any) -> None:
     go(page, "/idle")
     page.click("#dark-switch", force=True)
     until(page, "() => document.documentElement.dataset.mantineColorScheme === 'dark'")
+    until(page, "() => localStorage.getItem('dark') === 'true'")
     page.reload()
     until(page, "() => document.documentElement.dataset.mantineColorScheme === 'dark'")
     settled(page)
-    assert serious(page) == []
+    open_to_all(page)
     page.click("#dark-switch", force=True)
     until(page, "() => document.documentElement.dataset.mantineColorScheme === 'light'")
+    settled(page)  # the page is drawn anew
 
 
 @pytest.mark.parametrize("width", [1280, 3840])
@@ -169,5 +204,5 @@ def test_nothing_sticks_out(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     go(page, "/operators")
     settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+    until(page, "width => document.documentElement.scrollWidth === width", width)
     page.set_viewport_size({"width": 1280, "height": 900})

@@ -11,8 +11,10 @@ from htk.dashboard.kept import Kept
 from htk.dashboard.runs import MOST_OPEN, Cancelled, Job, Runs, holds_runs
 from htk.errors import UsageError
 from htk.opening import OpenOptions, open_trace
-from htk.trace import Selection
+from htk.selection import Selection
 from tests.kineto_file import kernel, of_rank, write
+
+PATIENCE_S = 180  # on a busy machine
 
 
 def run(folder: Path, rank: int = 0) -> Path:
@@ -71,16 +73,25 @@ def test_runs_are_read_in_the_background_and_a_few_are_kept(tmp_path: Path) -> N
         run(tmp_path / "runs" / str(k))
     runs = Runs([tmp_path / "runs"], options=OpenOptions(cache=False))
     for k in range(MOST_OPEN + 1):
-        assert runs.begin(f"runs/{k}").ended.wait(20)
+        assert runs.begin(f"runs/{k}").ended.wait(PATIENCE_S)
     assert runs.trace("runs/0") is None, "the one used longest ago is let go"
     assert runs.ask("runs/1", Selection(), "kernel_top").to_pylist()[0]["name"] == "gemm"
+
+
+def test_a_run_that_was_read_is_not_read_again(tmp_path: Path) -> None:
+    """Who asked before it was there, and begins it when it is."""
+    run(tmp_path / "runs" / "a")
+    runs = Runs([tmp_path / "runs"], options=OpenOptions(cache=False))
+    job = runs.begin("runs/a")
+    assert job.ended.wait(PATIENCE_S)
+    assert runs.begin("runs/a") is job
 
 
 def test_a_failure_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "rank0.json").write_text("nonsense")
     job = Runs([tmp_path / "runs"]).begin("runs/rank0.json")
-    assert job.ended.wait(20)
+    assert job.ended.wait(PATIENCE_S)
     assert "not a trace that htk knows" in job.error
 
 
@@ -112,7 +123,7 @@ def test_a_value_is_made_once_however_many_ask() -> None:
     gate = threading.Event()
 
     def make() -> int:
-        gate.wait(5)
+        gate.wait(PATIENCE_S)
         made.append(1)
         return 7
 

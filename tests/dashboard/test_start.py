@@ -1,10 +1,11 @@
 """The start page in a browser: runs listed, paths opened or refused, files uploaded."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.dashboard.conftest import settled, shows, until
+from tests.dashboard.conftest import settled, shows, slow_line, typed, until
 
 
 def test_a_run_of_the_list_opens(page: Any, address: str, folder: Path) -> None:
@@ -15,13 +16,23 @@ def test_a_run_of_the_list_opens(page: Any, address: str, folder: Path) -> None:
     shows(page, "GPU step")
 
 
+def test_a_run_opens_over_a_slow_line(page: Any, address: str, folder: Path) -> None:
+    """Slower than the page asks how far the reading is."""
+    shutil.copytree(folder / "two", folder / "far")
+    page.goto(f"{address}/runs")
+    with slow_line(page, 700):
+        page.click(f"text={folder.name}/far")
+        settled(page)
+    shutil.rmtree(folder / "far")
+
+
 def test_a_path_is_opened_within_the_folder_only(page: Any, address: str, folder: Path) -> None:
     page.goto(f"{address}/runs")
-    page.fill("#open-path", "/etc")
+    typed(page, "open-path", "/etc")
     page.click("#open-button")
     page.wait_for_selector(".problem")
     assert "is not in the folders" in page.inner_text(".problem")
-    page.fill("#open-path", str(folder / "two" / "rank0.json"))
+    typed(page, "open-path", str(folder / "two" / "rank0.json"))
     page.press("#open-path", "Enter")
     settled(page)
     shows(page, "GPU step")
@@ -29,7 +40,7 @@ def test_a_path_is_opened_within_the_folder_only(page: Any, address: str, folder
 
 def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: Path) -> None:
     page.goto(f"{address}/?run={folder.name}/damaged")
-    page.wait_for_selector(".problem")
+    page.wait_for_selector(".problem >> text=rank0.json")
     assert "rank0.json" in page.inner_text(".problem")
     assert page.locator("text=Choose another run").count()
 

@@ -13,6 +13,7 @@ from htk.timeline.answers import Timeline
 from htk.timeline.page import page as as_page
 from htk.timeline.page import script, style
 from htk.widget import Kernel
+from tests.conftest import new_tab
 from tests.dashboard.conftest import until, watch
 from tests.two_ranks import COMM, write_ranks
 
@@ -35,7 +36,7 @@ def file(timeline: Timeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(browser: Any, file: Path) -> Iterator[Any]:
     """The page from disk; it may ask for nothing but itself."""
-    found = browser.new_page(viewport={"width": 1280, "height": 900})
+    found = new_tab(browser, viewport={"width": 1280, "height": 900})
     wrong: list[str] = []
     watch(found, wrong)
     found.on("request", lambda r: r.url.startswith(file.as_uri()) and wrong.remove(r.url))
@@ -57,13 +58,21 @@ def width(page: Any) -> float:
 
 def point(page: Any, time: float, lane: int) -> tuple[float, float]:
     """Where on the screen a lane is at a time; the lane is scrolled to."""
+    page.evaluate(
+        """lane => {
+          const s = window.htkHandle.state, place = document.querySelector('canvas.main');
+          place.scrollIntoView({block: 'nearest'});
+          place.parentElement.scrollTop = Math.max(0, s.rows.at[lane] - 100);
+        }""",
+        lane,
+    )
+    scrolled = "document.querySelector('canvas.main').parentElement.scrollTop"
+    until(page, f"() => window.htkHandle.state.scroll === {scrolled} && ({DRAWN})()")
     return tuple(  # type: ignore[return-value]
         page.evaluate(
             """([time, lane]) => {
               const s = window.htkHandle.state, T = window.htkTimeline;
               const place = document.querySelector('canvas.main');
-              place.scrollIntoView({block: 'nearest'});
-              place.parentElement.scrollTop = Math.max(0, s.rows.at[lane] - 100);
               const box = place.getBoundingClientRect();
               const share = (time - s.view.start) / (s.view.end - s.view.start);
               const y = s.rows.at[lane] - place.parentElement.scrollTop + T.AXIS + 8;
@@ -185,13 +194,56 @@ def test_search_and_jumps(opened: Any) -> None:
     until(opened, "() => document.querySelector('.found').innerText.startsWith('nothing')")
 
 
+def test_the_later_of_two_questions_is_answered(opened: Any) -> None:
+    """Whatever takes longer: a click, what is marked after it, and letting go of all."""
+    opened.evaluate(
+        """async () => {
+          const handle = window.htkHandle, { source } = handle.state, { ask } = source;
+          const late = [];
+          const slowly = async (act) => {
+            source.ask = async (...given) => {
+              const found = await ask(...given);
+              await new Promise((go) => late.push(go));
+              return found;
+            };
+            const acting = act();
+            source.ask = ask;
+            return async () => {
+              while (!late.length) await new Promise((go) => setTimeout(go));
+              late.pop()();
+              await acting;
+            };
+          };
+          window.said = [];
+          const say = () => {
+            const [one, range] = [handle.selected(), handle.range()];
+            window.said.push([one && one.id, range && range.end]);
+          };
+          const escape = new KeyboardEvent('keydown', { key: 'Escape' });
+          let arrive = await slowly(() => handle.select(0));
+          await handle.select(1);
+          await arrive();
+          say();
+          arrive = await slowly(() => handle.select(0));
+          await handle.mark(0, 40000);
+          await arrive();
+          say();
+          arrive = await slowly(() => handle.select(0));
+          document.querySelector('canvas.main').dispatchEvent(escape);
+          await arrive();
+          say();
+        }"""
+    )
+    assert opened.evaluate("() => window.said") == [[1, None], [None, 40_000], [None, None]]
+
+
 def test_what_is_shown_is_in_the_address(browser: Any, file: Path, opened: Any) -> None:
     opened.evaluate("() => window.htkHandle.go(40000, 90000)")
     opened.evaluate("() => window.htkHandle.select(0)")
     until(
         opened, "() => location.hash.includes('at=40000..90000') && location.hash.includes('event')"
     )
-    again = browser.new_page()
+    again = new_tab(browser)
     again.goto(opened.url)
     until(again, DRAWN)
     until(again, "() => !!window.htkHandle.selected()")
@@ -222,9 +274,12 @@ def test_the_page_of_the_dashboard(page: Any, address: str) -> None:
     until(page, "() => location.hash.includes('event=')")
     assert page.evaluate("() => location.search") == "?ranks=1&from=20us&to=40us"
     page.evaluate("() => window.htkHandle.mark(22000, 30000)")
+    page.evaluate("() => { delete window.htkHandle; }")  # another takes its place
     page.click("text=Look at this time alone")
     until(page, "() => location.search.includes('from=0.022000ms')")
     until(page, DRAWN)
+    assert page.evaluate("() => location.hash") == "", "what was marked is what is shown"
+    assert view(page)["start"] == pytest.approx(22_000 - 0.03 * 8000)
 
 
 def test_one_clock_for_all_ranks_and_the_critical_path(page: Any, address: str) -> None:
@@ -245,7 +300,7 @@ def test_the_cell_of_a_notebook(browser: Any, timeline: Timeline) -> None:
         head, buffers = kernel.answer(json.loads(text))
         return [head, [base64.b64encode(b).decode() for b in buffers]]
 
-    page = browser.new_page()
+    page = new_tab(browser)
     wrong: list[str] = []
     watch(page, wrong)
     page.expose_function("kernel", answer)

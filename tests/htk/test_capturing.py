@@ -52,7 +52,7 @@ def test_a_rank_that_is_not_chosen_records_nothing(
     made = trained(tmp_path / "none", 3, ranks=[0])
     assert (made.rank, made.recorded, made.paths) == (5, False, [])
     assert not (tmp_path / "none").exists()
-    some = trained(tmp_path, 2, wait=0, warmup=0, active=2, ranks=[5])
+    some = trained(tmp_path, 3, wait=0, warmup=1, active=2, ranks=[5])
     assert [p.name for p in some.paths] == ["rank00005.0.pt.trace.json.gz"]
 
 
@@ -74,7 +74,7 @@ def test_the_flight_recorder_is_prepared_unless_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "7")
-    made = trained(tmp_path, 1, wait=0, warmup=0, active=1)
+    made = trained(tmp_path, 2, wait=0, warmup=1, active=1)
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "7"
     assert os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
     assert os.environ["TORCH_FR_DUMP_TEMP_FILE"].startswith(str(tmp_path))
@@ -82,7 +82,7 @@ def test_the_flight_recorder_is_prepared_unless_it_is_set(
 
 
 def test_nothing_is_set_when_that_is_not_wanted(tmp_path: Path) -> None:
-    made = trained(tmp_path, 1, wait=0, warmup=0, active=1, environment=False)
+    made = trained(tmp_path, 2, wait=0, warmup=1, active=1, environment=False)
     assert made.hints == () and not FLIGHT_RECORDER.keys() & os.environ.keys()
 
 
