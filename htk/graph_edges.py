@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import numbers
+from htk.arrow import numbers, valid
 from htk.graph_parts import Activities, Calls
 from htk.graph_room import waits_for_room
 from htk.graph_waits import Wait, communicators, handovers, synchronised, waits_for_events
-from htk.groups import Groups
+from htk.groups import Groups, event_keys
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -152,15 +152,11 @@ def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activ
     collectives, matches = tables["collectives"], tables["collective_matches"]
     if not collectives.num_rows:
         return joined
-    kernels = tables["kernels"]
-    keys = (numbers(kernels["rank"], -1).astype(np.int64) << 40) + numbers(kernels["event"])
-    ours = keys[activities.row]
+    ours, theirs = event_keys(tables["kernels"])[activities.row], event_keys(collectives)
     order = np.argsort(ours)
-    theirs = (numbers(collectives["rank"], -1).astype(np.int64) << 40) + numbers(
-        collectives["event"], -1
-    )
     place = np.minimum(np.searchsorted(ours[order], theirs), len(ours) - 1)
-    known = (ours[order][place] == theirs) & (numbers(matches["match"], -1) >= 0)
+    known = valid(collectives["event"]) & (ours[order][place] == theirs)
+    known &= numbers(matches["match"], -1) >= 0
     which, match = order[place][known], numbers(matches["match"], -1)[known]
     which, first = np.unique(which, return_index=True)
     members = Groups.of(match[first])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import codes_of, matching, numbers, truths, valid
 from htk.clocks import corrections
-from htk.groups import Groups
+from htk.groups import Groups, event_keys
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -190,8 +190,7 @@ def _lane(*columns: NDArray[np.integer]) -> Ints:
 def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
     """Row of `collectives` for each activity; -1: none."""
     kernels, comm = tables["kernels"], tables["collectives"]
-    keys = (numbers(kernels["rank"], -1).astype(np.int64) << 40) + numbers(kernels["event"])
-    theirs = (numbers(comm["rank"], -1).astype(np.int64) << 40) + numbers(comm["event"], -1)
+    keys, theirs = event_keys(kernels), event_keys(comm)
     known = np.flatnonzero(valid(comm["event"]))
     if not len(known):
         return np.full(len(rows), -1, np.int64)

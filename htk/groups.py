@@ -6,7 +6,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from htk.arrow import numbers
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -146,3 +149,9 @@ def _flat(columns: Ints) -> Ints:
     for k in range(columns.shape[1]):
         flat = flat * int(span[k]) + (columns[:, k] - low[k])
     return flat
+
+
+def event_keys(table: pa.Table) -> Ints:
+    """(rank, event) of each row as one number; tables that speak of one event have the same."""
+    rank = numbers(table["rank"], -1).astype(np.int64)
+    return np.asarray((rank << 40) + numbers(table["event"], -1))

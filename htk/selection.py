@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import boolean, matching, number, numbers, truths, valid, with_column
 from htk.errors import UsageError
+from htk.groups import event_keys
 from htk.intervals import Spans, union
 
 Mask = NDArray[np.bool_]
@@ -105,10 +106,10 @@ class Narrowing:
         """Those whose GPU activity is chosen; records without one by time alone."""
         rows = self.whole("collectives")
         kernels = self.whole("kernels")
-        ours = _event_keys(kernels.filter(pa.array(self._chosen_kernels)))
+        ours = event_keys(kernels.filter(pa.array(self._chosen_kernels)))
         from_profile = matching(rows["source"], "kineto".__eq__)
-        keys = _event_keys(rows)
-        on_gpu = np.isin(keys, _event_keys(kernels))
+        keys = event_keys(rows)
+        on_gpu = np.isin(keys, event_keys(kernels))
         by_time = self._in_time(numbers(rows["start_ns"], -1))
         return np.where(from_profile & on_gpu, np.isin(keys, ours), by_time)
 
@@ -220,9 +221,3 @@ def _joined(steps: pa.Table) -> pa.Table:
     joined = steps.take(pa.array(first))
     joined = with_column(joined, "end_ns", number(end[last], pa.int64()))
     return with_column(joined, "step", pa.nulls(len(first), pa.int32()))
-
-
-def _event_keys(table: pa.Table) -> NDArray[np.int64]:
-    """(rank, event) as one number."""
-    rank = numbers(table["rank"], -1).astype(np.int64)
-    return np.asarray((rank << 40) + numbers(table["event"], -1))
