@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 from typing import Any
 
@@ -79,8 +79,8 @@ class Builder:
         """Events that msgspec has decoded."""
         if not events:
             return
-        columns: list[Any] = list(zip(*map(structs.astuple, events), strict=True))
-        args: tuple[Raw, ...] = columns.pop()
+        columns = _fields(events)
+        args: list[Raw] = columns.pop()
         everyone = range(len(events))
         for i, values in enumerate(columns):
             if i in self._nanos:
@@ -128,8 +128,7 @@ class Builder:
                     self._add_args_text(place, bytes(text))
                 return
             self._learned[category] = learned
-        fields = zip(*map(structs.astuple, records), strict=True)
-        for i, values in zip(learned.columns, fields, strict=True):
+        for i, values in zip(learned.columns, _fields(records), strict=True):
             if i < 0:
                 continue
             if COLUMNS[i].kind in ("text", "json"):
@@ -327,6 +326,13 @@ class _Pending:
     first: int = 0
     rows: int = 0
     lines: bytearray = field(default_factory=bytearray)
+
+
+def _fields(records: Sequence[Any]) -> list[list[Any]]:
+    """The fields of structs, one after the other: in half the time of zip over all of them."""
+    flat = list(chain.from_iterable(map(structs.astuple, records)))
+    width = len(flat) // len(records)
+    return [flat[k::width] for k in range(width)]
 
 
 def by_key(members: list[scan.Member]) -> dict[str, bytes]:
