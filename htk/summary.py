@@ -16,19 +16,19 @@ from htk.errors import MissingTable
 from htk.result import Result
 from htk.schema import TEXT, table
 from htk.trace import Trace
-from htk.units import time
+from htk.units import counted, time
 
 CAUSES = 3
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
 
-# What files hold that are no profile: the table, what its rows are, and who answers for them.
+# What files hold that are no profile: the table, what its row is, and who answers for them.
 _RECORDS = (
-    ("collectives", "collectives", ("comm_summary", "what was communicated, and how fast")),
-    ("bench_points", "benchmark points", ("comm_model", "latency and bandwidth of the benchmark")),
-    ("comm_counts", "counts of communicators", ("comm_progress", "which ranks are behind")),
+    ("collectives", "collective", ("comm_summary", "what was communicated, and how fast")),
+    ("bench_points", "benchmark point", ("comm_model", "latency and bandwidth of the benchmark")),
+    ("comm_counts", "communicator count", ("comm_progress", "which ranks are behind")),
     (
         "memory",
-        "memory events",
+        "memory event",
         ("memory_peaks", "when memory is at its highest, and what holds it"),
     ),
 )
@@ -111,15 +111,14 @@ class Verdict:
         """The verdict in a sentence."""
         if self.records:
             return self.records
-        many = f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"
-        counted = f"{self.steps} steps" if self.steps != 1 else "1 step"
+        many, steps = counted(len(self.ranks), "rank"), counted(self.steps, "step")
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
-            told = f"of which {counted} {covers} little" if self.steps else "no steps"
+            told = f"of which {steps} {covers} little" if self.steps else "no steps"
             return f"{many}, {time(self.window_ns)} recorded, {told}"
         cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
         spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""
-        return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {counted}"
+        return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {steps}"
 
 
 def verdict(trace: Trace) -> Verdict:
@@ -166,8 +165,8 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
         files = ", ".join(part.file for part in trace.parts[:3])
         raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
     ranks = tuple(trace.ranks)
-    who = [f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"] if ranks else []
-    told = ", ".join([*who, *(f"{rows:,} {what}" for rows, what, _ in held)])
+    who = [counted(len(ranks), "rank")] if ranks else []
+    told = ", ".join([*who, *(counted(rows, what) for rows, what, _ in held)])
     wanted: dict[str, str] = dict(one[2] for one in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
     told = f"{told} ({formats}); no profile, so no steps and no GPU work"
