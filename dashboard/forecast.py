@@ -13,9 +13,8 @@ from htk.graph import Graph
 from htk.intervals import Spans, subtract, union
 from htk.units import time
 from htk.whatif_api import WhatIf
+from htk.whatif_label import BATCHES, SHARDINGS
 
-BATCHES = ("0.5x", "1x", "2x", "4x", "8x")
-SHARDINGS = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
 _KINDS = ("compute", "comm", "memory")  # as the graph numbers them
 _BINS = 500
 _MOST_RANKS = 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dash import Dash, dcc, html
+from dash import Dash, Input, Output, dcc, html
 
 from htk.analyses import find
 from htk.dashboard.runs import Runs
@@ -87,6 +87,16 @@ def part(path: str, name: str, height: int = 120) -> Any:
     place = {"type": "part", "page": path or "overview", "part": name}
     body = html.Div(id=place, className="part", style={"minHeight": f"{height}px"})
     return dcc.Loading(body, delay_show=300, **WAITING)
+
+
+def keep_address(app: Dash, store: str) -> None:
+    """The address follows what a store holds (`?`: nothing), and the page is not made anew."""
+    app.clientside_callback(
+        "function(search){return window.htkAddress(search);}",
+        Output(store, "title"),
+        Input(store, "data"),
+        prevent_initial_call=True,
+    )
 
 
 def _matching(table: pa.Table, wanted: str) -> pa.Array:

@@ -18,6 +18,16 @@
     return [store, dark ? "dark" : "light", dark];
   };
 
+  /* Another address, the same page. */
+  function keepSearch(text) {
+    history.replaceState(history.state, "", location.pathname + text);
+  }
+
+  window.htkAddress = function (search) {
+    if (search) keepSearch(search === "?" ? "" : search);
+    return "";
+  };
+
   /* A copied link opens the tables grouped as they are. */
   window.htkGrouped = function (groups, tables) {
     const asked = new URLSearchParams(location.search);
@@ -28,7 +38,7 @@
     });
     const now = asked.toString();
     if (now === before) return;
-    history.replaceState(history.state, "", location.pathname + (now ? `?${now}` : ""));
+    keepSearch(now ? `?${now}` : "");
   };
 
   window.htkDrawn = function () {

@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, keep_address, part
 from htk.dashboard.parts import attributes, coverage, empty, grid, safely, section
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
@@ -151,13 +151,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def example(name: str) -> str:
         return EXAMPLES[name]
 
-    app.clientside_callback(
-        "function(search){ if (search) { history.replaceState(history.state, '', "
-        "location.pathname + (search === '?' ? '' : search)); } return ''; }",
-        Output("sql-address", "title"),
-        Input("sql-address", "data"),
-        prevent_initial_call=True,
-    )
+    keep_address(app, "sql-address")
 
 
 PAGE = Page(

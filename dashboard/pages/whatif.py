@@ -1,7 +1,6 @@
 """What would a step take if …: sliders, answers with their bands, the badge always in sight."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,39 +9,36 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.analyses.whatif.edits import EDITS
 from htk.analyses.whatif.table import Terms
 from htk.dashboard import forecast
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.edits import (
+    KNOWN,
+    PRICE,
+    SAVED,
+    Edits,
+    chosen,
+    controls,
+    edits_of,
+    moved,
+    opening,
+    plain,
+    saved_of,
+    written,
+)
+from htk.dashboard.page import Page, Visit, keep_address, part
 from htk.dashboard.parts import attributes, empty, grid, plot, problem, safely, section, tile
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
 from htk.errors import HtkError, UsageError
-from htk.models.hardware import catalogue
 from htk.result import Result
 from htk.selection import Selection
 from htk.units import size, time
 from htk.whatif_api import WhatIf
+from htk.whatif_label import BATCHES, SHARDINGS
 from htk.whatif_text import error
-
-_AS_IS = "as recorded"
-_FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
-_SLIDERS = {"batch": "micro-batch", "network": "network bandwidth", "host": "CPU speed"}
-_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sharding": ("sharding", forecast.SHARDINGS),
-    "overlap": ("overlap", ("perfect", "realistic", "serial")),
-    "checkpointing": ("checkpointing", ("on", "off")),
-    "precision": ("precision", ("bf16", "fp8", "fp32")),
-}
-_TEXTS = {"world": ("nodes × GPUs", "4x8"), "replace": ("replace a kernel", "PATTERN=2x")}
-_KNOWN = {one.NAME: one.HELP for one in EDITS}
-_PRICE = "price"
-_SAVED = "saved"
-_Edits = tuple[tuple[str, str], ...]
 
 
 def layout(visit: Visit) -> Any:
-    given = dict(_edits(visit.view))
     return html.Div(
         [
             dmc.Title("What would a step take if …?", order=2),
@@ -57,7 +53,7 @@ def layout(visit: Visit) -> Any:
             ),
             html.Div(
                 [
-                    html.Div(_controls(visit, given), className="edits"),
+                    html.Div(controls(visit), className="edits"),
                     html.Div(
                         dcc.Loading(
                             html.Div(part("whatif", "answer"), id="whatif-answer"), delay_show=400
@@ -68,106 +64,12 @@ def layout(visit: Visit) -> Any:
             ),
             html.Div(part("whatif", "scenarios", 0), id="whatif-scenarios"),
             dcc.Store(id="whatif-address"),
-            dcc.Store(id="whatif-saved", data=visit.option(_SAVED, "")),
+            dcc.Store(id="whatif-saved", data=visit.option(SAVED, "")),
         ]
     )
 
 
-# The controls; their ids say which edit they are of.
-
-
-def _controls(visit: Visit, given: dict[str, str]) -> list[Any]:
-    sliders = [_slider(name, given) for name in _SLIDERS]
-    choices = [_choice(name, label, values, given) for name, (label, values) in _CHOICES.items()]
-    choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), given))
-    texts = [_text(name, label, hint, given) for name, (label, hint) in _TEXTS.items()]
-    first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
-    more = [_text(n, n.replace("_", " "), "", given) for n in _KNOWN if n not in first]
-    price = dmc.TextInput(
-        id={"type": "edit", "name": _PRICE},
-        label="price of a GPU-hour",
-        value=visit.option(_PRICE, ""),
-        debounce=400,
-        size="xs",
-    )
-    opened = any(name in given for name in _KNOWN if name not in first)
-    return [
-        *sliders,
-        html.Div([*choices, *texts, price], className="fields"),
-        html.Details([html.Summary("more edits"), html.Div(more, className="fields")], open=opened),
-        dmc.Group(
-            [
-                dmc.TextInput(
-                    id="scenario-name",
-                    placeholder="name",
-                    size="xs",
-                    w=130,
-                    **attributes(aria_label="name of the scenario"),
-                ),
-                html.Button("Save scenario", id="scenario-save", className="chip"),
-                html.A(
-                    "Reset", href="/whatif" + View(run=visit.view.run).search(), className="export"
-                ),
-            ],
-            gap="xs",
-            mt="sm",
-        ),
-    ]
-
-
-def _slider(name: str, given: dict[str, str]) -> Any:
-    value = given.get(name, "1x").removeprefix("bandwidth=")
-    place = _FACTORS.index(value) if value in _FACTORS else _FACTORS.index("1x")
-    bar = dmc.Slider(
-        id={"type": "edit", "name": name},
-        value=place,
-        min=0,
-        max=len(_FACTORS) - 1,
-        step=1,
-        marks=[{"value": k, "label": label} for k, label in enumerate(_FACTORS)],
-        label=None,
-        updatemode="mouseup",
-        thumbLabel=_SLIDERS[name],
-        mb=26,
-    )
-    return html.Div([html.Div(_SLIDERS[name], className="control-label"), bar])
-
-
-def _choice(name: str, label: str, values: Sequence[str], given: dict[str, str]) -> Any:
-    chosen = given.get(name, _AS_IS)
-    data = [_AS_IS, *values, *([] if chosen in (_AS_IS, *values) else [chosen])]
-    place = {"type": "edit", "name": name}
-    return dmc.Select(
-        id=place, label=label, data=data, value=chosen, allowDeselect=False, size="xs"
-    )
-
-
-def _text(name: str, label: str, hint: str, given: dict[str, str]) -> Any:
-    return dmc.TextInput(
-        id={"type": "edit", "name": name},
-        label=label,
-        placeholder=hint or _KNOWN[name].rstrip(".")[:60],
-        value=given.get(name, ""),
-        debounce=400,
-        size="xs",
-    )
-
-
-def _value(name: str, value: Any) -> str:
-    """What a control says, as the edit is written; empty: as recorded."""
-    if name in _SLIDERS:
-        text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
-        if text == "1x":
-            return ""
-        return f"bandwidth={text}" if name == "network" else text
-    return "" if value in (None, _AS_IS) else str(value).strip()
-
-
 # What is asked, from the address.
-
-
-def _edits(view: View) -> _Edits:
-    return tuple((name, view.options[name]) for name in _KNOWN if view.options.get(name))
 
 
 def _start(visit: Visit) -> WhatIf:
@@ -185,9 +87,9 @@ def _start(visit: Visit) -> WhatIf:
     return found
 
 
-def _asked(visit: Visit, edits: _Edits) -> WhatIf:
+def _asked(visit: Visit, edits: Edits) -> WhatIf:
     asked = _start(visit)
-    price = visit.option(_PRICE, "")
+    price = visit.option(PRICE, "")
     try:
         terms = Terms(price=float(price)) if price else asked.terms
     except ValueError:
@@ -198,8 +100,8 @@ def _asked(visit: Visit, edits: _Edits) -> WhatIf:
     return asked
 
 
-def _row(visit: Visit, edits: _Edits) -> dict[str, Any]:
-    key = ("whatif", edits, visit.option(_PRICE, ""))
+def _row(visit: Visit, edits: Edits) -> dict[str, Any]:
+    key = ("whatif", edits, visit.option(PRICE, ""))
 
     def made() -> dict[str, Any]:
         found: dict[str, Any] = _asked(visit, edits).run().to_pylist()[0]
@@ -244,8 +146,8 @@ def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
 
     def made() -> list[dict[str, Any]]:
-        asked = _start(visit).sweep("batch", *forecast.BATCHES)
-        found: list[dict[str, Any]] = asked.sweep("sharding", *forecast.SHARDINGS).run().to_pylist()
+        asked = _start(visit).sweep("batch", *BATCHES)
+        found: list[dict[str, Any]] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return found
 
     rows = visit.runs.kept(visit.view.run, Selection(), "map", made)
@@ -261,7 +163,7 @@ def _map(visit: Visit) -> Any:
 
 def _answer(visit: Visit, *, whole: bool = True) -> Any:
     """The answer to the edits of the address; with none, what to do."""
-    edits = _edits(visit.view)
+    edits = edits_of(visit.view)
     if not edits:
         return empty("Move a slider, or choose something: the answer stands here, with its bands.")
     try:
@@ -281,7 +183,7 @@ def _answer(visit: Visit, *, whole: bool = True) -> Any:
 
 def _strips(visit: Visit) -> Any:
     """The two steps as strips: drawn after the numbers, which are there at once."""
-    fig = forecast.side_by_side(_asked(visit, _edits(visit.view)), visit.dark)
+    fig = forecast.side_by_side(_asked(visit, edits_of(visit.view)), visit.dark)
     return section("Measured and predicted step", plot(fig, "two steps", None, 260))
 
 
@@ -319,28 +221,14 @@ def _words(row: dict[str, Any]) -> list[Any]:
     return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]
 
 
-# Scenarios: in the address, so that a link shares them.
-
-
-def _saved(text: str) -> list[tuple[str, _Edits]]:
-    """`name~batch=2x~sharding=ddp|other~…`."""
-    found = []
-    for one in filter(None, text.split("|")):
-        name, *pairs = one.split("~")
-        edits = [tuple(pair.split("=", 1)) for pair in pairs if "=" in pair]
-        found.append((name, tuple((k, v) for k, v in edits if k in _KNOWN)))
-    return found
-
-
-def _written(saved: Sequence[tuple[str, _Edits]]) -> str:
-    return "|".join("~".join([name, *(f"{k}={v}" for k, v in edits)]) for name, edits in saved)
+# Scenarios, side by side.
 
 
 def _compared(visit: Visit) -> Result:
     """Saved scenarios and the current one as a table."""
     asked = _start(visit)
     tables = []
-    for name, edits in _saved(visit.option(_SAVED, "")):
+    for name, edits in saved_of(visit.option(SAVED, "")):
         result = _asked(visit, edits).run()
         row = result.table.slice(0, 1)
         label = row["whatif"].type
@@ -359,19 +247,19 @@ _COLUMNS = (
 
 
 def _scenarios(visit: Visit) -> Any:
-    saved = _saved(visit.option(_SAVED, ""))
+    saved = saved_of(visit.option(SAVED, ""))
     if not saved:
         return html.Div()
     shown = safely(
         lambda v: grid(
-            _compared(v), v, {_SAVED: v.option(_SAVED, "")}, rows=len(saved), only=_COLUMNS
+            _compared(v), v, {SAVED: v.option(SAVED, "")}, rows=len(saved), only=_COLUMNS
         ),
         visit,
     )
     opens = [
         html.Span(
             [
-                html.A(name, href=_opening(visit.view, edits), className="export"),
+                html.A(name, href=opening(visit.view, edits), className="export"),
                 html.Button(
                     "×",
                     id={"type": "scenario-drop", "name": name},
@@ -383,11 +271,6 @@ def _scenarios(visit: Visit) -> Any:
         for name, edits in saved
     ]
     return section("Scenarios", html.Div(opens, className="controls"), shown)
-
-
-def _opening(view: View, edits: _Edits) -> str:
-    kept = {k: v for k, v in view.options.items() if k in (_SAVED, _PRICE)}
-    return "/whatif" + View("whatif", view.filters, {**kept, **dict(edits)}, view.run).search()
 
 
 # The callbacks: an answer is filled in place, and the address follows without a new page.
@@ -410,11 +293,11 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def save(_: Any, values: list[Any], ids: list[Any], name: str | None, known: str) -> Any:
-        chosen = tuple((k, v) for k, v in _chosen(ids, values).items() if v and k in _KNOWN)
-        saved = _saved(known)
-        label = _plain(name) or f"scenario {len(saved) + 1}"
+        now = tuple((k, v) for k, v in chosen(ids, values).items() if v and k in KNOWN)
+        saved = saved_of(known)
+        label = plain(name) or f"scenario {len(saved) + 1}"
         others = [one for one in saved if one[0] != label]
-        return _written([*others, (label, chosen)]) if chosen else no_update
+        return written([*others, (label, now)]) if now else no_update
 
     @app.callback(
         Output("whatif-saved", "data", allow_duplicate=True),
@@ -426,7 +309,7 @@ def _register(app: Dash, runs: Runs) -> None:
         trigger = ctx.triggered_id
         if not any(clicks) or trigger is None:  # they have only come
             return no_update
-        return _written([one for one in _saved(known) if one[0] != trigger["name"]])
+        return written([one for one in saved_of(known) if one[0] != trigger["name"]])
 
     @app.callback(
         Output("whatif-scenarios", "children"),
@@ -437,7 +320,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def compare(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
-        return _scenarios(Visit(runs, _moved(search, ids, values, saved), bool(dark)))
+        return _scenarios(Visit(runs, moved(search, ids, values, saved), bool(dark)))
 
     @app.callback(
         Output("whatif-answer", "children"),
@@ -450,7 +333,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
-        now = _moved(search, ids, values, saved)
+        now = moved(search, ids, values, saved)
         quick = partial(_answer, whole=False)
         return safely(quick, Visit(runs, now, bool(dark))), now.search() or "?"
 
@@ -460,34 +343,12 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def draw(moved: str | None, dark: bool) -> Any:
-        if not moved:
+    def draw(search: str | None, dark: bool) -> Any:
+        if not search:
             return no_update
-        return safely(_strips, Visit(runs, View.of("whatif", moved), bool(dark)))
+        return safely(_strips, Visit(runs, View.of("whatif", search), bool(dark)))
 
-    app.clientside_callback(
-        "function(search){ if (search) { history.replaceState(history.state, '', "
-        "location.pathname + (search === '?' ? '' : search)); } return ''; }",
-        Output("whatif-address", "title"),
-        Input("whatif-address", "data"),
-        prevent_initial_call=True,
-    )
-
-
-def _chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
-    """What the controls say."""
-    return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
-
-
-def _moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> View:
-    """The view that the controls and the saved scenarios make of the address."""
-    options = {**_chosen(ids, values), _SAVED: saved}
-    return replace(View.of("whatif", search), options={k: v for k, v in options.items() if v})
-
-
-def _plain(name: str | None) -> str:
-    """A name without the signs that part scenarios."""
-    return " ".join((name or "").replace("~", " ").replace("|", " ").split())[:40]
+    keep_address(app, "whatif-address")
 
 
 PAGE = Page(

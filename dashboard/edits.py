@@ -1,0 +1,163 @@
+"""What a visitor may change about a step: the controls, and how the address keeps what they say.
+
+A control's id says which edit it is of. Saved scenarios are in the address too, so that a link
+shares them: `name~batch=2x~sharding=ddp|other~…`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.analyses.whatif.edits import EDITS
+from htk.dashboard.page import Visit
+from htk.dashboard.parts import attributes
+from htk.dashboard.view import View
+from htk.models.hardware import catalogue
+from htk.whatif_label import SHARDINGS
+
+_AS_IS = "as recorded"
+_FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
+_SLIDERS = {"batch": "micro-batch", "network": "network bandwidth", "host": "CPU speed"}
+_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sharding": ("sharding", SHARDINGS),
+    "overlap": ("overlap", ("perfect", "realistic", "serial")),
+    "checkpointing": ("checkpointing", ("on", "off")),
+    "precision": ("precision", ("bf16", "fp8", "fp32")),
+}
+_TEXTS = {"world": ("nodes × GPUs", "4x8"), "replace": ("replace a kernel", "PATTERN=2x")}
+KNOWN = {one.NAME: one.HELP for one in EDITS}
+PRICE = "price"
+SAVED = "saved"
+Edits = tuple[tuple[str, str], ...]
+
+
+def controls(visit: Visit) -> list[Any]:
+    """Sliders and choices as the address has them, and what saves them."""
+    given = dict(edits_of(visit.view))
+    sliders = [_slider(name, given) for name in _SLIDERS]
+    choices = [_choice(name, label, values, given) for name, (label, values) in _CHOICES.items()]
+    choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), given))
+    texts = [_text(name, label, hint, given) for name, (label, hint) in _TEXTS.items()]
+    first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
+    more = [_text(n, n.replace("_", " "), "", given) for n in KNOWN if n not in first]
+    price = dmc.TextInput(
+        id={"type": "edit", "name": PRICE},
+        label="price of a GPU-hour",
+        value=visit.option(PRICE, ""),
+        debounce=400,
+        size="xs",
+    )
+    opened = any(name in given for name in KNOWN if name not in first)
+    return [
+        *sliders,
+        html.Div([*choices, *texts, price], className="fields"),
+        html.Details([html.Summary("more edits"), html.Div(more, className="fields")], open=opened),
+        dmc.Group(
+            [
+                dmc.TextInput(
+                    id="scenario-name",
+                    placeholder="name",
+                    size="xs",
+                    w=130,
+                    **attributes(aria_label="name of the scenario"),
+                ),
+                html.Button("Save scenario", id="scenario-save", className="chip"),
+                html.A(
+                    "Reset", href="/whatif" + View(run=visit.view.run).search(), className="export"
+                ),
+            ],
+            gap="xs",
+            mt="sm",
+        ),
+    ]
+
+
+def _slider(name: str, given: dict[str, str]) -> Any:
+    value = given.get(name, "1x").removeprefix("bandwidth=")
+    place = _FACTORS.index(value) if value in _FACTORS else _FACTORS.index("1x")
+    bar = dmc.Slider(
+        id={"type": "edit", "name": name},
+        value=place,
+        min=0,
+        max=len(_FACTORS) - 1,
+        step=1,
+        marks=[{"value": k, "label": label} for k, label in enumerate(_FACTORS)],
+        label=None,
+        updatemode="mouseup",
+        thumbLabel=_SLIDERS[name],
+        mb=26,
+    )
+    return html.Div([html.Div(_SLIDERS[name], className="control-label"), bar])
+
+
+def _choice(name: str, label: str, values: Sequence[str], given: dict[str, str]) -> Any:
+    chosen = given.get(name, _AS_IS)
+    data = [_AS_IS, *values, *([] if chosen in (_AS_IS, *values) else [chosen])]
+    place = {"type": "edit", "name": name}
+    return dmc.Select(
+        id=place, label=label, data=data, value=chosen, allowDeselect=False, size="xs"
+    )
+
+
+def _text(name: str, label: str, hint: str, given: dict[str, str]) -> Any:
+    return dmc.TextInput(
+        id={"type": "edit", "name": name},
+        label=label,
+        placeholder=hint or KNOWN[name].rstrip(".")[:60],
+        value=given.get(name, ""),
+        debounce=400,
+        size="xs",
+    )
+
+
+def _value(name: str, value: Any) -> str:
+    """What a control says, as the edit is written; empty: as recorded."""
+    if name in _SLIDERS:
+        text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
+        if text == "1x":
+            return ""
+        return f"bandwidth={text}" if name == "network" else text
+    return "" if value in (None, _AS_IS) else str(value).strip()
+
+
+def edits_of(view: View) -> Edits:
+    """What the address changes."""
+    return tuple((name, view.options[name]) for name in KNOWN if view.options.get(name))
+
+
+def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
+    """What the controls say."""
+    return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+
+
+def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> View:
+    """The view that the controls and the saved scenarios make of the address."""
+    options = {**chosen(ids, values), SAVED: saved}
+    return replace(View.of("whatif", search), options={k: v for k, v in options.items() if v})
+
+
+def plain(name: str | None) -> str:
+    """A name without the signs that part scenarios."""
+    return " ".join((name or "").replace("~", " ").replace("|", " ").split())[:40]
+
+
+def saved_of(text: str) -> list[tuple[str, Edits]]:
+    """Scenarios by name."""
+    found = []
+    for one in filter(None, text.split("|")):
+        name, *pairs = one.split("~")
+        edits = [tuple(pair.split("=", 1)) for pair in pairs if "=" in pair]
+        found.append((name, tuple((k, v) for k, v in edits if k in KNOWN)))
+    return found
+
+
+def written(saved: Sequence[tuple[str, Edits]]) -> str:
+    return "|".join("~".join([name, *(f"{k}={v}" for k, v in edits)]) for name, edits in saved)
+
+
+def opening(view: View, edits: Edits) -> str:
+    kept = {k: v for k, v in view.options.items() if k in (SAVED, PRICE)}
+    return "/whatif" + View("whatif", view.filters, {**kept, **dict(edits)}, view.run).search()
