@@ -172,7 +172,8 @@ class Runs:
             for old in gone:
                 self._let_go(old)
         except HtkError as error:
-            job.error = str(error)
+            # Where the server keeps an upload is nobody's business.
+            job.error = str(error).replace(f"{path}{os.sep}", "")
         except MemoryError:
             job.error = "not enough memory to read it; open fewer ranks"
         except Exception as error:  # a thread has no one else to tell

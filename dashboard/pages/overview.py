@@ -62,6 +62,7 @@ def _tiles(visit: Visit) -> Any:
     on_gpu = bool(found.shares)
     step, cpu = found.step_ns, found.cpu_step_ns
     spread = f"spread {time(found.step_spread_ns or 0)} over {found.steps} steps"
+    spread = "one step, so no spread" if found.steps == 1 else spread
     tiles = [
         tile(
             "recorded" if step is None else "GPU step" if on_gpu else "step on the host",

@@ -188,7 +188,9 @@ def notebook_page(path: Path) -> str:
 def _output(output: dict[str, Any]) -> list[str]:
     data = output.get("data", {})
     if "text/html" in data and "application/vnd.plotly.v1+json" not in data:
-        return ["<div>" + "".join(data["text/html"]).replace("\n", " ") + "</div>", ""]
+        shown = "".join(data["text/html"]).replace("\n", " ")
+        plain = shown.replace(' border="1" class="dataframe"', "")  # so that the theme styles it
+        return ["<div>" + plain + "</div>", ""]
     if "image/svg+xml" in data:
         return ["".join(data["image/svg+xml"]).replace("\n", " "), ""]
     text = "".join(data.get("text/plain", output.get("text", [])))

@@ -60,6 +60,7 @@ def test_a_damaged_upload_is_no_traceback(page: Any, address: str, tmp_path: Pat
     page.set_input_files("#upload-file", str(bad))
     page.wait_for_selector(".problem")
     assert "not a trace that htk knows" in page.inner_text(".problem")
+    assert page.inner_text(".problem p").startswith("bad.json: "), "not where the server keeps it"
 
 
 def test_too_large_a_file_is_not_sent(page: Any, address: str, tmp_path: Path) -> None:
