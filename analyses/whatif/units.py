@@ -112,7 +112,8 @@ def gradients(scene: Scene, lane: Ints) -> list[tuple[int, int]]:
     same shapes and comes right before it.
     """
     found: list[tuple[int, int]] = []
-    mine, tokens, before = scene.facts.backward & sums_over_tokens(scene), inputs(scene).tokens, ""
+    mine = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
+    tokens, before = inputs(scene).tokens, ""
     for which in lane[mine[lane]].tolist():  # some hundreds
         dims = scene.facts.dims[which] or "[]"
         shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
@@ -122,6 +123,16 @@ def gradients(scene: Scene, lane: Ints) -> list[tuple[int, int]]:
         second = shapes[0][0] == tokens and dims == before
         found = [*found[:-1], made] if second else [*found, made]
         before = "" if second else dims
+    return found
+
+
+def of_weights(scene: Scene) -> Mask:
+    """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
+    if not scene.facts.backward.any():
+        return sums_over_tokens(scene)
+    found = np.zeros(len(scene.facts.dims), bool)
+    for rank in scene.graph.ranks:
+        found[[which for which, _ in gradients(scene, compute_lane(scene, rank))]] = True
     return found
 
 

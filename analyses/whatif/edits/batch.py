@@ -1,10 +1,10 @@
 """Another micro-batch: which kernels grow, and how.
 
-A matrix product whose rows are tokens fills more waves of blocks; one that sums over tokens (the
-gradient of a weight) takes proportionally longer; all else that sees activations grows with its
-bytes above the shortest time of a kernel, and collectives of activations with theirs. Optimizer,
-parameter copies, collectives of parameters and the CPU stay as they are, so that a launch-bound
-step shows itself in the replay.
+A matrix product whose rows are tokens fills more waves of blocks, or of larger ones; one that sums
+over tokens (the gradient of a weight) takes longer by as many steps (`products`); all else that
+sees activations grows with its bytes above the shortest time of a kernel, and collectives of
+activations with theirs. Optimizer, parameter copies, collectives of parameters and the CPU stay as
+they are, so that a launch-bound step shows itself in the replay.
 """
 
 import re
@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.parallel import tensor_reduces
+from htk.analyses.whatif.products import products, whole
 from htk.analyses.whatif.repeats import samples
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.shapes import inputs, sums_over_tokens
+from htk.analyses.whatif.shapes import inputs
 from htk.analyses.whatif.transfers import rescaled
+from htk.analyses.whatif.units import of_weights
 from htk.analyses.whatif.values import factor
 from htk.errors import UsageError
 
@@ -27,11 +29,11 @@ HELP = (
     "samples of all ranks in a step (global=512) with as many micro-batches as now."
 )
 
-SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does
+SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does; some GPUs are quicker
+_BRIEF_NS = 1_000.0  # but none as quick
 _OF_PARAMETERS = re.compile(
     r"_foreach|_fused_|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
 )
-_TENSOR = ("gemm", "attention", "convolution")
 _SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
 _UNFILLED_TOLD = 0.005
 
@@ -96,14 +98,35 @@ def _ratio(scene: Scene, value: str) -> float:
 
 
 def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    least = _least(scene, old)
+    fixed = np.minimum(old, least)
+    matrix = np.array([f in ("gemm", "convolution") for f in scene.facts.family], bool)
+    inner, seen = of_weights(scene), products(scene, least)
+    attention = np.array([f == "attention" for f in scene.facts.family], bool)
+    rows = (matrix & ~inner) | attention
+    fixed = np.where(rows & (old <= least), 0, fixed)
+    moving = old - fixed
+    new = fixed + moving * np.where(rows, _steps(scene, attention, ratio), ratio)
+    for which in np.flatnonzero(matrix).tolist():  # some thousand
+        if which in seen.seen:
+            new[which] = (seen.longer if inner[which] else seen.taller)(which, ratio)
+    if ratio < 1:  # libraries take smaller tiles, as far as there are any
+        new = np.where(rows, fixed + np.sqrt(np.maximum(new - fixed, 0) * moving * ratio), new)
+    return new
+
+
+def _steps(scene: Scene, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
+    """Waves of so many times the blocks, over those of now."""
     waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
-    dense = np.array([f in _TENSOR for f in scene.facts.family], bool) & ~sums_over_tokens(scene)
-    bytes_ = np.minimum(old, SHORTEST_NS) + np.maximum(old - SHORTEST_NS, 0) * ratio
-    steps = np.ceil(waves * ratio) / np.ceil(np.maximum(waves, 1e-9))
-    if ratio < 1:  # for less, libraries take smaller tiles, as far as there are any
-        steps = np.sqrt(steps * ratio)
-    by_wave = np.where(waves < 8, steps, ratio)
-    return np.where(dense, np.maximum(old * by_wave, np.minimum(old, SHORTEST_NS)), bytes_)
+    each = [whole(w * ratio) / whole(w) for w in np.maximum(waves, 1e-3).tolist()]
+    # blocks of attention differ in length, so that the last wave is no whole one
+    return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
+
+
+def _least(scene: Scene, old: NDArray[np.float64]) -> float:
+    """What no kernel goes below, however little it does: as short as any is, within reason."""
+    seen = old[scene.is_compute & (old >= _BRIEF_NS)]
+    return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
 
 
 def _unfilled(
