@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from htk.collective_names import dtype_bytes
+from htk.collective_names import NCCL_DTYPES, dtype_bytes
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
@@ -13,6 +13,21 @@ def ends(kind: str, rank: int | None) -> dict[str, Any]:
         "root": rank if kind in _ROOTED else None,
         "peer": rank if kind in ("send", "recv") else None,
     }
+
+
+def dtype_of(number: int | None) -> str | None:
+    """NCCL's name of an element type, by its number."""
+    known = number is not None and 0 <= number < len(NCCL_DTYPES)
+    return NCCL_DTYPES[number] if known and number is not None else None
+
+
+def bytes_of_rank(kind: str, size: int | None, ranks: int | None) -> dict[str, int | None]:
+    """Bytes in and out, from the size that NCCL Inspector tells: of what one rank gives to an
+    all_gather, gets from a reduce_scatter, moves in the others."""
+    whole = size * ranks if size is not None and ranks else None
+    into = whole if kind == "reduce_scatter" else None if kind == "recv" else size
+    out = whole if kind == "all_gather" else None if kind == "send" else size
+    return {"in_bytes": into, "out_bytes": out}
 
 
 def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> dict[str, Any]:

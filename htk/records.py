@@ -1,6 +1,7 @@
 """What parsers of logs and record files share: text in, rows out, losses counted."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -114,6 +115,32 @@ def read_lines(
         if left:
             yield offset, left.decode("utf8", "replace").rstrip("\r")
         _note_damage(stream, issues)
+
+
+def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
+    """Of cut JSON the whole objects of one list (a member, or all there is), and other members."""
+    decoder = json.JSONDecoder(strict=False)
+    found: dict[str, Any] = {listed: []}
+    for key in others:
+        match = re.search(rf'"{key}"\s*:\s*', text)
+        value, _ = _next_value(decoder, text, match.end()) if match else (None, -1)
+        if value is not None:
+            found[key] = value
+    start = re.search(rf'"{listed}"\s*:\s*\[', text) or re.match(r"\s*\[", text)
+    place = start.end() if start else len(text)
+    while (opening := text.find("{", place)) >= 0:
+        value, place = _next_value(decoder, text, opening)
+        if place <= opening:
+            break
+        found[listed].append(value)
+    return found
+
+
+def _next_value(decoder: json.JSONDecoder, text: str, place: int) -> tuple[Any, int]:
+    try:
+        return decoder.raw_decode(text, place)
+    except (ValueError, RecursionError):
+        return None, -1
 
 
 def _tell(progress: Callable[[int], None] | None, stream: Stream) -> None:

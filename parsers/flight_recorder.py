@@ -21,7 +21,15 @@ from htk.collective_names import collective_type, dtype_bytes
 from htk.errors import MalformedTrace
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.pickles import PlainUnpickler, Refused, is_pickle, left_over
-from htk.records import Issues, compact_json, read_whole, said, table_of, whole_number
+from htk.records import (
+    Issues,
+    compact_json,
+    read_whole,
+    said,
+    salvaged_json,
+    table_of,
+    whole_number,
+)
 
 NAME = "flight_recorder"
 
@@ -134,37 +142,13 @@ def _decoded(text: str, name: str, issues: Issues) -> Any:
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
-        dump = _salvaged_json(text)
+        members = ("version", "comm_lib_version", "pg_config", "pg_status")
+        dump = salvaged_json(text, "entries", members)
+        dump["entries"] = [e for e in dump["entries"] if _is_entry(e)]
         if not dump["entries"]:
             raise MalformedTrace(f"{name}: cut or broken JSON ({error})") from None
         issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
         return dump
-
-
-def _salvaged_json(text: str) -> dict[str, Any]:
-    """The whole entries of a cut dump, and whatever other members are whole."""
-    decoder = json.JSONDecoder(strict=False)
-    dump: dict[str, Any] = {"entries": []}
-    for key in ("version", "comm_lib_version", "pg_config", "pg_status"):
-        match = re.search(rf'"{key}"\s*:\s*', text)
-        if match:
-            dump[key] = _next_value(decoder, text, match.end())[0]
-    start = re.search(r'"entries"\s*:\s*\[', text) or re.match(r"\s*\[", text)
-    place = start.end() if start else len(text)
-    while (opening := text.find("{", place)) >= 0:
-        entry, place = _next_value(decoder, text, opening)
-        if place <= opening:
-            break
-        if _is_entry(entry):
-            dump["entries"].append(entry)
-    return dump
-
-
-def _next_value(decoder: json.JSONDecoder, text: str, place: int) -> tuple[Any, int]:
-    try:
-        return decoder.raw_decode(text, place)
-    except (ValueError, RecursionError):
-        return None, -1
 
 
 # Meaning

@@ -13,6 +13,7 @@ from typing import Any
 
 from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
+from htk.nccl_calls import bytes_of_rank
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, compact_json, read_lines, said, table_of, whole_number
 
@@ -100,7 +101,7 @@ def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[
         "type": kind,
         "raw_name": perf[sort],
         "library": "nccl",
-        **_bytes(kind, size, whole_number(header.get("n_ranks"))),
+        **bytes_of_rank(kind, size, whole_number(header.get("n_ranks"))),
         "peer": whole_number(perf.get("p2p_peer")),
         "channels": len(channels) or None,
         "start_ns": min(_known(channels, "start_ns"), default=None),
@@ -109,14 +110,6 @@ def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[
         "timing": "gpu" if perf.get(f"{sort}_timing_source") == _GPU and not channels else "cpu",
     }
     return call, channels
-
-
-def _bytes(kind: str, size: int | None, ranks: int | None) -> dict[str, int | None]:
-    """The size is one rank's input of all_gather, one rank's output of reduce_scatter."""
-    whole = size * ranks if size is not None and ranks else None
-    into = whole if kind == "reduce_scatter" else None if kind == "recv" else size
-    out = whole if kind == "all_gather" else None if kind == "send" else size
-    return {"in_bytes": into, "out_bytes": out}
 
 
 def _channels(traced: Any) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
+from htk.nccl_calls import bytes_of_rank
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, said, table_of, whole_number
 
@@ -104,7 +105,6 @@ def _point(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, 
 def _call(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, Any]:
     kind, size = _kind(labels), _bytes(labels.get("message_size", ""))
     ranks = whole_number(labels.get("nranks"))
-    whole = size * ranks if size is not None and ranks else None
     micros = values.get("time_us")
     identity = labels.get("comm_id", "")
     return {
@@ -117,8 +117,7 @@ def _call(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, A
         "type": kind,
         "raw_name": labels.get("collective"),
         "library": "nccl",
-        "in_bytes": whole if kind == "reduce_scatter" else size,
-        "out_bytes": whole if kind == "all_gather" else size,
+        **bytes_of_rank(kind, size, ranks),
         "duration_ns": None if micros is None else round(micros * 1000),
         "timing": "gpu",
     }

@@ -17,12 +17,11 @@ from typing import Any
 
 from htk.collective_names import (
     NCCL_ALGORITHMS,
-    NCCL_DTYPES,
     NCCL_PROTOCOLS,
     collective_type,
 )
 from htk.errors import MalformedTrace
-from htk.nccl_calls import ends, sizes
+from htk.nccl_calls import dtype_of, ends, sizes
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, table_of
 
@@ -272,7 +271,6 @@ class _Log:
     def _call(self, message: _Message, match: re.Match[str]) -> None:
         comm = self.comms.get((*message.process, match[9]))
         kind, ranks = collective_type(match[1]), int(match[10])
-        dtype = int(match[6])
         row = {
             **self._who(message, comm),
             "rank": int(match[12]) if match[12] else None,
@@ -284,12 +282,7 @@ class _Log:
             "type": kind,
             "raw_name": match[1],
             "library": "rccl" if match[12] else "nccl",
-            **sizes(
-                kind,
-                int(match[5]),
-                NCCL_DTYPES[dtype] if dtype < len(NCCL_DTYPES) else None,
-                ranks,
-            ),
+            **sizes(kind, int(match[5]), dtype_of(int(match[6])), ranks),
             **ends(kind, int(match[8])),
             "timing": "none",
         }

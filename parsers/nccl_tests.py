@@ -8,7 +8,7 @@ may hold secrets.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,7 +17,16 @@ from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
 from htk.models.bandwidth import factor
 from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, compact_json, read_lines, read_whole, said, table_of, whole_number
+from htk.records import (
+    Issues,
+    compact_json,
+    read_lines,
+    read_whole,
+    said,
+    salvaged_json,
+    table_of,
+    whole_number,
+)
 
 NAME = "nccl_tests"
 
@@ -184,7 +193,8 @@ def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
         report = json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
         issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
-        report = _salvaged(text)
+        members = ("version", "args", "nccl_version", "config")
+        report = salvaged_json(text, "results", members)
     if not isinstance(report, dict):
         raise MalformedTrace(f"{source.name}: expected the JSON of nccl-tests")
     run = _Run(_kind_of_file(source))
@@ -236,27 +246,3 @@ def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
                 "wrong": None if wrong is None or wrong != wrong else int(wrong),
             },
         )
-
-
-def _salvaged(text: str) -> dict[str, Any]:
-    """A killed run: whatever values and results are whole."""
-    decoder = json.JSONDecoder(strict=False)
-    report: dict[str, Any] = {"results": list(_results(decoder, text))}
-    for key in ("version", "args", "nccl_version", "config"):
-        match = re.search(rf'"{key}"\s*:\s*', text)
-        try:
-            if match:
-                report[key] = decoder.raw_decode(text, match.end())[0]
-        except (ValueError, RecursionError):
-            continue
-    return report
-
-
-def _results(decoder: json.JSONDecoder, text: str) -> Iterator[Any]:
-    place = text.find('"results"')
-    while place >= 0 and (opening := text.find("{", place)) >= 0:
-        try:
-            result, place = decoder.raw_decode(text, opening)
-        except (ValueError, RecursionError):
-            return
-        yield result

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from htk.collective_names import NCCL_DTYPES, collective_type
+from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
-from htk.nccl_calls import sizes
+from htk.nccl_calls import dtype_of, sizes
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, said, table_of, whole_number
 
@@ -203,9 +203,7 @@ def whole(value: Any, instead: Any) -> Any:
 
 
 def _dtype(value: Any) -> str | None:
-    if isinstance(value, int) and 0 <= value < len(NCCL_DTYPES):
-        return NCCL_DTYPES[value]
-    return said(value)
+    return dtype_of(value) if isinstance(value, int) else said(value)
 
 
 def _clock(node: _Node) -> tuple[int, int] | None:

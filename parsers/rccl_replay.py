@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from htk.collective_names import NCCL_DTYPES, collective_type
+from htk.collective_names import collective_type
 from htk.errors import MalformedTrace
-from htk.nccl_calls import ends, sizes
+from htk.nccl_calls import dtype_of, ends, sizes
 from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.records import Issues, read_lines, said, table_of, whole_number
 
@@ -90,8 +90,7 @@ def _call(
     kind = collective_type(name)
     comm = comms.get(given.get("comm", ""), {})
     ranks = whole_number(given.get("nranks")) or comm.get("group_size")
-    dtype = whole_number(given.get("datatype"))
-    known = dtype is not None and 0 <= dtype < len(NCCL_DTYPES)
+    dtype = dtype_of(whole_number(given.get("datatype")))
     return {
         "source": NAME,
         "comm_hash": comm.get("comm_hash"),
@@ -103,12 +102,7 @@ def _call(
         "type": kind,
         "raw_name": name,
         "library": "rccl",
-        **sizes(
-            kind,
-            whole_number(given.get("count")),
-            NCCL_DTYPES[dtype] if known and dtype is not None else None,
-            ranks,
-        ),
+        **sizes(kind, whole_number(given.get("count")), dtype, ranks),
         **ends(kind, whole_number(given.get("root", given.get("peer")))),
         "enqueue_ns": _ns(context.get("time")),
         "timing": "none",

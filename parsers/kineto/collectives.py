@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
 from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes
-from htk.links import NONE
+from htk.nesting import NONE
 from htk.parsers.kineto.metadata import Metadata
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, Calls, Found, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at

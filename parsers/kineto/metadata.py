@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import codes_of, mapped, nulls, number, numbers
 from htk.collective_names import annotated, collective_type
-from htk.links import NONE
+from htk.nesting import NONE
 from htk.parsers.kineto.raw import TYPES, RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, named
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from htk.arrow import matching, numbers, valid
 from htk.collective_names import annotated, collective_type
-from htk.links import NONE, Nested, Threads, look_up
+from htk.links import look_up
+from htk.nesting import NONE, Nested, Threads
 from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
 
 Rows = NDArray[np.int64]
