@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from htk.arrow import codes_of, number, numbers, text, valid
 from htk.groups import Groups
-from htk.links import NONE, Nested, Rows, Threads, nested
+from htk.nesting import NONE, Nested, Rows, Threads, nested
 from htk.schema.links import OP_CALLERS, PYTHON_LINKS
 
 MODULE = "nn.Module: "

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.arrow import codes_of, numbers, truths, valid
 from htk.intervals import Ints, Spans, sweep, union
-from htk.links import Threads
+from htk.nesting import Threads
 
 # In the order of precedence: of several that hold at once the first one names the time.
 PROFILER, GC, COMPILATION, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(9)

@@ -16,7 +16,7 @@ from htk.arrow import matching, number, numbers, text
 from htk.groups import Groups
 from htk.host import PYTHON, STATES, SYNC, Host
 from htk.intervals import Ints, Spans, clip
-from htk.links import Threads
+from htk.nesting import Threads
 
 Mask = NDArray[np.bool_]
 NONE = -1

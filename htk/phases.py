@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from htk.arrow import codes_of, matching, numbers, truths, valid
 from htk.groups import Groups
 from htk.intervals import Ints
-from htk.links import Nested
+from htk.nesting import Nested
 
 PHASES = ("dataloader", "forward", "backward", "optimizer", "other")
 DATALOADER, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(PHASES))

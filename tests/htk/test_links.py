@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk import links
-from htk.links import NONE, Nested
+from htk import links, nesting
+from htk.nesting import NONE, Nested
 from htk.opening import OpenOptions, open_trace
 from htk.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
@@ -223,7 +223,7 @@ def test_around_against_a_plain_twin(
 ) -> None:
     thread, at = np.array(queries, np.int64).T
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(links, "_CLIMB", climb)
+        patch.setattr(nesting, "_CLIMB", climb)
         found = spans_of(rows).around(thread.astype(np.int32), at)
     assert found.tolist() == [plainly_around(rows, t, a) for t, a in queries]
 
