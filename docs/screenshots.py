@@ -29,7 +29,8 @@ FOLDER = Path(__file__).parent / "img"
 MOST_BYTES = 3_000_000
 SIZE = {"width": 1440, "height": 900}
 QUALITY = 68
-_FILLED = """() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
+_FILLED = """() => !document.querySelector('#reading-bar')
+    && [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
     && [...document.querySelectorAll('main .dash-graph')].every(
         g => g.querySelector('.main-svg'))"""
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
