@@ -92,6 +92,7 @@ class _Rank:
     plan: _Plan
     lane: Ints
     first: int  # number of its first work
+    like: int  # a collective of its
     works: list[Work] = field(default_factory=list)
     calls: list[tuple[int, float]] = field(default_factory=list)  # that the CPU comes to later
     sent: int = -1  # the last collective of the shard group
@@ -145,7 +146,7 @@ class _Rank:
         part = size / plan.shards
         rank = int(self.scene.graph.activities.rank[self.lane[0]])
         made = Work(
-            self._like,
+            self.like,
             plan.length(size),
             tuple(after),
             (rest,) if rest >= 0 and rest not in after else (),
@@ -165,7 +166,7 @@ class _Rank:
         plan = self.plan
         rank = int(self.scene.graph.activities.rank[self.lane[0]])
         one = summed(
-            self._like,
+            self.like,
             plan.summed(size),
             (tuple(after), (rest,) if rest not in after else ()),
             size=size / plan.shards,
@@ -176,17 +177,12 @@ class _Rank:
         self.works.append(one)
         return self.number - 1
 
-    @property
-    def _like(self) -> int:
-        acts = self.scene.graph.activities
-        mine = replicating(self.scene) & (acts.rank == acts.rank[self.lane[0]])
-        return int(np.flatnonzero(mine)[0])
-
 
 def from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     works: list[Work] = []
     calls: list[tuple[int, float]] = []
-    plan, many = None, len(scene.graph.activities.start)
+    plan, acts = None, scene.graph.activities
+    many, reduces = len(acts.start), np.flatnonzero(replicating(scene))
     firsts, lasts, units = [], [], 0
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)
@@ -198,7 +194,8 @@ def from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
                 "backward; record a step of FSDP"
             )
         plan = plan or _planned(scene, now, name, shards, lane, forward)
-        mine = _Rank(scene, plan, lane, many + len(works))
+        like = int(reduces[acts.rank[reduces] == rank][0])
+        mine = _Rank(scene, plan, lane, many + len(works), like)
         _forward(mine, forward)
         _backward(mine, backward)
         firsts.append(mine.first)

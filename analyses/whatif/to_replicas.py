@@ -16,7 +16,7 @@ from htk.analyses.whatif.ledger import Sharded, owned, replicating
 from htk.analyses.whatif.levels import network
 from htk.analyses.whatif.repeats import micro_batches
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.units import compute_lane, gradients, next_of, waited_for
+from htk.analyses.whatif.units import all_waited_for, compute_lane, gradients, next_of
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -34,14 +34,16 @@ def to_replicas(scene: Scene, now: Sharded, copies: Mask) -> Scene:
     works: list[Work] = []
     calls: list[int] = []
     acts, alone = scene.graph.activities, len(scene.graph.ranks) < 2
-    for rank in scene.graph.ranks:
+    lanes, lag = [compute_lane(scene, rank) for rank in scene.graph.ranks], launch_ns(scene)
+    products = gradients(scene, lanes)
+    for rank, lane, made in zip(scene.graph.ranks, lanes, products, strict=True):
         mine = np.flatnonzero(reduces & (acts.rank == rank))
         mine = mine[np.argsort(acts.start[mine], kind="stable")]
-        lane, last = compute_lane(scene, rank), -1
-        units = [_kept(lane, copies, waited_for(scene, r, lane)) for r in mine.tolist()]
-        lane = lane[~copies[lane]]
-        for number, (ready, size, rest) in enumerate(_buckets(scene, lane, mine, units)):
-            call = int(acts.call[next_of(lane, ready)])
+        ready_at = all_waited_for(scene, mine.tolist(), lane)
+        units = [_kept(lane, copies, which) for which in ready_at]
+        kept, last = lane[~copies[lane]], -1
+        for number, (ready, size, rest) in enumerate(_buckets(scene, kept, mine, units, made)):
+            call = int(acts.call[next_of(kept, ready)])
             calls.append(call)
             after = (ready, last) if last >= 0 else (ready,)
             last = len(acts.start) + len(works)
@@ -58,7 +60,7 @@ def to_replicas(scene: Scene, now: Sharded, copies: Mask) -> Scene:
                     per_node=per_node,
                     joined=-1 if alone else number,
                     call=call,
-                    lag=launch_ns(scene),
+                    lag=lag,
                 )
             )
     bare = removed(scene, gathers | reduces | replicating(scene) | copies, hooks=False)
@@ -76,7 +78,7 @@ def _kept(lane: Ints, copies: Mask, which: int) -> int:
 
 
 def _buckets(
-    scene: Scene, lane: Ints, reduces: Ints, units: list[int]
+    scene: Scene, lane: Ints, reduces: Ints, units: list[int], made: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
     """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
     found = []
@@ -85,7 +87,9 @@ def _buckets(
     for k in range(0, len(reduces), each):  # micro-batches
         its = _places(lane, units[k : k + each], begin)
         rest, held = next_of(lane, int(lane[its[-1]])), 0
-        for which, size in _ready(scene, lane, (begin, *its), reduces[k : k + each]):
+        for which, size in _ready(
+            lane, made, (begin, *its), scene.facts.in_bytes[reduces[k : k + each]].tolist()
+        ):
             held += size
             if held >= BUCKET_BYTES:
                 found.append((which, held, rest))
@@ -102,17 +106,19 @@ def _places(lane: Ints, units: list[int], begin: int) -> list[int]:
     return list(accumulate((place.get(u, begin) for u in units), max))
 
 
-def _ready(scene: Scene, lane: Ints, ends: tuple[int, ...], reduces: Ints) -> list[tuple[int, int]]:
+def _ready(
+    lane: Ints, made: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
+) -> list[tuple[int, int]]:
     """Bytes of gradients in the order in which they are ready, and the activity that made them.
 
-    `ends`: where the pass begins, and each unit ends. An output that shares its weights with the
-    embedding is ready with that.
+    `made`: gradients of weights, and their elements. `ends`: where the pass begins, and each unit
+    ends; `sizes`: their bytes. An output that shares its weights with the embedding is ready with
+    that.
     """
     place = {int(a): k for k, a in enumerate(lane.tolist())}
-    made = [(place[a], n) for a, n in gradients(scene, lane)]
-    sizes = scene.facts.in_bytes[reduces].tolist()
+    placed = [(place[a], n) for a, n in made]
     within = [
-        [(at, n) for at, n in made if low <= at <= high and (k == 0 or at > low)]
+        [(at, n) for at, n in placed if low <= at <= high and (k == 0 or at > low)]
         for k, (low, high) in enumerate(pairwise(ends))
     ]
     element = _element_bytes(within, sizes)

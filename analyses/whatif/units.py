@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +36,20 @@ def compute_lane(scene: Scene, rank: int) -> Ints:
 
 def waited_for(scene: Scene, which: int, lane: Ints) -> int:
     """The last activity of a stream that this one waits for; -1: none."""
-    graph = scene.graph
-    mine = (graph.dst == graph.start[which]) & graph.edges("event")
-    known = np.isin(graph.end[lane], graph.src[mine])
-    if known.any():
-        return int(lane[known][-1])
-    acts = graph.activities
-    done = lane[acts.end[lane] <= acts.start[which]]
-    return int(done[-1]) if len(done) else -1
+    return all_waited_for(scene, [which], lane)[0]
+
+
+def all_waited_for(scene: Scene, each: list[int], lane: Ints) -> list[int]:
+    """The same of several."""
+    graph, acts = scene.graph, scene.graph.activities
+    events = np.flatnonzero(graph.edges("event"))
+    src, dst = graph.src[events], graph.dst[events]
+    found = []
+    for which in each:  # some tens of units
+        known = np.isin(graph.end[lane], src[dst == graph.start[which]])
+        done = lane[known] if known.any() else lane[acts.end[lane] <= acts.start[which]]
+        found.append(int(done[-1]) if len(done) else -1)
+    return found
 
 
 def backward_regions(scene: Scene, lane: Ints, ready: list[int]) -> list[Region]:
@@ -105,25 +112,35 @@ def _kernels(scene: Scene, which: Ints) -> list[tuple[int, str | None, str | Non
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in which.tolist()]
 
 
-def gradients(scene: Scene, lane: Ints) -> list[tuple[int, int]]:
-    """Products of the backward pass that make a weight's gradient, and its elements.
+def gradients(scene: Scene, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
+    """Of each stream the products that make a weight's gradient, and its elements.
 
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
     same shapes and comes right before it.
     """
-    found: list[tuple[int, int]] = []
     mine = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
-    tokens, before = inputs(scene).tokens, ""
-    for which in lane[mine[lane]].tolist():  # some hundreds
+    tokens = inputs(scene).tokens
+    return [_gradients(scene, lane[mine[lane]].tolist(), tokens) for lane in lanes]
+
+
+def _gradients(scene: Scene, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    before = ""
+    for which in summing:  # some hundreds
         dims = scene.facts.dims[which] or "[]"
-        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+        shapes = _matrices(dims)
         if len(shapes) < 2 or scene.facts.family[which] != "gemm":
             continue
-        made = (which, int(shapes[0][0] * shapes[1][1]))
+        made = (which, shapes[0][0] * shapes[1][1])
         second = shapes[0][0] == tokens and dims == before
         found = [*found[:-1], made] if second else [*found, made]
         before = "" if second else dims
     return found
+
+
+@lru_cache(maxsize=4096)
+def _matrices(dims: str) -> list[list[int]]:
+    return [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
 
 
 def of_weights(scene: Scene) -> Mask:
@@ -131,8 +148,8 @@ def of_weights(scene: Scene) -> Mask:
     if not scene.facts.backward.any():
         return sums_over_tokens(scene)
     found = np.zeros(len(scene.facts.dims), bool)
-    for rank in scene.graph.ranks:
-        found[[which for which, _ in gradients(scene, compute_lane(scene, rank))]] = True
+    for made in gradients(scene, [compute_lane(scene, rank) for rank in scene.graph.ranks]):
+        found[[which for which, _ in made]] = True
     return found
 
 

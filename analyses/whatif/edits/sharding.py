@@ -21,11 +21,11 @@ from htk.analyses.whatif.scene import Scene
 from htk.analyses.whatif.to_replicas import to_replicas
 from htk.analyses.whatif.transfers import gpus_of_a_node
 from htk.analyses.whatif.units import (
+    all_waited_for,
     backward_layers,
     backward_regions,
     compute_lane,
     next_of,
-    waited_for,
 )
 from htk.errors import UsageError
 from htk.models.wire import STRATEGIES
@@ -155,7 +155,7 @@ def _replicated_apart(
     for rank in scene.graph.ranks:
         lane, last = compute_lane(scene, rank), -1
         reduces = _ordered(scene, scene.is_collective("reduce_scatter") & (acts.rank == rank))
-        ready = [waited_for(scene, one, lane) for one in reduces]
+        ready = all_waited_for(scene, reduces, lane)
         rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
         before = (rest,) if rest >= 0 and rest != ready[-1] else ()
         for k, (one, unit) in enumerate(zip(reduces, ready, strict=True)):
@@ -193,7 +193,7 @@ def _regathered(scene: Scene, shards: int, host: float) -> Scene:
     """
     works: list[Work] = []
     calls: list[int] = []
-    acts, lengths = scene.graph.activities, scene.lengths()
+    acts, lengths, lag = scene.graph.activities, scene.lengths(), launch_ns(scene)
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)
         mine = acts.rank == rank
@@ -213,7 +213,7 @@ def _regathered(scene: Scene, shards: int, host: float) -> Scene:
             made = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
             issued = int(acts.call[firsts[k - 1] if k else begin])
             number = k * RANKS + rank // shards
-            works.append(replace(made, joined=number, call=issued, lag=launch_ns(scene)))
+            works.append(replace(made, joined=number, call=issued, lag=lag))
             if copy is not None:
                 order = ((sent, _before(lane, first)), (first,))
                 works.append(
@@ -250,7 +250,7 @@ def _copied_out(scene: Scene, lane: Ints, gathers: list[int]) -> dict[int, int]:
 
 def _firsts(scene: Scene, lane: Ints, reduces: list[int]) -> list[int]:
     """The first activity of each unit in the backward pass, the root's in none of them last."""
-    regions = backward_regions(scene, lane, [waited_for(scene, r, lane) for r in reduces])
+    regions = backward_regions(scene, lane, all_waited_for(scene, reduces, lane))
     told = backward_layers(scene, lane, len(regions) - 1)
     return [r.first for r in (*told, regions[-1])] if told else [r.first for r in regions]
 

@@ -253,5 +253,5 @@ def test_products_of_equal_shapes_make_one_gradient() -> None:
         product("f", 128, 64),
     ]
     scene = small_scene(acts)
-    made = gradients(scene, np.arange(len(acts)))
+    (made,) = gradients(scene, [np.arange(len(acts))])
     assert made == [(2, 4096), (4, 4096), (5, 8192), (6, 8192)]
