@@ -34,16 +34,16 @@ def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
 def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
     """A column of texts from their codes (-1: null), holding only the texts that occur."""
     codes = np.ascontiguousarray(codes, np.int32)
-    valid = codes >= 0
+    valid = codes >= 0 if len(codes) and codes.min() < 0 else None  # None: all
     if compact:
         used = np.zeros(len(dictionary) + 1, bool)
         used[codes] = True  # -1 marks the spare last place
         used = used[:-1]
         if not used.all():
-            renumber = np.cumsum(used, dtype=np.int32) - 1
-            codes = np.where(valid, renumber[codes], -1) if len(renumber) else codes
+            renumber = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
+            codes = renumber[codes]
             dictionary = dictionary.take(pa.array(np.flatnonzero(used)))
-    indices = number(codes, pa.int32(), None if valid.all() else valid)
+    indices = number(codes, pa.int32(), valid)
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
