@@ -80,6 +80,25 @@ def test_within_five_percent(
         assert (moved > 0) == (predicted > 0)
 
 
+@pytest.mark.parametrize(
+    ("base", "edit", "change"),
+    [
+        ({"strategy": "ddp"}, ("sharding", "full_shard"), {"strategy": "full_shard"}),
+        ({}, ("sharding", "ddp"), {"strategy": "ddp"}),
+        ({"fsdp": 1}, ("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+        ({}, ("batch", "8"), {"micro_batch": 8}),
+    ],
+)
+def test_steps_that_the_host_bounds_too(
+    tmp_path: Path, base: dict[str, object], edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    """One sample at a time on a fast GPU: FSDP's hooks, and small kernels, are what it takes."""
+    small = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "gpus_per_node": 2} | base
+    start = stage(api.open(str(written(tmp_path / "base", **small))).tables)
+    truth = step_ns(written(tmp_path / "changed", **(small | change)))
+    assert answer(start, [edit]).step_ns == pytest.approx(truth, rel=0.05)
+
+
 @pytest.fixture
 def twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All that is computed takes half of the time; copies and transfers as long as ever."""
