@@ -51,6 +51,10 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def visitor(browser: Any, address: str) -> Iterator[tuple[Any, list[str]]]:
     """One page for all tests, so that the libraries are loaded once; and what it complained of."""
+    yield from visiting(browser, address)
+
+
+def visiting(browser: Any, address: str) -> Iterator[tuple[Any, list[str]]]:
     opened = new_tab(browser, viewport={"width": 1280, "height": 900})
     wrong: list[str] = []
     watch(opened, wrong)
@@ -66,6 +70,7 @@ def page(visitor: tuple[Any, list[str]]) -> Iterator[Any]:
     opened, wrong = visitor
     wrong.clear()
     yield opened
+    idle(opened)  # what it still waits for is its own, not the next test's
     assert wrong == []
 
 

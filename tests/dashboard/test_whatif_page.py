@@ -12,7 +12,7 @@ from htk import api
 from htk.commands.simulate import command as simulate
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
-from tests.dashboard.conftest import settled, slow_line, typed, until
+from tests.dashboard.conftest import settled, slow_line, typed, until, visiting
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     runs.close()
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, job: str) -> Iterator[tuple[Any, list[str]]]:
+    """A page of this server, so that those of the other stay where they are."""
+    yield from visiting(browser, job)
 
 
 def test_a_change_is_answered_in_place_and_lives_in_the_address(page: Any, job: str) -> None:
