@@ -98,8 +98,8 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     if chosen is not None and chosen not in steps.numbers:
         raise MissingTable(f"step {chosen} is not whole on every rank; there are {steps.numbers}")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
-    calls = calls_of(tables, chosen, origin)
-    activities = activities_of(tables, calls, chosen, origin)
+    calls = calls_of(tables, chosen, origin, steps.cycle)
+    activities = activities_of(tables, calls, chosen, origin, steps.cycle)
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
     found = edges_of(tables, activities, calls, origin)

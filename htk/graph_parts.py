@@ -26,7 +26,8 @@ class Steps:
     numbers: list[int]
     low: dict[int, int]
     high: dict[int, int]
-    whole: tuple[int, int]
+    whole: tuple[int, int]  # where none are marked: all of one recording
+    cycle: int = 0  # which of them: that with the most GPU time
 
     @property
     def periods(self) -> dict[int, int]:
@@ -57,11 +58,17 @@ def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
         if len(np.unique(rank[mine])) == ranks:
             found.append(int(k))
             lows[int(k)], highs[int(k)] = int(low[mine].max()), int(high[mine].max())
-    whole = (
-        int(numbers(rank_windows["start_ns"]).min()),
-        int(numbers(rank_windows["end_ns"]).max()),
-    )
-    return Steps(found, lows, highs, whole)
+    return Steps(found, lows, highs, *_longest(rank_windows))
+
+
+def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
+    """From when to when the recording with the most GPU time lasts, and its cycle: between two
+    recordings nobody knows what ran."""
+    cycles = Groups.of(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
+    low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
+    most = int(cycles.sum(high - low).argmax())
+    mine = cycles.which == most
+    return (int(low[mine].min()), int(high[mine].max())), int(cycles.keys[most, 0])
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,10 @@ class Calls:
         return hits[self.name]
 
 
-def calls_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> Calls:
+def calls_of(
+    tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
+) -> Calls:
+    """Calls of a step; without one those of a recording, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["activities"]) > 0
@@ -115,7 +125,7 @@ def calls_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> C
     lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
     rows = np.flatnonzero(matters)
     rows = rows[np.lexsort((start[rows], lane[rows]))]
-    ours = np.ones(len(rows), bool) if step is None else numbers(links["step"], -1)[rows] == step
+    ours = _chosen(launches, links, step, cycle)[rows]
     before = _last_before(lane[rows], end[rows], ours)
     rows = rows[ours]
     names, dictionary = codes_of(launches["name"])
@@ -133,7 +143,11 @@ def calls_of(tables: Mapping[str, pa.Table], step: int | None, origin: int) -> C
 
 
 def activities_of(
-    tables: Mapping[str, pa.Table], calls: Calls, step: int | None, origin: int
+    tables: Mapping[str, pa.Table],
+    calls: Calls,
+    step: int | None,
+    origin: int,
+    cycle: int | None = None,
 ) -> Activities:
     kernels, links = tables["kernels"], tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
@@ -144,9 +158,7 @@ def activities_of(
     lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
     rows = np.lexsort((start, lane))
     launched = numbers(links["launch_row"], -1)
-    ours = launched[rows] >= 0
-    if step is not None:
-        ours &= numbers(links["step"], -1)[rows] == step
+    ours = _chosen(kernels, links, step, cycle)[rows] & (launched[rows] >= 0)
     before = _last_before(lane[rows], end[rows], ours)
     rows = rows[ours]
     names, dictionary = codes_of(kernels["name"])
@@ -168,6 +180,15 @@ def activities_of(
         where[launched[rows]],
         before,
     )
+
+
+def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | None) -> Mask:
+    every: Mask = np.ones(len(table), bool)
+    if step is not None:
+        every &= numbers(links["step"], -1) == step
+    elif cycle is not None:
+        every &= numbers(table["cycle"]) == cycle
+    return every
 
 
 def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:

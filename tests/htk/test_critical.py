@@ -9,7 +9,7 @@ from htk import api
 from htk.critical import path_events
 from htk.overlay import PROCESS, write_overlays
 from tests.htk.small_step import step_tables
-from tests.kineto_file import kernel, launch, step, write
+from tests.kineto_file import kernel, launch, of_rank, step, write
 
 
 def test_pieces_lie_on_rows_one_behind_the_other() -> None:
@@ -29,6 +29,23 @@ def test_a_piece_says_where_the_path_comes_from() -> None:
     for piece in rest:
         assert (piece["from_table"], piece["from_row"]) == place
         place = (piece["table"], piece["row"])
+
+
+def test_of_two_recordings_without_steps_the_longer_is_looked_at(tmp_path: Path) -> None:
+    """A minute lies between them, of which nothing is known."""
+    for name, at, long in (("a", 1_000, 10), ("b", 60_001_000, 80)):
+        events = []
+        for k in (0, 1):
+            events += [launch(k + 1, at + 15 * k, 10)]
+            events += [kernel("ab"[k], at + 20 + 100 * k, long, k + 1)]
+        write(tmp_path / f"{name}.json", *events, **of_rank(0))
+    trace = api.open(tmp_path, cache=False)
+    assert {p.cycle for p in trace.parts} == {0, 1}
+    path = path_events(trace.tables, None).to_pylist()
+    first = 60_000_000_000  # ns; the second file's
+    assert path[-1]["end_ns"] - path[0]["start_ns"] < 1_000_000
+    assert all(p["start_ns"] - trace.origin_ns > first - 1_000_000 for p in path)
+    assert sum(p["end_ns"] - p["start_ns"] for p in path if p["kind"] == "compute") == 160_000
 
 
 def traced(folder: Path, name: str) -> Path:
