@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
-from htk.dashboard.page import Page, Visit, keep_address, part
+from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
 from htk.dashboard.parts import attributes, coverage, empty, grid, safely, section
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
@@ -79,7 +79,9 @@ def layout(visit: Visit) -> Any:
                         [
                             box,
                             buttons,
-                            dcc.Loading(html.Div(answer, id="sql-answer"), delay_show=300),
+                            dcc.Loading(
+                                html.Div(answer, id="sql-answer"), delay_show=300, **WAITING
+                            ),
                         ]
                     ),
                     _schema(),

@@ -25,7 +25,7 @@ from htk.dashboard.edits import (
     saved_of,
     written,
 )
-from htk.dashboard.page import Page, Visit, keep_address, part
+from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
 from htk.dashboard.parts import attributes, empty, grid, plot, problem, safely, section, tile
 from htk.dashboard.runs import Runs
 from htk.dashboard.view import View
@@ -56,7 +56,9 @@ def layout(visit: Visit) -> Any:
                     html.Div(controls(visit), className="edits"),
                     html.Div(
                         dcc.Loading(
-                            html.Div(part("whatif", "answer"), id="whatif-answer"), delay_show=400
+                            html.Div(part("whatif", "answer"), id="whatif-answer"),
+                            delay_show=400,
+                            **WAITING,
                         )
                     ),
                 ],

@@ -52,6 +52,18 @@ def test_a_change_is_answered_in_place_and_lives_in_the_address(page: Any, job: 
         assert words in shown
 
 
+def test_the_old_answer_stays_until_the_new_one_is_there(page: Any, job: str) -> None:
+    page.goto(f"{job}/whatif?o.batch=2x")
+    settled(page)
+    with slow_line(page, 2000):
+        page.locator("[aria-label='micro-batch']").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(1000)  # longer than the sign that something is under way waits
+        assert "step time" in page.inner_text("#whatif-answer")
+    until(page, "() => location.search.includes('o.batch=4x')")
+    settled(page)
+
+
 def test_scenarios_are_saved_compared_and_shared_by_link(page: Any, job: str) -> None:
     page.goto(f"{job}/whatif?o.network=bandwidth%3D2x")
     page.wait_for_selector("#whatif-answer .tile")
