@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 
 _SMOOTH = 32  # waves: so many are no longer told one by one
 _RAMPS = np.arange(0.0, 1025.0, 32.0)
+_LARGER = 1.2  # waves that differ less are of the same tiles
 _FREE = 0.1  # of alike products, at least, run with nothing beside them, or all are as slow
 _APART = 2.0  # times as long, and inner dimensions tell a ramp
 _AGREES = 0.1  # the mean error of a ramp that is believed
@@ -47,7 +48,7 @@ class Kernel:
 
     def betters(self, other: "Kernel", size: float) -> bool:
         """For a result of so many elements: has larger tiles and makes no less of a full wave."""
-        if self.wave <= other.wave or size < self.fill * self.wave:
+        if self.wave < _LARGER * other.wave or size < self.fill * self.wave:
             return False
         return self.rate / self.wave <= other.rate / other.wave
 
