@@ -44,12 +44,13 @@ class Times:
         self._inter = per_node * rng.uniform(0.90, 0.97)
         self._half = rng.uniform(1.5e6, 4e6)  # message of half the bandwidth
         self._hop = rng.uniform(0.9, 1.2)
+        self._bend = rng.uniform(0.75, 1.15)  # how sharply products reach their rate with k
         self._config = config
 
     def gemm(self, m: int, n: int, k: int, layout: str) -> Gemm:
         tall, wide, share, blocks = self._tile(m, n)
         waves = ceil(blocks / self._units)
-        reach = k / (k + self._ramp)
+        reach = 1 / (1 + (self._ramp / k) ** self._bend)
         wave_ns = 2 * tall * wide * k * self._units / (self._rate * share * reach)
         moved_ns = self._config.element_bytes * (m * k + k * n + m * n) / self._memory
         work_ns = (float(waves * wave_ns) ** 4 + moved_ns**4) ** 0.25  # a rounded roofline
