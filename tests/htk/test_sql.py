@@ -120,7 +120,8 @@ def test_analyses_answer_over_a_dataset_as_over_its_trace(sample: Session, tmp_p
         "select count(*) as n from kernel_links where launch_row is not null",
     ):
         found = query_dataset(tmp_path, asked)
-        assert found.to_pylist() == sample.sql(asked).to_pylist()
+        # no query names an order, and a join has none
+        assert sorted(found.to_pylist(), key=str) == sorted(sample.sql(asked).to_pylist(), key=str)
         assert found.coverage["ranks"] == [0, 1]
 
 
