@@ -38,7 +38,9 @@ are here a utilisation of 40 %.
 _END = """## How
 
 - *Simulated*: 126M GPT, 8 layers of LLaMA-2 7B, 4 of Llama 3 8B on two nodes of four A100; micro-
-  batch 8, full_shard, FSDP2; FSDP1, hybrid_shard, ddp and a straggler besides.
+  batch 8, full_shard, FSDP2; FSDP1, hybrid_shard, ddp and a straggler besides. Waves of tiles are
+  how products run, in the simulator as in the prediction; how a product gets faster with its inner
+  length, and with memory in its way, is the simulator's own.
 - *Measured*: LLM-Foundry (Databricks), Aleph Alpha's layout sweep, vTrain's Megatron runs, NeMo's
   and Run:ai's weak scaling, torchtitan, BLOOM. Stages of a pipeline stand for the pipeline: m
   micro-batches through p stages take as long as m + p - 1 through one. Attention is described as
