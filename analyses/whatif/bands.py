@@ -4,7 +4,8 @@ A prediction's error is counted in units of the doubt that it stated; of the err
 simulated jobs and measured rows together, the 50th and 90th percentile (split-conformal: of n the
 ⌈q · (n + 1)⌉-th) make the bands. Where errors were smaller than stated, the normal distribution's
 stay, unless very many are known; then bands are narrower, but not by as much: simulated clusters
-are tidier than recorded ones. The table is written by the scorecard.
+are tidier than recorded ones. For the same reason the 50 % band narrows by no more than that of
+90 %, which the odd cases among the outcomes hold open. The table is written by the scorecard.
 """
 
 import tomllib
@@ -39,7 +40,7 @@ def factors(scores: Sequence[float], n: int | None = None) -> tuple[float, float
         max(quantile(scores, share), min(quantile(scores, share + _MORE), usual) if many else usual)
         for share, usual in zip(_SHARES, NORMAL, strict=True)
     )
-    return half, most
+    return max(half, NORMAL[0] * min(1.0, most / NORMAL[1])), most
 
 
 def calibrated(edit_names: Sequence[str]) -> tuple[float, float]:

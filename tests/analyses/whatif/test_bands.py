@@ -41,6 +41,11 @@ def test_very_many_smaller_errors_narrow_to_five_points_more_than_asked() -> Non
     assert bands.factors([2 * score for score in hundred], 100) == (1.0, 1.8)
 
 
+def test_the_inner_band_narrows_no_more_than_the_outer() -> None:
+    tidy = [0.01] * 80 + [0.8225] * 19  # half of 1.645, so half of 0.674
+    assert bands.factors(tidy, 100) == (0.337, 0.8225)
+
+
 def test_the_widest_of_several_edits() -> None:
     assert bands.calibrated(["batch"]) == (0.8, 2.0)
     assert bands.calibrated(["sharding"]) == (0.3, 0.9)
