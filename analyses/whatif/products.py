@@ -9,6 +9,7 @@ fills as much of a wave of it as others of the recording do, or a whole one.
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -99,11 +100,10 @@ def products(scene: Scene, least: float) -> Products:
     for which, one in seen.items():
         free = usual[one.kernel, one.m, one.n, one.k].ns
         seen[which] = replace(one, slower=one.ns / free)
-    each = list(usual.values())
-    ramp = _ramp(each)
     of: dict[int, list[Product]] = defaultdict(list)
-    for one in each:
+    for one in usual.values():
         of[one.kernel].append(one)
+    ramp = _ramp(of.values())
     kernels = {name: _kernel(some, ramp) for name, some in of.items()}
     return Products(least, ramp, seen, kernels)
 
@@ -122,13 +122,10 @@ def _kernel(some: list[Product], ramp: float) -> Kernel:
     )
 
 
-def _ramp(each: list[Product]) -> float:
+def _ramp(by_kernel: Iterable[list[Product]]) -> float:
     """Added to the inner dimension, what makes it proportional to time; 0: they do not agree."""
-    of: dict[int, list[Product]] = defaultdict(list)
-    for one in each:
-        of[one.kernel].append(one)
     telling = [
-        some for some in of.values() if max(o.k for o in some) >= _APART * min(o.k for o in some)
+        some for some in by_kernel if max(o.k for o in some) >= _APART * min(o.k for o in some)
     ]
     if not telling:
         return 0.0

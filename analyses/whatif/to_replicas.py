@@ -83,12 +83,14 @@ def _buckets(
     """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
     found = []
     each = max(len(reduces) // max(micro_batches(scene), 1), 1)
-    begin = 0
+    begin, place = 0, {int(a): k for k, a in enumerate(lane.tolist())}
+    placed = [(place[a], n) for a, n in made]
     for k in range(0, len(reduces), each):  # micro-batches
-        its = _places(lane, units[k : k + each], begin)
+        # where units are ready on the stream, none before the one in front of it
+        its = list(accumulate((place.get(u, begin) for u in units[k : k + each]), max))
         rest, held = next_of(lane, int(lane[its[-1]])), 0
         for which, size in _ready(
-            lane, made, (begin, *its), scene.facts.in_bytes[reduces[k : k + each]].tolist()
+            lane, placed, (begin, *its), scene.facts.in_bytes[reduces[k : k + each]].tolist()
         ):
             held += size
             if held >= BUCKET_BYTES:
@@ -100,23 +102,15 @@ def _buckets(
     return found
 
 
-def _places(lane: Ints, units: list[int], begin: int) -> list[int]:
-    """Where on the stream units are ready, none before the one in front of it."""
-    place = {int(a): k for k, a in enumerate(lane.tolist())}
-    return list(accumulate((place.get(u, begin) for u in units), max))
-
-
 def _ready(
-    lane: Ints, made: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
+    lane: Ints, placed: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
 ) -> list[tuple[int, int]]:
     """Bytes of gradients in the order in which they are ready, and the activity that made them.
 
-    `made`: gradients of weights, and their elements. `ends`: where the pass begins, and each unit
-    ends; `sizes`: their bytes. An output that shares its weights with the embedding is ready with
-    that.
+    `placed`: where gradients of weights are made, and their elements. `ends`: where the pass
+    begins, and each unit ends; `sizes`: their bytes. An output that shares its weights with the
+    embedding is ready with that.
     """
-    place = {int(a): k for k, a in enumerate(lane.tolist())}
-    placed = [(place[a], n) for a, n in made]
     within = [
         [(at, n) for at, n in placed if low <= at <= high and (k == 0 or at > low)]
         for k, (low, high) in enumerate(pairwise(ends))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.analyses.whatif.scene import Scene
-from htk.analyses.whatif.transfers import LARGE, gpus_of_a_node, latency, wire
+from htk.analyses.whatif.transfers import LARGE, latency, part, wire
 from htk.replay import replay
 
 Floats = NDArray[np.float64]
@@ -42,11 +42,10 @@ def waits(scene: Scene) -> Floats:
         return found
     sent, fixed = wire(scene), latency(scene)
     mine &= (sent >= LARGE) & (length > 0)
-    part = np.maximum(np.minimum(scene.facts.per_node, gpus_of_a_node(scene)), 1)
     for kinds in _ALIKE:
         for across in (False, True):
             alike = mine & scene.is_collective(*kinds) & (scene.facts.crosses == across)
-            share = part if across else np.ones(len(part))
+            share = part(scene, across)
             least = np.inf
             for size in np.unique(sent[alike]).tolist():  # a few units or buckets
                 same = alike & (sent == size)
