@@ -31,7 +31,7 @@ docs: $(VENV)/.dev
 	@echo "Open build/site/index.html"
 
 menu: $(VENV)/.dev
-	$(BIN)/python -m htk.menu
+	$(BIN)/python -m htk.analyses.menu
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/*.so

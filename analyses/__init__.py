@@ -1,6 +1,6 @@
 """The menu: every analysis of this folder, its module and the question it answers.
 
-`python -m htk.menu` writes it anew from the modules; nothing is imported to print it.
+`python -m htk.analyses.menu` writes it anew from the modules; nothing is imported to print it.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from htk import plugins
 from htk.errors import HtkError, UnknownAnalysis
 
 if TYPE_CHECKING:
-    from htk.analysis import Analysis
+    from htk.core.analysis import Analysis
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Added(Entry):
     """A question that another package answers; nothing of it is imported before it is asked."""
 
     def load(self, name: str) -> "Analysis[...]":
-        from htk.analysis import Analysis
+        from htk.core.analysis import Analysis
 
         found = plugins.added("htk.analyses")[name].load()
         if not isinstance(found, Analysis) or found.name != name:

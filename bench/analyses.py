@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk import api
 from htk.analyses import ANALYSES, find
-from htk.arrow import build, number, text
-from htk.derive import maker
+from htk.columns.arrow import build, number, text
+from htk.derived.registry import maker
 from htk.errors import HtkError
+from htk.overview.summary import verdict
 from htk.schema import DERIVED, TABLES
-from htk.summary import verdict
+from htk.trace.opening import OpenOptions, open_trace
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
@@ -64,7 +64,7 @@ def main() -> None:
 
 def of_summary(path: Path) -> dict[str, float]:
     """Seconds of the verdict, everything between it and the parsed tables included."""
-    trace = api.open(path, cache=False)
+    trace = open_trace(path, OpenOptions(cache=False))
     found = {"htk_s": seconds(lambda: verdict(trace))}
     try:
         from hta.trace_analysis import TraceAnalysis
@@ -85,7 +85,7 @@ def of_summary(path: Path) -> dict[str, float]:
 
 def of_job(folder: Path) -> tuple[int, dict[str, Any]]:
     """Events of a job, and what each analysis of it costs, links and matches counted apart."""
-    trace = api.open(folder)
+    trace = open_trace(folder)
     shared = {name: seconds(lambda name=name: trace.tables[name]) for name in DERIVED}
     found = of_analyses(_Job(trace.tables))
     found["shared_s"] = shared

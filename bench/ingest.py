@@ -123,9 +123,9 @@ def raw(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
     import htk.parsers.kineto.pure
-    from htk.engine import engine
+    from htk.core.engine import engine
+    from htk.io.decompress import open_stream
     from htk.parsers.kineto.read import read_events
-    from htk.streams import open_stream
 
     if engine() == "compiled":
         import htk.parsers.kineto.native  # noqa: F401
@@ -140,14 +140,14 @@ def raw(trace: Path) -> dict[str, float]:
 def linked(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
-    import htk.derive
-    from htk.api import open as open_trace
+    import htk.derived.registry
+    from htk.trace.opening import OpenOptions, open_trace
 
-    for name in htk.derive.NAMES:
-        htk.derive.maker(name)
+    for name in htk.derived.registry.NAMES:
+        htk.derived.registry.maker(name)
 
     def work() -> object:
-        trace_ = open_trace(trace, cache=False)
+        trace_ = open_trace(trace, OpenOptions(cache=False))
         return [trace_.tables[name] for name in ("kernel_links", "op_links", "launch_links")]
 
     return timed(work)

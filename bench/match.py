@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import build, number, text
-from htk.match import collective_matches
+from htk.columns.arrow import build, number, text
+from htk.derived.match import collective_matches
 from htk.schema import DERIVED, TABLES
 
 TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from htk import api
 from htk.timeline.answers import Timeline
 from htk.timeline.detail import Detail
 from htk.timeline.lanes import Lanes, assembled
 from htk.timeline.page import Events, written
 from htk.timeline.sources import KINDS, Source
+from htk.trace.opening import OpenOptions, open_trace
 
 RANKS, WIDTH, ROWS = 8, 1920, 60
 _STREAMS = 4
@@ -110,7 +110,7 @@ def as_page(timeline: Timeline) -> str:
 
 def made_up(count: int) -> Timeline:
     """A timeline whose lanes hold made-up events in place of its trace's."""
-    timeline = Timeline(api.open("sample", cache=False))
+    timeline = Timeline(open_trace("sample", OpenOptions(cache=False)))
     timeline.lanes = lanes(count)
     timeline.detail = Detail(timeline.lanes)
     return timeline

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from htk import api
-from htk.analyses.whatif.answer import Stage, answer, applied, stage
-from htk.analyses.whatif.contention import settled
-from htk.analyses.whatif.doubt import SITE, doubted
-from htk.analyses.whatif.edits import edit
-from htk.analyses.whatif.sweep import swept
-from htk.graph import READS, build
-from htk.replay import replay
+from htk.graph.build import READS, build
+from htk.graph.replay import replay
+from htk.trace.opening import open_trace
+from htk.whatif.contention import settled
+from htk.whatif.edits import edit
+from htk.whatif.predict import Stage, answer, applied, stage
+from htk.whatif.sweep import swept
+from htk.whatif.uncertainty import SITE, doubted
 
 LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
 # The band may be a third narrower or wider than the bootstrap's; causes are not quite independent.
@@ -59,8 +59,8 @@ def main() -> int:
 
 
 def timed(folder: Path) -> tuple[Stage, list[dict[str, object]]]:
-    api.open(str(folder)).tables["kernels"]
-    tables = api.open(str(folder)).tables
+    open_trace(str(folder)).tables["kernels"]
+    tables = open_trace(str(folder)).tables
     for name in READS:
         tables[name]
     graph = best(lambda: build(tables), 3)

@@ -9,14 +9,14 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 
 from htk.analyses import ANALYSES, find
 from htk.dashboard import derived, start
+from htk.dashboard.components import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.guard import protect
 from htk.dashboard.page import NAMED, WAITING, Visit
 from htk.dashboard.pages import answer, composed
-from htk.dashboard.parts import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
-from htk.dashboard.view import FILTERS, View
+from htk.dashboard.url_state import FILTERS, View
 from htk.errors import HtkError
 
 _HINTS = {

@@ -6,8 +6,8 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.analyses import ANALYSES, find
+from htk.dashboard.components import control, coverage, empty, grid, picture, problem
 from htk.dashboard.page import Visit
-from htk.dashboard.parts import control, coverage, empty, grid, picture, problem
 from htk.errors import HtkError, MissingTable
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from htk.analyses.whatif.edits import EDITS
+from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
-from htk.dashboard.parts import attributes
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.models.hardware import catalogue
-from htk.whatif_label import SHARDINGS
+from htk.whatif.edits import EDITS
+from htk.whatif.label import SHARDINGS
 
 _AS_IS = "as recorded"
 _FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")

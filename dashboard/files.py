@@ -9,9 +9,9 @@ from htk.analyses import ANALYSES, find
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.errors import HtkError, UnknownAnalysis, UsageError
-from htk.render import to_bytes
+from htk.output.render import to_bytes
 
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
 

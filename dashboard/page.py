@@ -11,9 +11,9 @@ from dash import Dash, Input, Output, dcc, html
 
 from htk.analyses import find
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
-from htk.result import Result
-from htk.trace import Trace
+from htk.dashboard.url_state import View
+from htk.output.result import Result
+from htk.trace.trace import Trace
 
 # Columns that a name filter looks at: what people call the rows by.
 NAMED = ("name", "op", "function", "module", "path", "launched_by", "sequence")

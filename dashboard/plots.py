@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from htk.figures import DARK, LIGHT
-from htk.units import shortened
+from htk.core.humanize import shortened
+from htk.output.figures import DARK, LIGHT
 
 # Shades and hatching of idle time: a pale neutral, never a hue.
 _IDLE = (

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk import api
-from htk.dashboard.kept import Kept
+from htk.answers.ask import ask
+from htk.dashboard.memo import Kept
 from htk.errors import HtkError, UsageError
-from htk.opening import Inputs, OpenOptions, Progress, open_trace
-from htk.result import Result
-from htk.selection import Selection
-from htk.trace import Trace
+from htk.output.result import Result
+from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
+from htk.trace.selection import Selection
+from htk.trace.trace import Trace
 
 MOST_OPEN = 4  # traces at hand at once; the one used longest ago is let go
 MOST_UPLOADS = 8
@@ -119,7 +119,7 @@ class Runs:
         """An analysis of a run, computed once for all who ask."""
         trace = self.narrowed(key, selection)
         asked = (name, tuple(sorted(options.items())))
-        result: Result = self.kept(key, selection, asked, lambda: api.run(trace, name, **options))
+        result: Result = self.kept(key, selection, asked, lambda: ask(trace, name, **options))
         return result
 
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
@@ -189,7 +189,7 @@ class Runs:
     def path_of(self, key: str) -> Inputs:
         """Where a run lies; refused outside the allowed folders, links followed first."""
         if key == "sample":
-            return Path(api.__file__).parent / "sample"
+            return SAMPLE
         name, _, rest = key.partition("/")
         root = self._uploads if name == _UPLOAD and self._uploads else self.roots.get(name)
         if root is None or "\0" in key:

@@ -6,11 +6,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from htk.dashboard.parts import attributes, empty, problem
+from htk.core.humanize import size
+from htk.dashboard.components import attributes, empty, problem
 from htk.dashboard.runs import Job, Runs
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.errors import HtkError
-from htk.units import size
 
 
 def page(runs: Runs) -> Any:

@@ -18,10 +18,10 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from waitress.server import create_server
 
-from htk import api
 from htk.dashboard.app import create_app
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
+from htk.trace.opening import open_trace
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
@@ -68,7 +68,7 @@ def main(wanted: list[str]) -> int:
 @contextmanager
 def served() -> Iterator[str]:
     """The 8-rank sample, and the folder of all samples to choose from."""
-    runs = Runs([SAMPLES], given=api.open(SAMPLES / "simulated/llama2-7b"))
+    runs = Runs([SAMPLES], given=open_trace(SAMPLES / "simulated/llama2-7b"))
     server = create_server(create_app(runs).server, host="127.0.0.1", port=0, threads=8)
     threading.Thread(target=server.run, daemon=True).start()
     yield f"http://127.0.0.1:{server.effective_port}"

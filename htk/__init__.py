@@ -10,34 +10,50 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from htk import hta
-    from htk.api import catalog, run
-    from htk.capturing import capture
+    from htk.answers.ask import ask as run
+    from htk.answers.ask import catalog
     from htk.errors import HtkError
-    from htk.session import open
-    from htk.trace import Trace
-    from htk.whatif_api import whatif
+    from htk.notebook.session import Session, open
+    from htk.output.result import Result
+    from htk.recording.capture import capture
+    from htk.trace.trace import Trace
+    from htk.whatif.api import whatif
 
-# Where each guest's name lives; imported when first used, so that `import htk` costs nothing.
+    __version__: str
+
+# Where each public name is defined; imported at first use, so that `import htk` costs nothing.
 _HOME = {
-    "HtkError": "htk.errors",
-    "Trace": "htk.trace",
-    "capture": "htk.capturing",
-    "catalog": "htk.api",
+    "HtkError": "htk.errors:HtkError",
+    "Result": "htk.output.result:Result",
+    "Session": "htk.notebook.session:Session",
+    "Trace": "htk.trace.trace:Trace",
+    "__version__": "htk.core.version:VERSION",
+    "capture": "htk.recording.capture:capture",
+    "catalog": "htk.answers.ask:catalog",
     "hta": "htk.hta",
-    "open": "htk.session",
-    "run": "htk.api",
-    "whatif": "htk.whatif_api",
+    "open": "htk.notebook.session:open",
+    "run": "htk.answers.ask:ask",
+    "whatif": "htk.whatif.api:whatif",
 }
 
-__all__ = ["HtkError", "Trace", "capture", "catalog", "hta", "open", "run", "whatif"]
+__all__ = [
+    "HtkError",
+    "Result",
+    "Session",
+    "Trace",
+    "__version__",
+    "capture",
+    "catalog",
+    "hta",
+    "open",
+    "run",
+    "whatif",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'htk' has no attribute {name!r}")
-    home = importlib.import_module(_HOME[name])
-    return home if _HOME[name] == f"htk.{name}" else getattr(home, name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    module, _, attribute = _HOME[name].partition(":")
+    home = importlib.import_module(module)
+    return getattr(home, attribute) if attribute else home

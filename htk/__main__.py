@@ -6,7 +6,7 @@ from typing import Any
 
 
 def main(argv: list[str] | None = None) -> None:
-    from htk.cli import run
+    from htk.cli.main import run
 
     warnings.formatwarning = _one_line
     sys.exit(run(sys.argv[1:] if argv is None else argv))

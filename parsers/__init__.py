@@ -5,7 +5,7 @@ is asked before that; a bare array of events may be NCCL's plugin, so that is as
 """
 
 from htk import plugins
-from htk.parser import Parser
+from htk.core.parser import Parser
 from htk.parsers import (
     flight_recorder,
     inspector,

@@ -17,11 +17,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from htk.collective_names import collective_type, dtype_bytes
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.pickles import PlainUnpickler, Refused, is_pickle, left_over
-from htk.records import (
+from htk.names.collectives import collective_type, dtype_bytes
+from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_whole,
@@ -30,6 +29,7 @@ from htk.records import (
     table_of,
     whole_number,
 )
+from htk.parsers.common.safe_pickle import PlainUnpickler, Refused, is_pickle, left_over
 
 NAME = "flight_recorder"
 

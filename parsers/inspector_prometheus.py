@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from htk.collective_names import collective_type
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.nccl_calls import bytes_of_rank
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_lines, said, table_of, whole_number
+from htk.names.collectives import collective_type
+from htk.parsers.common.log_records import Issues, read_lines, said, table_of, whole_number
+from htk.parsers.common.nccl_calls import bytes_of_rank
 
 NAME = "inspector_prometheus"
 

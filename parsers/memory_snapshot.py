@@ -13,10 +13,10 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.pickles import PlainUnpickler, Refused, is_pickle
-from htk.records import Issues, read_whole, table_of, whole_number
+from htk.parsers.common.log_records import Issues, read_whole, table_of, whole_number
+from htk.parsers.common.safe_pickle import PlainUnpickler, Refused, is_pickle
 
 NAME = "memory_snapshot"
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import build, constant_text, number, text, without
+from htk.columns.arrow import build, constant_text, number, text, without
+from htk.columns.groups import Ints
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.groups import Ints
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_whole
+from htk.parsers.common.log_records import Issues, read_whole
 from htk.schema import TABLES
 
 NAME = "memory_timeline"

@@ -15,15 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from htk.collective_names import (
-    NCCL_ALGORITHMS,
-    NCCL_PROTOCOLS,
-    collective_type,
-)
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.nccl_calls import dtype_of, ends, sizes
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_lines, table_of
+from htk.names.collectives import NCCL_ALGORITHMS, NCCL_PROTOCOLS, collective_type
+from htk.parsers.common.log_records import Issues, read_lines, table_of
+from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 
 NAME = "nccl_debug"
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from htk.collective_names import collective_type
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.models.bandwidth import factor
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import (
+from htk.names.collectives import collective_type
+from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_lines,

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from htk.collective_names import collective_type
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.nccl_calls import dtype_of, sizes
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, read_lines, said, table_of, whole_number
+from htk.names.collectives import collective_type
+from htk.parsers.common.log_records import Issues, read_lines, said, table_of, whole_number
+from htk.parsers.common.nccl_calls import dtype_of, sizes
 
 NAME = "profiler_plugin"
 

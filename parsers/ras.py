@@ -9,10 +9,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from htk.collective_names import collective_type
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parser import Head, Parsed, ParseOptions, Source
-from htk.records import Issues, compact_json, read_whole, said, table_of, whole_number
+from htk.names.collectives import collective_type
+from htk.parsers.common.log_records import (
+    Issues,
+    compact_json,
+    read_whole,
+    said,
+    table_of,
+    whole_number,
+)
 
 NAME = "ras"
 

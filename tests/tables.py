@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.analysis import Analysis
+from htk.core.analysis import Analysis
 from htk.schema import DERIVED, TABLES
 
 
@@ -21,9 +21,9 @@ def make(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def ask(
+def answer_of(
     analysis: Analysis[...], *, options: dict[str, Any] | None = None, **tables: pa.Table
 ) -> Any:
-    """The rows that an analysis answers from these tables; those not given are empty."""
+    """Return the rows that an analysis answers from these tables; missing ones are empty."""
     given = [tables[name] if name in tables else make(name, []) for name in analysis.reads]
     return analysis(*given, **(options or {})).to_pylist()

@@ -13,11 +13,11 @@ from types import ModuleType
 import click
 import pytest
 
-from htk import cli
 from htk.analyses import ANALYSES, find
-from htk.analyses.whatif.edits import EDITS
+from htk.cli import main
 from htk.parsers import PARSERS
 from htk.schema import DERIVED, TABLES
+from htk.whatif.edits import EDITS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -70,12 +70,12 @@ def test_commands_of_the_docs_run(
 ) -> None:
     words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
     if "perf.json" in words and words[0] == "diff":
-        assert cli.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
+        assert main.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
     if words[0] in _SERVERS:
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):
         pytest.skip("a PDF needs Chromium")
-    code = cli.run(words)
+    code = main.run(words)
     assert code == 0, capsys.readouterr().err
 
 
@@ -99,9 +99,9 @@ def test_no_formula_without_its_analysis() -> None:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    page, context = _generated()["commands.md"], click.Context(cli.htk)
-    for name in cli.htk.list_commands(context):
-        command = cli.htk.get_command(context, name)
+    page, context = _generated()["commands.md"], click.Context(main.htk)
+    for name in main.htk.list_commands(context):
+        command = main.htk.get_command(context, name)
         assert command is not None and command.help, name
         if name in ANALYSES:
             continue
@@ -179,7 +179,7 @@ def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
 def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
     for name, code in _blocks("analysis.md").items():
         (copy / name).write_text(code)
-    _run(copy, "htk.menu")
+    _run(copy, "htk.analyses.menu")
     assert "How long does each stream pause" in _run(copy, "htk", "--help")
     said = _run(copy, "htk", "kernel_pauses", "sample", "--shortest-us", "5", "--format", "csv")
     header, *rows = said.replace('"', "").splitlines()

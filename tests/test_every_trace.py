@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from htk import api
 from htk.analyses import ANALYSES
+from htk.answers.ask import ask
 from htk.errors import HtkError
-from htk.opening import OpenOptions, open_trace
-from htk.trace import Trace
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -141,7 +141,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
 def test_an_answer_or_a_reason(name: str, kind: str, traces: dict[str, Trace]) -> None:
     for options in _options(name):
         try:
-            answer = api.run(traces[kind], name, **options)
+            answer = ask(traces[kind], name, **options)
         except HtkError as reason:
             assert len(str(reason)) > 20 and "\n" not in str(reason)
         else:
@@ -159,7 +159,7 @@ def test_a_selection_is_answered_too(name: str, traces: dict[str, Trace]) -> Non
         whole.sel(steps=[99]),
     ):
         try:
-            api.run(chosen, name).to_json()
+            ask(chosen, name).to_json()
         except HtkError as reason:
             assert str(reason)
 

@@ -17,8 +17,8 @@ PARSER = '''"""Stopwatch logs: the word STOPWATCH, then a name and nanoseconds o
 
 import pyarrow as pa
 
-from htk.arrow import build, number, texts, without
-from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.columns.arrow import build, number, texts, without
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.schema import TABLES
 
 NAME = "stopwatch"
@@ -42,7 +42,7 @@ ANALYSIS = '''"""The slowest lap."""
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.analysis import analysis
+from htk.core.analysis import analysis
 from htk.schema import table
 
 
@@ -70,7 +70,7 @@ def test_a_parser_and_an_analysis_are_added(copy: Path) -> None:
         registry.read_text() + "\nfrom htk.parsers import stopwatch\n\nPARSERS += (stopwatch,)\n"
     )
     (copy / "analyses/time/slowest_lap.py").write_text(ANALYSIS)
-    _run(copy, "-m", "htk.menu")
+    _run(copy, "-m", "htk.analyses.menu")
     sample = copy / "laps.txt"
     sample.write_text("STOPWATCH\none 7\ntwo 9\n")
     answer = json.loads(_run(copy, "-m", "htk", "slowest-lap", str(sample), "--format", "json"))

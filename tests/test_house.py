@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk import analyses, menu
-from htk.analyses import ANALYSES
-from htk.parser import HEAD_BYTES, Head
+from htk import analyses
+from htk.analyses import ANALYSES, menu
+from htk.core.parser import HEAD_BYTES, Head
+from htk.io.sources import head, resolve
 from htk.parsers import PARSERS
 from htk.schema import DERIVED, TABLES, doc_of, index_of
-from htk.sources import head, resolve
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
@@ -91,7 +91,7 @@ def test_guests_names_are_complete_and_sorted() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys; from htk.cli import run; run(['--help']);"
+    code = "import sys; from htk.cli.main import run; run(['--help']);"
     code += "sys.stderr.write(','.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {m.partition(".")[0] for m in done.stderr.split(",")} & {*HEAVY, "numpy", "rich"}

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import number, texts
-from htk.chart import Bar
-from htk.critical import Pieces, of_tables
-from htk.gate import Gate, gate
-from htk.graph import Graph, build
-from htk.groups import Groups
-from htk.replay import critical, replay
+from htk.columns.arrow import number, texts
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.graph.build import Graph, build
+from htk.graph.critical_path import Pieces, of_tables
+from htk.graph.fidelity import Gate, gate
+from htk.graph.replay import critical, replay
 from htk.schema import TEXT, table
 
 Ints = NDArray[np.int64]

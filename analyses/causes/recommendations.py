@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.chart import Bar
-from htk.intervals import Ints
-from htk.kinds import kind_of
-from htk.phases import recomputed
+from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.humanize import counted, time
+from htk.measures.phases import recomputed
+from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
-from htk.units import counted, time
 
 RETURNS = table(
     finding=(TEXT, "What is wrong."),

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import matching, number, numbers, text, truths, valid
-from htk.chart import Bar
+from htk.columns.arrow import matching, number, numbers, text, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints, Spans, covered, subtract, union
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.match import Rows
 from htk.errors import MissingTable
-from htk.groups import Groups
-from htk.intervals import Ints, Spans, covered, subtract, union
-from htk.match import Rows
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -5,12 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import number, numbers, valid
-from htk.breakdown import ratio
-from htk.calls import Calls, Floats, Ints, bandwidth
-from htk.chart import Bar
-from htk.groups import Groups
+from htk.columns.arrow import number, numbers, valid
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.breakdown import ratio
+from htk.measures.collective_calls import Calls, Floats, Ints, bandwidth
 from htk.schema import table
 from htk.schema.columns import TEXT
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.calls import Calls, match_facts
-from htk.chart import Scatter
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Scatter
+from htk.measures.collective_calls import Calls, match_facts
+from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import Segment, fit, predicted_us
 from htk.schema import table
 from htk.schema.columns import TEXT
-from htk.transfers import Transfers, of_benchmarks, of_trace
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.chart import Bar
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
 from htk.schema.comm import RANK_CLOCKS
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import number, numbers, valid
-from htk.calls import Calls, Ints, bandwidth, match_facts, only_source, scopes
-from htk.chart import Timeline
+from htk.columns.arrow import number, numbers, valid
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Timeline
+from htk.measures.collective_calls import Calls, Ints, bandwidth, match_facts, only_source, scopes
 from htk.schema import table
 from htk.schema.columns import TEXT
 

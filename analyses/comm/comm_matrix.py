@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, numbers
-from htk.calls import Calls, hosts_of
-from htk.chart import Heatmap
-from htk.groups import Groups
+from htk.columns.arrow import codes_of, numbers
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Heatmap
+from htk.measures.collective_calls import Calls, hosts_of
 from htk.schema import table
 from htk.schema.columns import TEXT
 

@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.calls import Calls
+from htk.core.analysis import analysis, with_coverage
+from htk.core.recording_hints import hint
 from htk.errors import MissingTable
+from htk.measures.collective_calls import Calls
+from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import fit
-from htk.recording import hint
 from htk.schema import table
 from htk.schema.columns import TEXT
-from htk.transfers import Transfers, of_benchmarks, of_trace
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number
-from htk.breakdown import percent
-from htk.calls import Calls, match_facts
-from htk.chart import Bar
-from htk.comm_split import comm_split
-from htk.groups import Groups
+from htk.columns.arrow import codes_of, number
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.collective_calls import Calls, match_facts
+from htk.measures.comm_split import comm_split
 from htk.schema import table
 from htk.schema.columns import TEXT
 

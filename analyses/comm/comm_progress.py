@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import codes_of, number, numbers, texts, valid
-from htk.desync import listed
-from htk.groups import Groups
+from htk.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis
+from htk.measures.desync import listed
 from htk.schema import table
 from htk.schema.columns import TEXT
 

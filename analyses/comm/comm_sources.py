@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, texts
+from htk.columns.arrow import codes_of, matching, number, numbers, texts
+from htk.core.analysis import analysis, with_coverage
+from htk.derived.nccl_facts import PROFILER
 from htk.errors import MissingTable
-from htk.joins import PROFILER
 from htk.schema import table
 from htk.schema.columns import TEXT
 

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers, text
-from htk.breakdown import percent
-from htk.calls import Calls, Floats, Ints, hosts_of, match_facts, scopes
-from htk.chart import Bar
-from htk.comm_split import comm_split
-from htk.groups import Groups
+from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.collective_calls import Calls, Floats, Ints, hosts_of, match_facts, scopes
+from htk.measures.comm_split import comm_split
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
 from htk.schema.columns import TEXT

@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import number, numbers, truths
-from htk.breakdown import percent
-from htk.calls import Calls, Ints, match_facts
-from htk.chart import Bar
-from htk.comm_split import comm_split
-from htk.groups import Groups
+from htk.columns.arrow import number, numbers, truths
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.collective_calls import Calls, Ints, match_facts
+from htk.measures.comm_split import comm_split
 from htk.schema import table
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()

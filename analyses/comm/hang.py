@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.desync import Mismatch, listed, mismatch, named
+from htk.core.analysis import analysis, with_coverage
 from htk.errors import MissingTable
-from htk.flight import Call, GroupId, Histories, Place, cycle_among, histories
-from htk.records import compact_json
+from htk.measures.desync import Mismatch, listed, mismatch, named
+from htk.measures.flight import Call, GroupId, Histories, Place, cycle_among, histories
+from htk.parsers.common.log_records import compact_json
 from htk.schema import table
 from htk.schema.columns import TEXT
 

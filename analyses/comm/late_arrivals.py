@@ -5,11 +5,11 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import boolean, number, numbers, truths
-from htk.calls import Calls
-from htk.chart import Bar
-from htk.groups import Groups
+from htk.columns.arrow import boolean, number, numbers, truths
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.collective_calls import Calls
 from htk.schema import table
 from htk.schema.columns import TEXT
 

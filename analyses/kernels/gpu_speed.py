@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import Mask, codes_of, matching, number, numbers
-from htk.chart import Bar
-from htk.groups import Floats, Groups, Ints, quotient
+from htk.columns.arrow import Mask, codes_of, matching, number, numbers
+from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
 from htk.schema import table
 
 Per = Literal["rank", "step", "time"]

@@ -5,12 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import codes_of, number, numbers, text
-from htk.breakdown import Pool, percent, pooled
-from htk.chart import Bar
-from htk.groups import Groups, Ints
-from htk.kinds import kind_of
+from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.breakdown import Pool, percent, pooled
+from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import Mask, codes_of, number, numbers, text, valid
-from htk.breakdown import percent
-from htk.chart import Bar
+from htk.columns.arrow import Mask, codes_of, number, numbers, text, valid
+from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Floats, Groups, Ints, quotient
-from htk.launching import NONE
+from htk.measures.breakdown import percent
+from htk.measures.launching import NONE
 from htk.schema import TEXT, table
 
 RETURNS = table(

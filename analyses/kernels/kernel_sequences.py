@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import Mask, matching, number, numbers, texts, truths
-from htk.breakdown import percent
-from htk.calltree import NONE, CallTree, labels_of
-from htk.chart import Bar
+from htk.columns.arrow import Mask, matching, number, numbers, texts, truths
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.humanize import shortened
 from htk.errors import UsageError
-from htk.groups import Groups, Ints
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, CallTree, labels_of
 from htk.schema import TEXT, table
-from htk.units import shortened
 
 RETURNS = table(
     op=(TEXT, "Operator."),

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analysis import analysis
-from htk.arrow import codes_of, number, numbers, texts
-from htk.breakdown import Pool, percent, pooled
-from htk.chart import Bar
-from htk.groups import Groups
-from htk.kinds import kind_of
+from htk.columns.arrow import codes_of, number, numbers, texts
+from htk.columns.groups import Groups
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.breakdown import Pool, percent, pooled
+from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
 By = Literal["total", "count", "mean", "max"]

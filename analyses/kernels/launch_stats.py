@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import Mask, number, numbers, texts
-from htk.calltree import labels_of
-from htk.chart import Bar
-from htk.groups import Groups, Ints
-from htk.launching import NONE, Launched
+from htk.columns.arrow import Mask, number, numbers, texts
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.call_tree import labels_of
+from htk.measures.launching import NONE, Launched
 from htk.schema import TEXT, table
 
 By = Literal["call", "kernel", "operator"]

@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import Mask, codes_of, number, numbers, texts, valid
-from htk.calltree import labels_of
-from htk.chart import Bar
-from htk.groups import Floats, Groups, Ints, quotient
-from htk.intervals import union_lengths
+from htk.columns.arrow import Mask, codes_of, number, numbers, texts, valid
+from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.columns.intervals import union_lengths
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.call_tree import labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

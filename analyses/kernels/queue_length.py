@@ -6,12 +6,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers
-from htk.breakdown import percent
-from htk.chart import Bar
-from htk.groups import Groups, Ints, quotient
-from htk.launching import NONE
+from htk.columns.arrow import codes_of, number, numbers
+from htk.columns.groups import Groups, Ints, quotient
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.launching import NONE
 from htk.schema import table
 
 RETURNS = table(

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import Mask, matching, number, numbers, texts
-from htk.breakdown import percent
-from htk.calltree import labels_of
-from htk.chart import Bar
-from htk.groups import Groups, Ints
-from htk.intervals import Spans, union
-from htk.launching import NONE
+from htk.columns.arrow import Mask, matching, number, numbers, texts
+from htk.columns.groups import Groups, Ints
+from htk.columns.intervals import Spans, union
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import labels_of
+from htk.measures.launching import NONE
 from htk.schema import TEXT, table
 
 By = Literal["duration", "kernel", "operator"]

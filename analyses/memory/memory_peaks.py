@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import boolean, codes_of, number, texts, valid
-from htk.breakdown import percent
-from htk.calltree import labels_of
-from htk.chart import Bar
-from htk.groups import Groups, Ints
-from htk.memory_categories import Categories
-from htk.memory_use import NONE, MemoryUse, failures, operators_at
+from htk.columns.arrow import boolean, codes_of, number, texts, valid
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import labels_of
+from htk.measures.memory_categories import Categories
+from htk.measures.memory_use import NONE, MemoryUse, failures, operators_at
 from htk.schema import TEXT, table
 
 BEFORE = "(allocated before the recording)"

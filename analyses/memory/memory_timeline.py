@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import boolean, number, text
-from htk.chart import Line
-from htk.groups import Groups, Ints
-from htk.memory_categories import Categories
-from htk.memory_use import NONE, MemoryUse
+from htk.columns.arrow import boolean, number, text
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Line
+from htk.measures.memory_categories import Categories
+from htk.measures.memory_use import NONE, MemoryUse
 from htk.schema import TEXT, table
 
 By = Literal["device", "category"]

@@ -6,14 +6,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import number, numbers, texts, truths
-from htk.breakdown import percent
-from htk.calltree import NONE, labels_of
-from htk.chart import Bar
-from htk.groups import Groups, Ints, row_of
-from htk.intervals import union_lengths
-from htk.nesting import nest
+from htk.columns.arrow import number, numbers, texts, truths
+from htk.columns.groups import Groups, Ints, row_of
+from htk.columns.intervals import union_lengths
+from htk.columns.nesting import nest
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -6,19 +6,19 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import matching, number, numbers, texts, truths
-from htk.breakdown import Per, chosen_windows, percent, summed
-from htk.calltree import NONE, Mask
-from htk.chart import Bar
+from htk.columns.arrow import matching, number, numbers, texts, truths
+from htk.columns.groups import Groups, Ints, row_of
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.groups import Groups, Ints, row_of
+from htk.measures.breakdown import Per, chosen_windows, percent, summed
+from htk.measures.call_tree import NONE, Mask
+from htk.measures.op_work import Work, coverage_facts, tf32_rows
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
-from htk.recording import hint
 from htk.schema import TEXT, table
-from htk.work import Work, coverage_facts, tf32_rows
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

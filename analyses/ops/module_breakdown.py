@@ -5,14 +5,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.breakdown import percent
-from htk.callers import MODULE
-from htk.calltree import NONE, CallTree, DeviceTimes, Mask
-from htk.chart import Bar
+from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.columns.groups import Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.op_ancestors import MODULE
 from htk.errors import MissingTable
-from htk.groups import Ints
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Mask
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -5,12 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import number, numbers, texts
-from htk.breakdown import percent
-from htk.calltree import NONE, CallTree, DeviceTimes, Mask, labels_of
-from htk.chart import Bar
-from htk.groups import Groups, Ints
+from htk.columns.arrow import number, numbers, texts
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Mask, labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -5,17 +5,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import matching, number, numbers, texts
-from htk.breakdown import Pool, percent, pooled
-from htk.calltree import NONE
-from htk.chart import Bar
-from htk.groups import Groups, Ints
+from htk.columns.arrow import matching, number, numbers, texts
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import Pool, percent, pooled
+from htk.measures.call_tree import NONE
+from htk.measures.op_work import Work, coverage_facts, tf32_rows
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
-from htk.work import Work, coverage_facts, tf32_rows
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),

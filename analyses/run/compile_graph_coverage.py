@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import codes_of, matching, number, numbers, text, valid
-from htk.breakdown import percent
-from htk.calltree import NONE, CallTree, Mask
-from htk.chart import Bar
-from htk.groups import Groups, Ints
+from htk.columns.arrow import codes_of, matching, number, numbers, text, valid
+from htk.columns.groups import Groups, Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, CallTree, Mask
 from htk.schema import TEXT, table
 
 _HOW = ("cuda graph", "compiled", "eager", "outside operators")

@@ -6,16 +6,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, text, texts
-from htk.breakdown import Pool, pooled
-from htk.calls import event_keys
-from htk.calltree import NONE, Mask
-from htk.chart import Bar
+from htk.columns.arrow import codes_of, matching, number, numbers, text, texts
+from htk.columns.groups import Groups, Ints, row_of
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
 from htk.errors import MissingTable
-from htk.exposure import comm_shares
-from htk.groups import Groups, Ints, row_of
-from htk.passes import BACKWARD, FORWARD, backward_kernels
+from htk.measures.breakdown import Pool, pooled
+from htk.measures.call_tree import NONE, Mask
+from htk.measures.collective_calls import event_keys
+from htk.measures.exposure import comm_shares
+from htk.measures.passes import BACKWARD, FORWARD, backward_kernels
 from htk.schema import TEXT, table
 
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")

@@ -6,14 +6,14 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers, text, valid
-from htk.breakdown import ratio
-from htk.calls import Calls, event_keys
-from htk.chart import Bar
+from htk.columns.arrow import codes_of, number, numbers, text, valid
+from htk.columns.groups import Groups, Ints, row_of
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.match import NONE
 from htk.errors import MissingTable
-from htk.groups import Groups, Ints, row_of
-from htk.match import NONE
+from htk.measures.breakdown import ratio
+from htk.measures.collective_calls import Calls, event_keys
 from htk.schema import TEXT, table
 
 RETURNS = table(

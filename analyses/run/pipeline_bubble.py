@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, text
-from htk.breakdown import percent
-from htk.calltree import NONE, Mask
-from htk.chart import Bar
+from htk.columns.arrow import codes_of, matching, number, numbers, text
+from htk.columns.groups import Ints
+from htk.columns.intervals import clip, union_lengths
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
 from htk.errors import MissingTable
-from htk.groups import Ints
-from htk.intervals import clip, union_lengths
-from htk.passes import backward_kernels
+from htk.measures.breakdown import percent
+from htk.measures.call_tree import NONE, Mask
+from htk.measures.passes import backward_kernels
 from htk.schema import TEXT, table
 
 PARTS = ("warm-up", "steady", "cool-down", "rest")

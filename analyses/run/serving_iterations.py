@@ -6,13 +6,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, number, numbers, texts, truths
-from htk.chart import Bar
+from htk.columns.arrow import codes_of, number, numbers, texts, truths
+from htk.columns.groups import Groups, Ints
+from htk.columns.intervals import union_lengths
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
 from htk.errors import MissingTable, UsageError
-from htk.groups import Groups, Ints
-from htk.intervals import union_lengths
-from htk.launching import launched_within
+from htk.measures.launching import launched_within
 from htk.schema import TEXT, table
 
 # Formats in the order of how much they tell; the first that occurs is read.

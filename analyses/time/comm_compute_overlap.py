@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk import like_hta
-from htk.analysis import analysis
-from htk.arrow import codes_of, number, numbers, text
-from htk.breakdown import KindTimes, Like, Per, chosen_windows, kind_times, percent, summed
-from htk.calls import event_keys
-from htk.chart import Bar
-from htk.exposure import shared
-from htk.groups import Groups, row_of
-from htk.intervals import Ints
+from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.groups import Groups, row_of
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.derived.windows import kinds_of
+from htk.measures import hta_conventions
+from htk.measures.breakdown import KindTimes, Like, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.collective_calls import event_keys
+from htk.measures.exposure import shared
 from htk.schema import TEXT, table
-from htk.windows import kinds_of
 
 By = Literal["group", "collective"]
 
@@ -62,7 +62,7 @@ def comm_compute_overlap(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        activities, windows = like_hta.classed(
+        activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )
     times = kind_times(activities, windows)

@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import number
-from htk.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
-from htk.chart import Bar
-from htk.intervals import Ints
+from htk.columns.arrow import number
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.derived.windows import Filled, kinds_of
+from htk.measures.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
 from htk.schema import table
-from htk.windows import Filled, kinds_of
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

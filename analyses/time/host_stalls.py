@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.chart import Bar
-from htk.groups import Groups
-from htk.host import (
+from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.host_states import (
     ALLOCATION,
     COMPILATION,
     GC,
@@ -25,8 +26,7 @@ from htk.host import (
     overhead_state,
     span_state,
 )
-from htk.intervals import Ints
-from htk.phases import hosts
+from htk.measures.phases import hosts
 from htk.schema import TEXT, table
 
 RETURNS = table(

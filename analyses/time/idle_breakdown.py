@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk import like_hta
-from htk.analysis import analysis, with_coverage
-from htk.arrow import boolean, codes_of, number, numbers, text, truths, valid
-from htk.breakdown import Like, Per, chosen_windows, percent
-from htk.chart import Bar
-from htk.groups import Groups
-from htk.idle import LIMITS
-from htk.intervals import Ints
+from htk.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.idle import LIMITS
+from htk.derived.windows import cut_to_windows
+from htk.measures import hta_conventions
+from htk.measures.breakdown import Like, Per, chosen_windows, percent
 from htk.schema import TEXT, table
-from htk.windows import cut_to_windows
 
 By = Literal["device", "stream"]
 _NO_STEP = np.iinfo(np.int32).max  # what has no number comes last
@@ -67,8 +67,8 @@ def idle_breakdown(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        like_hta.refuse_steps(per)
-        return _like_hta(like_hta.kept_kernels(kernels, kernel_links, annotations))
+        hta_conventions.refuse_steps(per)
+        return _like_hta(hta_conventions.kept_kernels(kernels, kernel_links, annotations))
     whole = ~valid(idle_causes["stream"])
     pieces = idle_causes.filter(pa.array(whole if by == "device" else ~whole))
     cut = cut_to_windows(pieces, windows)
@@ -142,7 +142,7 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     before = np.append(0, end[:-1])[: len(end)]
     gap = np.where(after, start - before, 0)
     late = after & (launch >= 0) & (launch > before)
-    short = after & ~late & (gap < like_hta.SHORT_GAP_NS)
+    short = after & ~late & (gap < hta_conventions.SHORT_GAP_NS)
     category = np.select([late, short], [0, 1], 2)
     nothing = np.full(len(rank), -1)
     keys = np.stack([rank, nothing, stream, np.full(len(rank), _NO_STEP), category], axis=1)

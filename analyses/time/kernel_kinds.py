@@ -6,12 +6,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk import like_hta
-from htk.analysis import analysis
-from htk.arrow import boolean, number, numbers, texts, truths
-from htk.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
-from htk.chart import Bar
-from htk.intervals import Ints
+from htk.columns.arrow import boolean, number, numbers, texts, truths
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures import hta_conventions
+from htk.measures.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
 from htk.schema import TEXT, table
 
 _KINDS = ("compute", "comm", "memory")
@@ -52,7 +52,7 @@ def kernel_kinds(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        activities, windows = like_hta.classed(
+        activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )
     times = kind_times(activities, windows)

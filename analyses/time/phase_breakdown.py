@@ -5,16 +5,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import boolean, number, numbers, text, truths
-from htk.breakdown import Per, percent
-from htk.chart import Bar
+from htk.columns.arrow import boolean, number, numbers, text, truths
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints, union_lengths
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.recording_hints import hint
+from htk.derived.links import steps_of
 from htk.errors import MissingTable
-from htk.groups import Groups
-from htk.intervals import Ints, union_lengths
-from htk.links import steps_of
-from htk.phases import OTHER, PHASES, Phased, Phases, hosts
-from htk.recording import hint
+from htk.measures.breakdown import Per, percent
+from htk.measures.phases import OTHER, PHASES, Phased, Phases, hosts
 from htk.schema import TEXT, table
 
 RETURNS = table(

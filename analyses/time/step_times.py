@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis
-from htk.arrow import boolean, number, numbers, truths, valid
-from htk.chart import Line
+from htk.columns.arrow import boolean, number, numbers, truths, valid
+from htk.columns.groups import Groups, row_of
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis
+from htk.core.chart import Line
+from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.groups import Groups, row_of
-from htk.intervals import Ints
-from htk.recording import hint
 from htk.schema import table
 
 RETURNS = table(

@@ -5,14 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.analysis import analysis, with_coverage
-from htk.arrow import boolean, codes_of, number, truths, valid
-from htk.breakdown import kind_times, percent
-from htk.chart import Bar
-from htk.groups import Groups
-from htk.intervals import Ints
+from htk.columns.arrow import boolean, codes_of, number, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.derived.windows import Filled, kinds_of
+from htk.measures.breakdown import kind_times, percent
 from htk.schema import table
-from htk.windows import Filled, kinds_of
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

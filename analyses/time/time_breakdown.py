@@ -4,11 +4,11 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk import like_hta
-from htk.analysis import analysis
-from htk.arrow import number
-from htk.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
-from htk.chart import Bar
+from htk.columns.arrow import number
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.measures import hta_conventions
+from htk.measures.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
 from htk.schema import table
 
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
@@ -62,7 +62,7 @@ def time_breakdown(
     """
     windows = chosen_windows(per, rank_windows, step_windows)
     if like == "hta":
-        activities, windows = like_hta.classed(
+        activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )
     times = kind_times(activities, windows)

@@ -43,7 +43,7 @@ def main() -> int:
     if given.write:
         text = page(found, classified(given.facts), _said(found))
         (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
-        table = _ROOT / "analyses" / "whatif" / "bands.toml"
+        table = _ROOT / "htk" / "whatif" / "calibration.toml"
         table.write_text(bands(found), encoding="utf-8")
     return 0
 

@@ -9,8 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from htk import api
-from htk.analyses.whatif.answer import Stage, stage
 from htk.models.hardware import Gpu
 from htk.simulate.config import TILES, Config, Pass
 from htk.simulate.groups import process_groups
@@ -18,6 +16,8 @@ from htk.simulate.instructions import Program
 from htk.simulate.job import simulate
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule
+from htk.trace.opening import OpenOptions, open_trace
+from htk.whatif.predict import Stage, stage
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30
 
@@ -89,7 +89,7 @@ def staged(job: Job, *others: Job) -> Stage:
         for one in (job, *others):
             folder = folders.enter_context(TemporaryDirectory())
             write(one, Path(folder))
-            recorded.append(api.open(folder, cache=False).tables)
+            recorded.append(open_trace(folder, OpenOptions(cache=False)).tables)
         return stage(recorded[0], [(tables, None) for tables in recorded[1:]])
 
 

@@ -10,9 +10,9 @@ from math import exp, log
 from bench.scorecard.jobs import Job, staged, step_ns
 from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
-from htk.analyses.whatif.answer import Stage, answer
-from htk.analyses.whatif.edits import EDITS
 from htk.errors import HtkError
+from htk.whatif.edits import EDITS
+from htk.whatif.predict import Stage, answer
 
 _ROUNDS = 4
 _CLOSE = 0.003

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.scorecard.memory import Fits
 from bench.scorecard.score import Prediction, by_kind, evidence, held_pct, scores, summary
-from htk.analyses.whatif.bands import factors
+from htk.whatif.calibration import factors
 
 ROADS = ("trace", "described", "plan")
 
@@ -50,10 +50,11 @@ _END = """## How
 - *tp*, *hardware*, *precision* are edits of low confidence and say so. Pipelines, context and
   expert parallelism, which are too, are not simulated.
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
-- *Bands* are the stated doubt times a factor for the kind of what-if (`analyses/whatif/bands.toml`)
-  by split conformal prediction on the error in units of that doubt, over simulated jobs and
-  measured rows together; of several edits the larger factor counts. With fewer than nine
-  predictions the factor is the normal distribution's. With fewer than a hundred it is no less; with
+- *Bands* are the stated doubt times a factor for the kind of what-if
+  (`htk/whatif/calibration.toml`), by split conformal prediction on the error in units of that
+  doubt, over simulated jobs and measured rows together; of several edits the larger factor
+  counts. With fewer than nine predictions the factor is the normal distribution's. With fewer
+  than a hundred it is no less; with
   more it may be, down to where five points more than asked would hold: simulated clusters are
   tidier than real ones, for which that of 50 % narrows no more than that of 90 % either. How well
   the bands of a recorded trace hold lies between both columns: simulated jobs hold no surprises,

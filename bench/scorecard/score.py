@@ -6,8 +6,8 @@ from math import exp, log
 
 import numpy as np
 
-from htk.analyses.whatif.answer import Answer
-from htk.analyses.whatif.bands import NORMAL, factors
+from htk.whatif.calibration import NORMAL, factors
+from htk.whatif.predict import Answer
 
 _TURNED = 0.01  # a change that is smaller has no direction
 _WIDE = NORMAL[1]

@@ -11,10 +11,10 @@ from typing import Any
 
 from bench.scorecard.jobs import Change, Job, staged, step_ns
 from bench.scorecard.score import Prediction, predicted
-from htk.analyses.whatif.answer import Stage, answer
-from htk.analyses.whatif.edits import EDITS
 from htk.errors import HtkError
 from htk.simulate.instructions import Do, Program
+from htk.whatif.edits import EDITS
+from htk.whatif.predict import Stage, answer
 
 MODELS = (
     {"model": "gpt3-126m", "seq": 1024},

@@ -9,9 +9,9 @@ from typing import Any
 
 from htk.analyses import ANALYSES
 from htk.dashboard.page import Page, Visit
-from htk.dashboard.view import shown
+from htk.dashboard.url_state import shown
 from htk.errors import UnknownAnalysis
-from htk.result import Result
+from htk.output.result import Result
 
 
 @cache

@@ -6,10 +6,10 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import html
 
-from htk.arrow import numbers
-from htk.dashboard import hangs, plots
+from htk.columns.arrow import numbers
+from htk.dashboard import hang_panels, plots
+from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, select
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section, select
 
 _DEFAULTS = {"by": "size", "overlap": "rank"}
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
@@ -17,7 +17,7 @@ _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst col
 
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
-    hung = [part("communication", "hang", 200)] if hangs.recorded(visit) else []
+    hung = [part("communication", "hang", 200)] if hang_panels.recorded(visit) else []
     overlap, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
     return html.Div(
         [
@@ -172,7 +172,7 @@ PAGE = Page(
     12,
     layout,
     {
-        "hang": hangs.verdict,
+        "hang": hang_panels.verdict,
         "ratio": _ratio,
         "overlap": _overlap,
         "groups": _groups,

@@ -6,16 +6,16 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import html
 
-from htk.analysis import coverage_of
-from htk.compare import EACH, compare, diff
+from htk.compare.runs import EACH, compare, diff
+from htk.core.analysis import coverage_of
+from htk.core.humanize import numbers_of, time
 from htk.dashboard import plots, start
+from htk.dashboard.components import attributes, empty, grid, plot, section, select
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import attributes, empty, grid, plot, section, select
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.errors import UsageError
-from htk.result import Result
-from htk.trace import Trace
-from htk.units import numbers_of, time
+from htk.output.result import Result
+from htk.trace.trace import Trace
 
 _SAME = "this run"
 _ROWS = 200

@@ -5,13 +5,13 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from htk.core.humanize import time
 from htk.dashboard import plots
-from htk.dashboard.busy import strip
-from htk.dashboard.instances import gaps, link
+from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section
+from htk.dashboard.example_ranges import gaps, link
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section
-from htk.dashboard.shares import shares
-from htk.units import time
+from htk.dashboard.time_shares import shares
+from htk.dashboard.utilization_strip import strip
 
 _GAPS = 12
 

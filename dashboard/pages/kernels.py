@@ -6,8 +6,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.dashboard import plots
-from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import (
+from htk.dashboard.components import (
     answered,
     coverage,
     empty,
@@ -18,6 +17,7 @@ from htk.dashboard.parts import (
     select,
     slider,
 )
+from htk.dashboard.page import Page, Visit, part
 from htk.models.hardware import Gpu, catalogue, gpu
 
 _DEFAULTS = {"top": "15", "by": "total"}

@@ -5,11 +5,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from htk.core.humanize import size, time
 from htk.dashboard import plots
-from htk.dashboard.instances import instance, link
+from htk.dashboard.components import coverage, empty, grid, picture, plot, section, select, tile
+from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import coverage, empty, grid, picture, plot, section, select, tile
-from htk.units import size, time
 
 _DEFAULTS = {"by": "device", "holders": "holder"}
 

@@ -6,8 +6,8 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.dashboard import plots
+from htk.dashboard.components import answered, coverage, empty, grid, plot, section, select
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import answered, coverage, empty, grid, plot, section, select
 
 _BY = ["name", "shape", "stack", "module", "thread"]
 _VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}

@@ -6,16 +6,16 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import dcc, html
 
-from htk import summary
+from htk.core.humanize import shortened, size, time
 from htk.dashboard import plots
-from htk.dashboard.busy import strip
-from htk.dashboard.instances import instance, link
+from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
+from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.page import Page, Visit, part
-from htk.dashboard.parts import answered, coverage, empty, grid, picture, plot, section, tile
-from htk.dashboard.shares import shares
-from htk.doctor import doctor
+from htk.dashboard.time_shares import shares
+from htk.dashboard.utilization_strip import strip
 from htk.errors import HtkError
-from htk.units import shortened, size, time
+from htk.overview import summary
+from htk.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "pct_of_kernel_time", "count", "mean_ns", "kind")
 _OPERATORS = ("op", "device_self_ns", "pct_of_device_time", "cpu_self_ns", "count")
@@ -262,7 +262,7 @@ def _recommendations(visit: Visit) -> Any:
 
 def _records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
-    from htk.dashboard.hangs import verdict
+    from htk.dashboard.hang_panels import verdict
 
     return html.Div([verdict(visit), _trust(visit)])
 

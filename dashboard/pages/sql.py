@@ -6,13 +6,13 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
+from htk.dashboard.components import attributes, coverage, empty, grid, safely, section
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
-from htk.dashboard.parts import attributes, coverage, empty, grid, safely, section
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
-from htk.result import Result
+from htk.dashboard.url_state import View
+from htk.output.result import Result
+from htk.query.sql import Limits, query
 from htk.schema import DERIVED, TABLES, doc_of
-from htk.sql import Limits, query
 
 _LIMITS = Limits(seconds=20, memory="2GB")
 _QUERY = "query"

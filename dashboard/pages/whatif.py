@@ -9,8 +9,9 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.analyses.whatif.table import Terms
-from htk.dashboard import forecast
+from htk.core.humanize import size, time
+from htk.dashboard import whatif_plots
+from htk.dashboard.components import attributes, empty, grid, plot, problem, safely, section, tile
 from htk.dashboard.edits import (
     KNOWN,
     PRICE,
@@ -26,16 +27,15 @@ from htk.dashboard.edits import (
     written,
 )
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
-from htk.dashboard.parts import attributes, empty, grid, plot, problem, safely, section, tile
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.errors import HtkError, UsageError
-from htk.result import Result
-from htk.selection import Selection
-from htk.units import size, time
-from htk.whatif_api import WhatIf
-from htk.whatif_label import BATCHES, SHARDINGS
-from htk.whatif_text import error
+from htk.output.result import Result
+from htk.trace.selection import Selection
+from htk.whatif.api import WhatIf
+from htk.whatif.label import BATCHES, SHARDINGS
+from htk.whatif.table import Terms
+from htk.whatif.text import error
 
 
 def layout(visit: Visit) -> Any:
@@ -141,7 +141,7 @@ def _bounds(visit: Visit) -> Any:
     )
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
-    return section(heading, plot(forecast.bounds(rows, visit.dark), heading, None, 300))
+    return section(heading, plot(whatif_plots.bounds(rows, visit.dark), heading, None, 300))
 
 
 def _map(visit: Visit) -> Any:
@@ -159,7 +159,7 @@ def _map(visit: Visit) -> Any:
         "Step time; colour is the time of a sample against now. Blank: does not fit, or no answer."
     )
     return section(
-        heading, plot(forecast.batch_map(rows, visit.dark), heading, None, 300), note=note
+        heading, plot(whatif_plots.batch_map(rows, visit.dark), heading, None, 300), note=note
     )
 
 
@@ -176,7 +176,7 @@ def _answer(visit: Visit, *, whole: bool = True) -> Any:
         return problem(str(row["verdict"]), "No prediction")
     shown: list[Any] = [html.Div(_tiles(row), className="tiles")]
     if any(json.loads(row["waterfall"]).values()):
-        fig = forecast.change(row, visit.dark)
+        fig = whatif_plots.change(row, visit.dark)
         shown.append(section("What changes", plot(fig, "what changes", None, 260)))
     strips = _strips(visit) if whole else None
     place = html.Div(strips, id="whatif-strips", style={"minHeight": "330px"})
@@ -185,7 +185,7 @@ def _answer(visit: Visit, *, whole: bool = True) -> Any:
 
 def _strips(visit: Visit) -> Any:
     """The two steps as strips: drawn after the numbers, which are there at once."""
-    fig = forecast.side_by_side(_asked(visit, edits_of(visit.view)), visit.dark)
+    fig = whatif_plots.side_by_side(_asked(visit, edits_of(visit.view)), visit.dark)
     return section("Measured and predicted step", plot(fig, "two steps", None, 260))
 
 

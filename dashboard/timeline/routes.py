@@ -6,12 +6,12 @@ from typing import Any
 
 from flask import Response, request
 
-from htk.dashboard.kept import Kept
+from htk.dashboard.memo import Kept
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
 from htk.errors import HtkError, UsageError
-from htk.selection import Selection
 from htk.timeline.answers import Timeline
+from htk.trace.selection import Selection
 
 _MOST = 4  # timelines at hand; a million events take 100 MB
 _BINARY = "view"

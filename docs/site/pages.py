@@ -14,15 +14,16 @@ from typing import Any
 
 import click
 
-from htk import api
 from htk.analyses import ANALYSES, find
-from htk.analyses.whatif.edits import EDITS
-from htk.analysis import Analysis
-from htk.cli import htk as program
+from htk.answers.ask import ask
+from htk.cli.main import htk as program
+from htk.core.analysis import Analysis
 from htk.errors import HtkError
+from htk.output.render import print_table
 from htk.parsers import PARSERS
-from htk.render import print_table
 from htk.schema import DERIVED, TABLES, doc_of, index_of
+from htk.trace.opening import open_trace
+from htk.whatif.edits import EDITS
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
@@ -199,14 +200,14 @@ def _output(output: dict[str, Any]) -> list[str]:
 
 @cache
 def _sample(name: str) -> Any:
-    return api.open("sample" if name == "sample" else str(SAMPLES / name))
+    return open_trace("sample" if name == "sample" else str(SAMPLES / name))
 
 
 def _example(analysis: Analysis[...]) -> list[str]:
     """What it answers on the first of the samples that have its data."""
     for sample in _EXAMPLES:
         try:
-            answer = api.run(_sample(sample), analysis.name)
+            answer = ask(_sample(sample), analysis.name)
         except HtkError:
             continue
         if not len(answer):

@@ -13,7 +13,7 @@ from typing import Any
 
 from htk.hta.analysis import TimeSeriesTypes, TraceAnalysis
 from htk.hta.handover import for_hta
-from htk.trace import Trace
+from htk.trace.trace import Trace
 
 __all__ = ["TimeSeriesTypes", "TraceAnalysis", "for_hta"]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from htk import api
 from htk.errors import UsageError
 from htk.hta import breakdown, counters, kernels, paths
 from htk.hta.frames import Frames, shown
 from htk.hta.paths import CriticalPath
-from htk.trace import Trace
+from htk.trace.opening import open_trace
+from htk.trace.trace import Trace
 
 _FULL_QUEUE = 1024
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TraceAnalysis:
         if isinstance(trace_files, dict):  # the keys are HTA's ranks: ours are in the files
             trace_files = list(trace_files.values())
         given = [str(folder / name) for name in trace_files] if trace_files else [str(folder)]
-        self._frames = Frames(api.open(given), bool(include_last_profiler_step))
+        self._frames = Frames(open_trace(given), bool(include_last_profiler_step))
 
     @classmethod
     def of(cls, trace: Trace, include_last_profiler_step: bool = False) -> "TraceAnalysis":

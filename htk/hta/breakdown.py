@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from htk.columns.intervals import sweep
 from htk.hta.frames import TYPES, Frames, short_name, spans
-from htk.intervals import sweep
 
 _STATS = ["sum", "max", "min", "std", "mean"]
 _NAMED = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from htk.core.humanize import microseconds
+from htk.export.overlay import copy_with
 from htk.hta.frames import Frames, memory_type
-from htk.overlay import copy_with
-from htk.units import microseconds
 
 Series = dict[int, pd.DataFrame]
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk import like_hta
-from htk.arrow import numbers, truths, valid
+from htk.columns.arrow import numbers, truths, valid
+from htk.columns.intervals import Spans, union
 from htk.errors import UnknownRank
-from htk.intervals import Spans, union
-from htk.trace import Trace
+from htk.measures import hta_conventions
+from htk.trace.trace import Trace
 
 TYPES = {"compute": "COMPUTATION", "comm": "COMMUNICATION", "memory": "MEMORY"}
 _MEMORY_TYPE = re.compile(r"Memcpy \w+to\w+|Memset")
@@ -44,7 +44,7 @@ class Frames:
         if self.include_last_step:
             kept = rows.filter(kernels["stream"].is_valid())
         else:
-            kept = like_hta.kept_kernels(rows, links, tables["annotations"])
+            kept = hta_conventions.kept_kernels(rows, links, tables["annotations"])
             kept = kept.drop_columns(["launch_start_ns"])
         of = numbers(kept["row"])
         for name in ("launch_row", "op_row", "step", "launch_start_ns", "launch_end_ns"):

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.arrow import numbers
+from htk.columns.arrow import numbers
 from htk.errors import UsageError
-from htk.part import Part
-from htk.trace import Trace
+from htk.trace.file import Part
+from htk.trace.trace import Trace
 
 _ON_GPU = ("kernels", "syncs")
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk import api
-from htk.arrow import matching, numbers
+from htk.columns.arrow import matching, numbers
 from htk.errors import MissingTable, UsageError
+from htk.export.rewrite import write
 from htk.hta.frames import Frames
+from htk.io.sources import resolve
 from htk.parsers.kineto import scan
-from htk.rewrite import write
-from htk.sources import resolve
+from htk.trace.opening import OpenOptions, open_trace
 
 _SIGNIFICANT = 0.01  # of a mean step: shorter communication makes no straggler
 
@@ -195,7 +195,7 @@ def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     mine = matching(ranges["category"], "cuda_profiler_range".__eq__)
     if not (mine & (numbers(ranges["rank"], -1) == rank)).any():
         return None
-    again = api.open([p.file for p in parts], keep_unknown_arguments=True)
+    again = open_trace([p.file for p in parts], OpenOptions(keep_unknown_arguments=True))
     events = again.tables["events"]
     rows = events.filter(pa.array(matching(events["category"], "cuda_profiler_range".__eq__)))
     rows = rows.sort_by("start_ns")

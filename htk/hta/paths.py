@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.arrow import numbers
-from htk.critical import path_events
+from htk.columns.arrow import numbers
 from htk.errors import HtkError
+from htk.export.overlay import write_overlays
+from htk.graph.critical_path import path_events
 from htk.hta.frames import Frames
-from htk.overlay import write_overlays
 
 _BOUND_BY = {
     "compute": "gpu_compute_bound",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.groups import Groups
+from htk.columns.groups import Groups
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from htk import api
+from htk.answers.ask import ask
+from htk.core.version import VERSION
 from htk.errors import HtkError, UsageError
+from htk.output.result import Result
+from htk.overview.summary import Verdict, verdict
 from htk.report.lanes import Lanes, lanes
-from htk.result import Result
-from htk.summary import Verdict, verdict
-from htk.trace import Trace
-from htk.whatif_api import WhatIf
-from htk.whatif_label import BATCHES, SHARDINGS
+from htk.trace.trace import Trace
+from htk.whatif.api import WhatIf
+from htk.whatif.label import BATCHES, SHARDINGS
 
 # Sections, and the questions that each answers where the recording can.
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -99,13 +100,13 @@ def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> 
 
 
 def versions() -> dict[str, str]:
-    found = {"htk": version("htk"), "python": platform.python_version()}
+    found = {"htk": VERSION, "python": platform.python_version()}
     return found | {name: version(name) for name in ("pyarrow", "numpy", "plotly")}
 
 
 def _asked(trace: Trace, name: str) -> Answered:
     try:
-        result = api.run(trace, name)
+        result = ask(trace, name)
     except HtkError as error:
         return Answered(name, None, str(error))
     if not len(result):

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, numbers, truths, valid
-from htk.intervals import Ints
-from htk.trace import Trace
-from htk.units import shortened
+from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.intervals import Ints
+from htk.core.humanize import shortened
+from htk.trace.trace import Trace
 
 CELLS = 1200
 MOST_LANES = 48

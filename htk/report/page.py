@@ -4,14 +4,14 @@ import gzip
 from base64 import b64encode
 from html import escape
 
-from htk.figures import figure
-from htk.html import asset, embedded, look, table
-from htk.render import coverage_lines
+from htk.core.humanize import size, time
+from htk.output.figures import figure
+from htk.output.html import asset, embedded, look, table
+from htk.output.render import coverage_lines
+from htk.output.result import Result
 from htk.report.content import Answered, Report, Section
 from htk.report.tiles import tiles
-from htk.result import Result
-from htk.units import size, time
-from htk.whatif_label import BATCHES, SHARDINGS
+from htk.whatif.label import BATCHES, SHARDINGS
 
 _PAGE_ROWS = 8
 _GAIN_OF_FULL_COLOUR = 40.0  # percent

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from htk.render import coverage_lines, to_text
+from htk.core.humanize import time
+from htk.output.render import coverage_lines, to_text
+from htk.output.result import Result
 from htk.report.content import Answered, Report
-from htk.result import Result
-from htk.units import time
 
 SCHEMA = "htk.report/1"
 _ROWS = 10

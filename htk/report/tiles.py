@@ -2,8 +2,8 @@
 
 from html import escape
 
+from htk.core.humanize import time
 from htk.report.content import Report
-from htk.units import time
 
 
 def tiles(report: Report) -> str:

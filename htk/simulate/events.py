@@ -1,7 +1,7 @@
 """Single events of a Kineto file, as its writer lays them out: µs with three decimals."""
 
+from htk.core.humanize import microseconds
 from htk.simulate.clock import BASE_NS
-from htk.units import microseconds
 
 
 def complete(

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from htk.arrow import codes_of, numbers, truths, valid
+from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.intervals import Ints, union_lengths
+from htk.core.humanize import numbers_of, shortened
 from htk.errors import HtkError, UsageError
-from htk.intervals import Ints, union_lengths
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import lanes_of
 from htk.timeline.sources import KINDS, Clock
-from htk.trace import Trace
-from htk.units import numbers_of, shortened
+from htk.trace.trace import Trace
 
 MOST_FOUND = 200
 _NAME = 160
@@ -137,7 +137,7 @@ class Timeline:
 
     def path(self, step: int | None = None) -> dict[str, Any]:
         """The critical path of a step, piece by piece."""
-        from htk.critical import path_events
+        from htk.graph.critical_path import path_events
 
         whole = self.trace.sel()
         pieces = path_events(whole.tables, step)

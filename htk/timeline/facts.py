@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import numbers
-from htk.intervals import Ints
+from htk.columns.arrow import numbers
+from htk.columns.intervals import Ints
+from htk.core.humanize import for_people, time
 from htk.schema import unit_of
 from htk.timeline.lanes import Lanes
 from htk.timeline.sources import KINDS, TABLES
-from htk.trace import Trace
-from htk.units import for_people, time
+from htk.trace.trace import Trace
 
 MOST_ARROWS = 64
 _HIDDEN = ("rank", "name", "start_ns", "end_ns", "event", "cycle", "op_event", "source")

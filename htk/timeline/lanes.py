@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, numbers, truths, valid
-from htk.groups import Groups
-from htk.intervals import Ints
-from htk.nesting import nest
+from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints
+from htk.columns.nesting import nest
 from htk.timeline.sources import SECTIONS, TABLES, Source, sources
-from htk.trace import Trace
+from htk.trace.trace import Trace
 
 _FIRST = ("main", "steps", "backward")  # of the threads, as `_threads_of` calls them
 

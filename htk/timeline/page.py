@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.intervals import Ints
+from htk.core.humanize import plain, time
 from htk.errors import HtkError
-from htk.intervals import Ints
 from htk.timeline.answers import Timeline
 from htk.timeline.detail import Detail
 from htk.timeline.facts import known_links
 from htk.timeline.lanes import Lanes
 from htk.timeline.sources import KINDS
-from htk.units import plain, time
 
 MOST_BYTES = 9_500_000
 SCREEN = (

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import codes_of, numbers, valid
+from htk.columns.arrow import codes_of, numbers, valid
+from htk.core.humanize import for_people
 from htk.errors import UsageError
 from htk.schema import TEXT, unit_of
 from htk.timeline.answers import Timeline
@@ -13,8 +14,7 @@ from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import assembled
 from htk.timeline.sources import KINDS, Source
-from htk.trace import Trace
-from htk.units import for_people
+from htk.trace.trace import Trace
 
 _OTHER = KINDS.index("range")
 _CALLED = ("name", "op", "type", "cause", "phase")

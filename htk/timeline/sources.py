@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import codes_of, matching, numbers, truths, valid
-from htk.clocks import corrections
-from htk.intervals import Ints, union
-from htk.phases import OTHER, PHASES, Phases, hosts
-from htk.trace import Trace
+from htk.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.columns.intervals import Ints, union
+from htk.derived.clocks import corrections
+from htk.measures.phases import OTHER, PHASES, Phases, hosts
+from htk.trace.trace import Trace
 
 KINDS = (
     "compute",

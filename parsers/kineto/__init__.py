@@ -11,10 +11,11 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import number, texts, without
-from htk.engine import engine
+from htk.columns.arrow import number, texts, without
+from htk.core.engine import engine
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.io.decompress import open_stream
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
 from htk.parsers.kineto.metadata import metadata
@@ -24,7 +25,6 @@ from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
 from htk.parsers.kineto.tables import tables
 from htk.schema import PARSE_ISSUES
-from htk.streams import open_stream
 
 NAME = "kineto"
 

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
-from htk.collective_names import annotated, collective_type, comm_rule, dtype_bytes
-from htk.nesting import NONE
+from htk.columns.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
+from htk.columns.nesting import NONE
+from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
+from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, Calls, Found, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
-from htk.records import compact_json
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from htk.records import compact_json
+from htk.parsers.common.log_records import compact_json
 
 OPTIONS = (
     "record_shapes",

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, mapped, nulls, number, numbers
-from htk.collective_names import annotated, collective_type
-from htk.nesting import NONE
+from htk.columns.arrow import codes_of, mapped, nulls, number, numbers
+from htk.columns.nesting import NONE
+from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.raw import TYPES, RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, named
 

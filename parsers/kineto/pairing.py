@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.arrow import matching, numbers, valid
-from htk.collective_names import annotated, collective_type
-from htk.links import look_up
-from htk.nesting import NONE, Nested, Threads
+from htk.columns.arrow import matching, numbers, valid
+from htk.columns.nesting import NONE, Nested, Threads
+from htk.derived.links import look_up
+from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
 
 Rows = NDArray[np.int64]

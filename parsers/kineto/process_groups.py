@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.arrow import without
-from htk.records import compact_json
+from htk.columns.arrow import without
+from htk.parsers.common.log_records import compact_json
 from htk.schema import TABLES
 
 

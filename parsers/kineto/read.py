@@ -1,6 +1,6 @@
 """Ingest by the engine in use."""
 
-from htk.engine import engine
+from htk.core.engine import engine
 from htk.parsers.kineto.raw import Progress, RawEvents, Stream
 
 

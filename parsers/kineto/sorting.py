@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.arrow import codes_of, number, text
+from htk.columns.arrow import codes_of, number, text
 from htk.parsers.kineto.raw import RawEvents
 
 Rows = NDArray[np.int64]

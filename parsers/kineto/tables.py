@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk import schema as vocabulary
-from htk.arrow import boolean, build, codes_of, matching, number, text, texts, without
-from htk.kinds import kind_of
+from htk.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
+from htk.names.kinds import kind_of
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk import api
-from htk.arrow import numbers
-from htk.compare import compare
-from htk.like_hta import kept_kernels, kind_of
-from htk.nesting import nest
+from htk.answers.ask import ask
+from htk.columns.arrow import numbers
+from htk.columns.nesting import nest
+from htk.compare.runs import compare
+from htk.measures.hta_conventions import kept_kernels, kind_of
+from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, op, write
 
 
@@ -21,13 +22,13 @@ def asserted(shared: Path, name: str) -> Any:
 
 
 def opened(shared: Path, name: str) -> Any:
-    return api.open(shared / "traces/hta" / name)
+    return open_trace(shared / "traces/hta" / name)
 
 
 def test_user_ranges(shared: Path) -> None:
     """It lists each step as a range of its own name, and leaves out the last of five."""
     trace = opened(shared, "ns_resolution_trace")
-    rows = api.run(trace, "annotation_breakdown").to_pylist()
+    rows = ask(trace, "annotation_breakdown").to_pylist()
     on_gpu = [r for r in rows if r["gpu_ranges"]]
     assert len(on_gpu) == asserted(shared, "ns.gpu_user_annotation")["rows"]
     steps = {r["name"]: r["count"] for r in rows}["ProfilerStep"]
@@ -103,7 +104,7 @@ def test_kernels_under_an_operator(tmp_path: Path) -> None:
     """Two kernels, of 4 and 3, under an operator of 20."""
     events = [op("aten::x", 0, 20), launch(1, 1), launch(2, 3)]
     events += [kernel("a", 5, 4, 1), kernel("b", 12, 3, 2)]
-    (row,) = api.run(api.open(write(tmp_path / "t.json", *events)), "op_breakdown").to_pylist()
+    (row,) = ask(open_trace(write(tmp_path / "t.json", *events)), "op_breakdown").to_pylist()
     assert (row["kernels"], row["device_total_ns"]) == (2, 7000)
 
 
@@ -116,7 +117,7 @@ def test_a_file_that_says_no_rank(shared: Path, name: str) -> None:
 
 def test_the_call_tree_of_a_backward_thread(shared: Path) -> None:
     said = asserted(shared, "callgraph")
-    rows = api.run(opened(shared, "call_stack"), "op_tree", min_pct=0.0).to_pylist()
+    rows = ask(opened(shared, "call_stack"), "op_tree", min_pct=0.0).to_pylist()
     names = {r["op"]: r for r in rows}
     operators = [n for n in said["stack names"] if n.startswith(("autograd", "Addmm", "aten"))]
     assert set(operators) <= set(names)
@@ -152,7 +153,7 @@ def nested(starts: list[int], lengths: list[int]) -> tuple[list[int], list[int]]
 
 def test_an_operator_without_length_is_of_the_one_that_calls_it(shared: Path) -> None:
     """In whole microseconds: as_strided at the end of the transpose that t calls."""
-    trace = api.open(shared / "traces/hta/trace_diff/control", cache=False)
+    trace = open_trace(shared / "traces/hta/trace_diff/control", OpenOptions(cache=False))
     tables = trace.tables
     names = np.array(tables["cpu_ops"]["name"].to_pylist())
     parents = np.append(names, "")[numbers(tables["op_links"]["parent_row"], -1)]
@@ -170,7 +171,7 @@ def test_classes_of_names(shared: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cuda_event_sync", "cuda_event_sync_multi_stream", "alexnet"])
 def test_critical_paths(shared: Path, name: str) -> None:
-    found = api.run(opened(shared, f"critical_path/{name}"), "critical_path").to_pylist()
+    found = ask(opened(shared, f"critical_path/{name}"), "critical_path").to_pylist()
     assert sum(r["path_pct"] for r in found) == pytest.approx(100)
 
 
@@ -179,6 +180,6 @@ def test_critical_paths_of_steps(shared: Path, name: str) -> None:
     """Bound by the same side as there: the GPU, and the host."""
     summaries = json.loads((shared / "truth/hta_expected.json").read_text())["hta_critical_path"]
     (theirs,) = (s["summary_pct"] for s in summaries.values() if s.get("trace") == name)
-    found = api.run(opened(shared, name), "critical_path").to_pylist()
+    found = ask(opened(shared, name), "critical_path").to_pylist()
     host = sum(r["path_pct"] for r in found if r["what"].startswith("host"))
     assert host == pytest.approx(theirs["cpu_bound"], abs=3)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from htk import api
-from htk.arrow import valid
+from htk.answers.ask import ask
+from htk.columns.arrow import valid
 from htk.errors import HtkError, MissingTable
-from htk.kinds import kind_of
+from htk.names.kinds import kind_of
+from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 WHOLE_MICROSECONDS = (
@@ -35,11 +36,11 @@ def truth(shared: Path) -> dict[str, Any]:
 
 @cache
 def opened(path: Path) -> Any:
-    return api.open(path)
+    return open_trace(path)
 
 
 def rows(trace: Any, name: str, **options: Any) -> list[dict[str, Any]]:
-    return api.run(trace, name, **options).to_pylist()
+    return ask(trace, name, **options).to_pylist()
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -119,7 +120,7 @@ def sync(ts: float, dur: float) -> Event:
 
 def test_a_synchronisation_is_no_work(tmp_path: Path) -> None:
     events = [kernel("gemm", 10, 100), kernel("gemm", 900, 100), sync(115, 780)]
-    trace = api.open(write(tmp_path / "sync.json", *events))
+    trace = open_trace(write(tmp_path / "sync.json", *events))
     (mine,) = rows(trace, "time_breakdown")
     assert (mine["idle_ns"], mine["compute_ns"], mine["busy_ns"]) == (790_000, 200_000, 200_000)
     (theirs,) = rows(trace, "time_breakdown", like="hta")
@@ -138,7 +139,7 @@ def test_waits_of_mtia_are_no_work(shared: Path) -> None:
     for start, end, _ in sorted(d for d in device if not d[2].startswith("event_")):
         busy += max(0, end - max(start, reach))
         reach = max(reach, end)
-    trace = api.open(path, cache=False)
+    trace = open_trace(path, OpenOptions(cache=False))
     (mine,) = rows(trace, "time_breakdown")
     assert abs(mine["busy_ns"] - busy) <= 2 * len(device), "floats of microseconds"
     names = {r["name"] for r in rows(trace, "kernel_top")}
@@ -154,13 +155,13 @@ def test_the_rank_of_compact_json(tmp_path: Path) -> None:
     text = json.dumps({"distributedInfo": {"backend": "nccl", "rank": 5, "world_size": 8},
                        "traceEvents": [kernel("gemm", 0, 1)]}, separators=(",", ":"))  # fmt: skip
     (tmp_path / "compact.json").write_text(text)
-    assert api.open(tmp_path / "compact.json").ranks == [5]
+    assert open_trace(tmp_path / "compact.json").ranks == [5]
 
 
 def test_ranks_begin_when_they_did(tmp_path: Path) -> None:
     for rank, base in ((0, 10**9), (1, 2 * 10**9)):
         write(tmp_path / f"rank{rank}.json", kernel("gemm", 5, 1), **of_rank(rank, 2, base))
-    start = api.open(tmp_path).tables["rank_windows"]["start_ns"].to_pylist()
+    start = open_trace(tmp_path).tables["rank_windows"]["start_ns"].to_pylist()
     assert abs(start[1] - start[0]) == 10**9
 
 
@@ -176,7 +177,7 @@ def two_ranks(folder: Path, name: str) -> Any:
             e["args"] |= said
             events += [launch(k, start - 2), e]
         write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
-    return api.open(folder)
+    return open_trace(folder)
 
 
 def test_stragglers_under_new_names_of_nccl(tmp_path: Path) -> None:
@@ -189,14 +190,14 @@ def test_stragglers_under_new_names_of_nccl(tmp_path: Path) -> None:
 def test_stragglers_of_a_single_rank(tmp_path: Path) -> None:
     two_ranks(tmp_path, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     with pytest.raises(MissingTable, match="all ranks of the job"):
-        api.run(api.open(tmp_path / "rank0.json"), "stragglers")
+        ask(open_trace(tmp_path / "rank0.json"), "stragglers")
 
 
 @pytest.mark.parametrize("name", ["rank_non_gpu", "cpu_only"])
 @pytest.mark.parametrize("asked", ["time_breakdown", "idle_breakdown", "comm_compute_overlap"])
 def test_without_gpu_work_the_reason_is_told(shared: Path, name: str, asked: str) -> None:
     with pytest.raises(MissingTable, match="ProfilerActivity"):
-        api.run(opened(shared / "traces/hta" / name), asked)
+        ask(opened(shared / "traces/hta" / name), asked)
 
 
 def test_malformed_files_beside_good_ones(tmp_path: Path) -> None:
@@ -207,13 +208,13 @@ def test_malformed_files_beside_good_ones(tmp_path: Path) -> None:
     whole = json.dumps({"traceEvents": [kernel("gemm", 0, 1), kernel("gemm", 5, 1)]})
     (tmp_path / "cut.json").write_text(whole[:-40])
     for name in ("list.json", "cut.json"):
-        (times,) = rows(api.open(tmp_path / name), "time_breakdown")
+        (times,) = rows(open_trace(tmp_path / name), "time_breakdown")
         assert times["compute_ns"] == 1000
     with pytest.raises(HtkError):
-        api.run(api.open(tmp_path / "bare.json"), "time_breakdown")
+        ask(open_trace(tmp_path / "bare.json"), "time_breakdown")
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')
     with pytest.raises(HtkError):
-        api.run(api.open(tmp_path / "empty.json"), "time_breakdown")
+        ask(open_trace(tmp_path / "empty.json"), "time_breakdown")
 
 
 def test_steps_of_an_amd_stream_zero(shared: Path) -> None:
@@ -225,7 +226,7 @@ def test_the_kernels_of_a_graph(tmp_path: Path) -> None:
     call = launch(4, 0, 3)
     call["name"] = "cudaGraphLaunch"
     events = [call, *(kernel("gemm", t, 5, 4) for t in (5, 11, 17))]
-    links = api.open(write(tmp_path / "graph.json", *events)).tables["kernel_links"]
+    links = open_trace(write(tmp_path / "graph.json", *events)).tables["kernel_links"]
     assert links["launch_by"].to_pylist() == ["graph"] * 3
 
 
@@ -234,7 +235,7 @@ def test_calls_that_share_a_correlation(tmp_path: Path) -> None:
     driver["name"], driver["cat"] = "cuLaunchKernel", "cuda_driver"
     events = [step(1, 0, 50), step(2, 50, 50), launch(4, 0, 1), driver, op("aten::mm", 0, 2)]
     events += [kernel("gemm", t, 5, 4) for t in (5, 11, 17)]
-    trace = api.open(write(tmp_path / "shared.json", *events))
+    trace = open_trace(write(tmp_path / "shared.json", *events))
     (top,) = (r for r in rows(trace, "kernel_top") if r["name"] == "gemm")
     assert top["count"] == 3
     (times,) = rows(trace, "time_breakdown", like="hta")
@@ -254,7 +255,9 @@ def test_a_copy_of_hip_is_a_copy() -> None:
 
 
 def test_an_overlong_event_is_told(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "long.json", kernel("gemm", 0, 5), kernel("gemm", 10, 9e12)))
+    trace = open_trace(
+        write(tmp_path / "long.json", kernel("gemm", 0, 5), kernel("gemm", 10, 9e12))
+    )
     (issue,) = trace.tables["parse_issues"].to_pylist()
     assert issue["kind"] == "overflowed_duration"
     assert rows(trace, "time_breakdown")[0]["total_ns"] == 10_000
@@ -265,7 +268,7 @@ def test_queues_of_several_streams(tmp_path: Path) -> None:
     for k in range(1, 9):  # four launched on each stream before any begins
         stream = 7 if k % 2 else 20
         events += [launch(k, k), kernel("gemm", 20 + 5 * k, 4, k, stream)]
-    found = rows(api.open(write(tmp_path / "queues.json", *events)), "queue_length")
+    found = rows(open_trace(write(tmp_path / "queues.json", *events)), "queue_length")
     assert {r["stream"] for r in found if r["stream"] is not None} == {7, 20}
 
 

@@ -15,8 +15,8 @@ from htk.analyses.ops.annotation_breakdown import annotation_breakdown
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.analyses.time.comm_compute_ratio import comm_compute_ratio
 from htk.analyses.time.phase_breakdown import phase_breakdown
-from htk.exposure import comm_shares
-from tests.tables import ask, make
+from htk.measures.exposure import comm_shares
+from tests.tables import answer_of, make
 
 Span = tuple[int, int]
 SPAN = st.tuples(st.integers(0, 30), st.integers(0, 10))
@@ -36,7 +36,7 @@ def chosen(rows: list[tuple[Any, Span]], wanted: Any) -> list[Span]:
 def test_compute_and_communication(rows: list[tuple[str, Span]]) -> None:
     acts = [{"kind": k, "start_ns": s, "end_ns": s + n} for k, (s, n) in rows]
     window = make("rank_windows", [{"start_ns": 0, "end_ns": 50, "complete": True}])
-    (row,) = ask(comm_compute_ratio, activities=make("activities", acts), rank_windows=window)
+    (row,) = answer_of(comm_compute_ratio, activities=make("activities", acts), rank_windows=window)
     compute, comm = chosen(rows, "compute"), chosen(rows, "comm")
     assert (row["compute_ns"], row["comm_ns"]) == (len(ticks(compute)), len(ticks(comm)))
     assert row["compute_kernel_ns"] == sum(n for _, n in compute)
@@ -48,7 +48,7 @@ def test_busy_time_of_copies(rows: list[tuple[str, Span]]) -> None:
     names = {"HtoD": "Memcpy HtoD (Pinned -> Device)", "DtoH": "Memcpy DtoH (Device -> Pinned)"}
     copies = [{"name": names[way], "activity": "copy", "kind": "memory", "size_bytes": 1000,
                "start_ns": s, "end_ns": s + n} for way, (s, n) in rows]  # fmt: skip
-    found = ask(memory_bandwidth, kernels=make("kernels", copies))
+    found = answer_of(memory_bandwidth, kernels=make("kernels", copies))
     assert {r["direction"]: r["busy_ns"] for r in found} == {
         way: len(ticks(chosen(rows, way))) for way in {w for w, _ in rows}
     }
@@ -71,11 +71,13 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
         ]),
     }  # fmt: skip
     expected = {name: len(ticks(chosen(rows, p))) for p, name in enumerate(PHASES)}
-    found = {r["phase"]: r["gpu_ns"] for r in ask(phase_breakdown, **tables)}
+    found = {r["phase"]: r["gpu_ns"] for r in answer_of(phase_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
-    found = {r["name"]: r["device_busy_ns"] for r in ask(annotation_breakdown, **tables)}
+    found = {r["name"]: r["device_busy_ns"] for r in answer_of(annotation_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
-    served = ask(serving_iterations, **tables, options={"pattern": "forward|backward|optimizer"})
+    served = answer_of(
+        serving_iterations, **tables, options={"pattern": "forward|backward|optimizer"}
+    )
     assert [r["gpu_busy_ns"] for r in served] == list(expected.values())
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.simulate import truth
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
 
 JOBS: dict[str, dict[str, Any]] = {
     "fully sharded, the last step cut, clocks apart": {
@@ -55,7 +56,7 @@ def told(job: Path) -> dict[tuple[int, int], dict[str, Any]]:
 
 def cut_off(job: Path) -> set[int]:
     """Steps that the end of the recording cut."""
-    rows = api.run(api.open(job), "step_times").to_pylist()
+    rows = ask(open_trace(job), "step_times").to_pylist()
     return {r["step"] for r in rows if not r["complete"]}
 
 
@@ -65,7 +66,7 @@ def test_only_the_last_step_may_be_cut(job: Path) -> None:
 
 
 def test_times_of_every_step_are_exact(job: Path) -> None:
-    rows = api.run(api.open(job), "time_breakdown", per="step").to_pylist()
+    rows = ask(open_trace(job), "time_breakdown", per="step").to_pylist()
     found = {(r["rank"], r["step"]): r for r in rows if r["step"] is not None}
     known = told(job)
     assert found.keys() == known.keys()
@@ -74,18 +75,18 @@ def test_times_of_every_step_are_exact(job: Path) -> None:
 
 
 def test_overlap_and_step_times_are_exact(job: Path) -> None:
-    trace, known = api.open(job), told(job)
-    for row in api.run(trace, "comm_compute_overlap", per="step").to_pylist():
+    trace, known = open_trace(job), told(job)
+    for row in ask(trace, "comm_compute_overlap", per="step").to_pylist():
         if row["step"] is not None:
             assert row["overlap_ns"] == known[row["rank"], row["step"]]["overlap_ns"]
-    for row in api.run(trace, "step_times").to_pylist():
+    for row in ask(trace, "step_times").to_pylist():
         assert row["gpu_period_ns"] == known[row["rank"], row["step"]]["total_ns"]
 
 
 def test_idle_time_is_laid_at_the_right_door(job: Path) -> None:
     """By step and class; over 95 % must agree."""
     mine: dict[tuple[int, int], Counter[str]] = {}
-    for row in api.run(api.open(job), "idle_breakdown", per="step").to_pylist():
+    for row in ask(open_trace(job), "idle_breakdown", per="step").to_pylist():
         kind = CLASSES.get(row["cause"], "host" if row["cause"].startswith("host") else "?")
         mine.setdefault((row["rank"], row["step"]), Counter())[kind] += row["idle_ns"]
     right = total = 0
@@ -107,7 +108,7 @@ def test_each_gap_has_the_cause_that_the_schedule_gave_it(
         given = {"model": "gpt3-126m", "gpu": "a100-80gb", "micro_batch": 1, "seq": 256,
                  "steps": 3, "seed": 5, "strategy": strategy} | switches  # fmt: skip
         known = scheduled(checked(Config(**given)), tmp_path / str(number), monkeypatch)
-        for row in api.open(tmp_path / str(number)).tables["idle_causes"].to_pylist():
+        for row in open_trace(tmp_path / str(number)).tables["idle_causes"].to_pylist():
             if row["stream"] is None:
                 waited = known[row["rank"]][row["gap_end_ns"]]
                 confusion[waited, row["cause"]] += row["end_ns"] - row["start_ns"]
@@ -160,16 +161,16 @@ def scheduled(
 
 def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
     planted = json.loads((job / "truth.json").read_text())["planted"]
-    rows = api.run(api.open(job), "recommendations").to_pylist()
+    rows = ask(open_trace(job), "recommendations").to_pylist()
     if any("data_stall" in str(p) for p in planted):
         assert "data" in rows[0]["finding"] or "late ranks" in rows[0]["finding"]
     assert rows, "something can always be won"
 
 
 def test_the_verdict_adds_up(job: Path) -> None:
-    from htk.summary import verdict
+    from htk.overview.summary import verdict
 
-    found = verdict(api.open(job))
+    found = verdict(open_trace(job))
     assert sum(s.pct for s in found.shares) == pytest.approx(100)
     assert len(found.ranks) == 4
     assert found.steps == len({k for _, k in told(job)} - cut_off(job))

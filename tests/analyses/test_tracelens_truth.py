@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk import api
 from htk.analyses.time.time_breakdown import time_breakdown
-from htk.arrow import matching, numbers, text, valid
-from htk.windows import rank_windows
-from tests.tables import ask, make
+from htk.answers.ask import ask
+from htk.columns.arrow import matching, numbers, text, valid
+from htk.derived.windows import rank_windows
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 TRACES = (
     "h100/Falconsai_nsfw_image_detection__1016002",
@@ -69,13 +70,13 @@ def as_tracelens(trace: Any) -> dict[str, Any]:
     rows = rows.filter(linked)
     window = make("rank_windows", rank_windows(rows).to_pylist())
     window = window.set_column(0, "rank", rows["rank"].slice(0, window.num_rows))
-    (row,) = ask(time_breakdown, activities=rows, rank_windows=window)
+    (row,) = answer_of(time_breakdown, activities=rows, rank_windows=window)
     return dict(row)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_its_timeline_of_linked_work(shared: Path, name: str) -> None:
-    trace = api.open(shared / f"traces/tracelens/{name}.json.gz")
+    trace = open_trace(shared / f"traces/tracelens/{name}.json.gz")
     mine, theirs = as_tracelens(trace), printed(shared, name)
     for label, column in OURS.items():  # it computes in float microseconds since 1970
         assert mine[column] / 1e6 == pytest.approx(theirs[label], abs=2e-3), label
@@ -84,8 +85,8 @@ def test_its_timeline_of_linked_work(shared: Path, name: str) -> None:
 def test_work_that_it_leaves_out_counts_here(shared: Path) -> None:
     """30 % of this trace's GPU work was launched before the recording: 34.9 ms there, 49.7 here."""
     name = "h100/Qwen_Qwen1.5-0.5B-Chat__1016005"
-    trace = api.open(shared / f"traces/tracelens/{name}.json.gz")
-    (row,) = api.run(trace, "time_breakdown").to_pylist()
+    trace = open_trace(shared / f"traces/tracelens/{name}.json.gz")
+    (row,) = ask(trace, "time_breakdown").to_pylist()
     assert round(printed(shared, name)["total_time"], 1) == 34.9
     assert round(row["total_ns"] / 1e6, 1) == 49.7
     carried = numbers(trace.tables["kernel_links"]["carry_in"].cast("int8")).sum()
@@ -95,7 +96,7 @@ def test_work_that_it_leaves_out_counts_here(shared: Path) -> None:
 def test_a_timeline_of_half_the_work_is_no_timeline(shared: Path) -> None:
     """With recomputation told apart it gives each half as if the other did not run: of the
     recomputed kernels' 42 ms it calls 90 % idle, and neither half is the busy time of the GPU."""
-    trace = api.open(shared / f"traces/tracelens/{RESNET}.json.gz")
+    trace = open_trace(shared / f"traces/tracelens/{RESNET}.json.gz")
     mine = as_tracelens(trace)
     busy = [float(r["time ms"]) for r in report(shared, RESNET, "gpu_timeline")
             if r["type"] == "busy_time"]  # fmt: skip
@@ -109,8 +110,8 @@ def test_a_timeline_of_half_the_work_is_no_timeline(shared: Path) -> None:
 def test_its_collectives_of_one_rank(shared: Path) -> None:
     """Those with all metadata, to the microsecond; it drops 5 of 17 kernels that lack some."""
     rows = report(shared, RESNET, "coll_analysis")
-    trace = api.open(shared / f"traces/tracelens/{RESNET}.json.gz")
-    ours = api.run(trace, "collective_times").to_pylist()
+    trace = open_trace(shared / f"traces/tracelens/{RESNET}.json.gz")
+    ours = ask(trace, "collective_times").to_pylist()
     assert len(ours) == 17 and sum(int(r["operation_count"]) for r in rows) == 12
     for row in rows:
         size = {"BFloat16": 2, "Long": 8}[row["dtype"]] * float(row["In msg nelems"])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from htk import api
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
+from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import PATIENCE_MS, new_tab
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
@@ -40,7 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(folder: Path) -> Iterator[str]:
     from werkzeug.serving import make_server
 
-    runs = Runs([folder], given=api.open(folder / "two", cache=False), upload_bytes=1 << 20)
+    runs = Runs(
+        [folder], given=open_trace(folder / "two", OpenOptions(cache=False)), upload_bytes=1 << 20
+    )
     server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"

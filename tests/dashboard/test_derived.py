@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from htk import api
 from htk.analyses import ANALYSES, find
 from htk.dashboard import derived
+from htk.dashboard.components import grouped, safely
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import composed
-from htk.dashboard.parts import grouped, safely
 from htk.dashboard.runs import Runs
-from htk.dashboard.view import View
+from htk.dashboard.url_state import View
+from htk.trace.opening import OpenOptions, open_trace
 
 
 @pytest.fixture(scope="module")
 def runs() -> Runs:
-    return Runs(given=api.open("sample", cache=False))
+    return Runs(given=open_trace("sample", OpenOptions(cache=False)))
 
 
 def drawn(component: object) -> str:
@@ -42,7 +42,7 @@ def test_every_part_of_every_page(runs: Runs) -> None:
 
 def test_records_without_a_profile_say_why_the_job_hangs() -> None:
     path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
-    visit = Visit(Runs(given=api.open(path, cache=False)), View())
+    visit = Visit(Runs(given=open_trace(path, OpenOptions(cache=False))), View())
     overview = composed()[""]
     assert "records" in drawn(overview.layout(visit))
     assert "rank 3 never came" in drawn(overview.parts["records"](visit))

@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
-from htk import api
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
+from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
 
 def client(tmp_path: Path, token: str | None = None) -> Any:
     path = write(tmp_path / "t.json", kernel("gemm", 1, 2), **of_rank(0))
-    return create_app(Runs(given=api.open(path, cache=False)), token=token).server.test_client()
+    return create_app(
+        Runs(given=open_trace(path, OpenOptions(cache=False))), token=token
+    ).server.test_client()
 
 
 def test_pages_keep_to_themselves(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_an_upload_needs_a_header_that_no_form_can_send(tmp_path: Path) -> None:
 def test_debug_is_for_this_machine_alone() -> None:
     from click.testing import CliRunner
 
-    from htk.commands.dashboard import command
+    from htk.cli.commands.dashboard import command
 
     found = CliRunner().invoke(command, ["sample", "--host", "0.0.0.0", "--debug"])
     assert found.exit_code == 2 and "this machine alone" in found.output

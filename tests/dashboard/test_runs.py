@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
-from htk.dashboard.kept import Kept
+from htk.dashboard.memo import Kept
 from htk.dashboard.runs import MOST_OPEN, Cancelled, Job, Runs, holds_runs
 from htk.errors import UsageError
-from htk.opening import OpenOptions, open_trace
-from htk.selection import Selection
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.selection import Selection
 from tests.kineto_file import kernel, of_rank, write
 
 PATIENCE_S = 180  # on a busy machine
@@ -145,4 +144,4 @@ def test_what_failed_is_tried_again() -> None:
 
 
 def test_the_sample_is_always_there() -> None:
-    assert api.open(Runs().path_of("sample"), cache=False).ranks == [0, 1]
+    assert open_trace(Runs().path_of("sample"), OpenOptions(cache=False)).ranks == [0, 1]

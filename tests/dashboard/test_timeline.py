@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from htk import api
+from htk.notebook.widget import Kernel
 from htk.timeline.answers import Timeline
 from htk.timeline.page import page as as_page
 from htk.timeline.page import script, style
-from htk.widget import Kernel
+from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import until, watch
 from tests.two_ranks import COMM, write_ranks
@@ -23,7 +23,9 @@ DRAWN = "() => !!window.htkHandle && window.htkHandle.count() > 0 && window.htkH
 @pytest.fixture(scope="module")
 def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     """Two ranks, two steps, 10 µs apart: tests/two_ranks.py says when what runs."""
-    return Timeline(api.open(write_ranks(tmp_path_factory.mktemp("two")), cache=False))
+    return Timeline(
+        open_trace(write_ranks(tmp_path_factory.mktemp("two")), OpenOptions(cache=False))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk import api
-from htk.commands.simulate import command as simulate
+from htk.cli.commands.simulate import command as simulate
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
+from htk.trace.opening import OpenOptions, open_trace
 from tests.dashboard.conftest import settled, slow_line, typed, until, visiting
 
 
@@ -23,7 +23,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = "--model gpt3-126m --layers 4 --nodes 1 --gpus-per-node 2 --micro-batch 8 --steps 4"
     made = CliRunner().invoke(simulate, [*words.split(), "--seed", "5", "-o", str(folder)])
     assert made.exit_code == 0, made.output
-    runs = Runs([Path(folder)], given=api.open(folder, cache=False))
+    runs = Runs([Path(folder)], given=open_trace(folder, OpenOptions(cache=False)))
     server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"

@@ -60,12 +60,12 @@ def test_its_analysis_is_in_a_notebook_and_in_the_dashboard(installed: Path) -> 
 def test_its_format_is_read_and_its_edit_known(installed: Path) -> None:
     assert "stopwatch" in ran(installed, "-m", "htk", "formats")
     assert "--tailwind VALUE" in ran(installed, "-m", "htk", "whatif", "--help")
-    code = "from htk.analyses.whatif.edits import edit; print(edit('tailwind').HELP)"
+    code = "from htk.whatif.edits import edit; print(edit('tailwind').HELP)"
     assert "Metres per second." in ran(installed, "-c", code)
 
 
 def test_help_does_not_import_it(installed: Path) -> None:
-    code = "import sys; from htk.cli import run; run(['--help']);"
+    code = "import sys; from htk.cli.main import run; run(['--help']);"
     code += "print([m for m in sys.modules if 'stopwatch' in m or m == 'importlib.metadata'])"
     assert ran(installed, "-c", code).rstrip().endswith("[]")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk import api
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers import flight_recorder
+from htk.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces" / "flight_recorder"
 
@@ -173,4 +173,4 @@ def test_a_dump_is_of_the_rank_that_ends_its_name(tmp_path: Path, name: str) -> 
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes((SAMPLES / "schema_v2.3/nccl_trace_rank_0").read_bytes())
-    assert api.open(path, cache=False).ranks == [2]
+    assert open_trace(path, OpenOptions(cache=False)).ranks == [2]

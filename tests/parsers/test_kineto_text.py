@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from htk.io.decompress import open_stream
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.text import Copied, copy
-from htk.streams import open_stream
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 DAMAGED = sorted((SAMPLES / "damaged").glob("*.json*"))

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.errors import TraceError
+from htk.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 MIB = 1 << 20
 
 
 def rows(path: Path) -> list[dict]:
-    return api.open(str(path), cache=False).tables["memory"].to_pylist()
+    return open_trace(str(path), OpenOptions(cache=False)).tables["memory"].to_pylist()
 
 
 def test_both_forms_of_a_timeline_agree() -> None:
@@ -33,7 +33,7 @@ def test_both_forms_of_a_timeline_agree() -> None:
 def test_a_cut_timeline_keeps_its_whole_events(tmp_path: Path) -> None:
     path = tmp_path / "cut.raw.json.gz"
     path.write_bytes(gzip.compress(b"[[-1, 1, 100, 0], [5000, 2, 40, 4], [6000, 4, -4"))
-    found = api.open(str(path), cache=False)
+    found = open_trace(str(path), OpenOptions(cache=False))
     assert [r["allocated_bytes"] for r in found.tables["memory"].to_pylist()] == [100, 140]
     assert found.tables["parse_issues"]["kind"].to_pylist() == ["truncated"]
 
@@ -42,7 +42,7 @@ def test_a_timeline_of_nonsense_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps([[1795255041632534, 1795255041632535], "nonsense"]))
     with pytest.raises(TraceError, match="memory timeline"):
-        api.open(str(path), cache=False).tables["memory"]
+        open_trace(str(path), OpenOptions(cache=False)).tables["memory"]
 
 
 def test_snapshot() -> None:
@@ -65,7 +65,7 @@ def test_a_snapshot_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "evil.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[_Evil()]]}))
     with pytest.raises(TraceError, match="mkdir"):
-        api.open(str(path), cache=False).tables["memory"]
+        open_trace(str(path), OpenOptions(cache=False)).tables["memory"]
     assert not (tmp_path / "owned").exists()
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from htk.core.parser import Parsed, ParseOptions, Parser, Source
 from htk.errors import MalformedTrace
-from htk.parser import Parsed, ParseOptions, Parser, Source
 from htk.parsers import (
     PARSERS,
     inspector,

@@ -72,9 +72,9 @@ def note(folder: Path) -> dict[str, Any]:
 
 
 def steps(folder: Path) -> set[str]:
-    from htk import api
+    from htk.trace.opening import OpenOptions, open_trace
 
-    trace = api.open(folder / "rank0.pt.trace.json.gz", cache=False)
+    trace = open_trace(folder / "rank0.pt.trace.json.gz", OpenOptions(cache=False))
     assert trace.tables["cpu_ops"].num_rows
     names = trace.tables["annotations"]["name"].to_pylist()
     return {n for n in names if n.startswith("ProfilerStep#")}

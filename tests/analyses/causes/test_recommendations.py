@@ -5,12 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk import api
 from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.host_stalls import RETURNS as STALLS
 from htk.analyses.time.idle_breakdown import RETURNS as IDLE
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
-from tests.tables import ask, make
+from htk.answers.ask import ask
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 
 def rows_of(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
@@ -31,7 +32,7 @@ def advice(
             "exposed_memory_ns": 100}  # fmt: skip
     causes = [{"rank": 0, "cause": c, "idle_ns": n, "count": 1} for c, n in idle]
     given = {"host_stalls": rows_of(STALLS)} | tables
-    found = ask(
+    found = answer_of(
         recommendations,
         time_breakdown=rows_of(TIMES, time),
         idle_breakdown=rows_of(IDLE, *causes),
@@ -57,11 +58,11 @@ def test_ranks_that_compute_unequally() -> None:
     """100, 100 and 160: the mean is 120, which the others wait 40 beyond."""
     times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 0, "exposed_comm_ns": 0,
               "exposed_memory_ns": 0} for r, c in enumerate((100, 100, 160))]  # fmt: skip
-    found = ask(recommendations, time_breakdown=rows_of(TIMES, *times), **EMPTY)
+    found = answer_of(recommendations, time_breakdown=rows_of(TIMES, *times), **EMPTY)
     assert [(r["finding"], r["gain_ns"]) for r in found] == [("ranks compute unequally", 40)]
     assert "rank 2" in found[0]["evidence"]
     even = [row | {"compute_ns": 100} for row in times]
-    assert ask(recommendations, time_breakdown=rows_of(TIMES, *even), **EMPTY) == []
+    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *even), **EMPTY) == []
 
 
 def test_exposed_communication_splits_into_waiting_and_bytes() -> None:
@@ -101,15 +102,15 @@ def test_copies_and_memory() -> None:
 
 
 def test_a_public_trace_that_waits_for_its_data(shared: Path) -> None:
-    trace = api.open(
+    trace = open_trace(
         shared / "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
     )
-    first = api.run(trace, "recommendations").to_pylist()[0]
+    first = ask(trace, "recommendations").to_pylist()[0]
     assert first["finding"] == "the GPU waits for data" and round(first["gain_pct"]) == 62
 
 
 def test_work_that_is_done_twice(shared: Path) -> None:
     """TraceLens finds 4.122 ms of recomputed GPU time here; it loses the 24 sets among it."""
-    trace = api.open(shared / "traces/tracelens/mi300/resnet_act_checkpoint.json.gz")
-    found = {r["finding"]: r["gain_ns"] for r in api.run(trace, "recommendations").to_pylist()}
+    trace = open_trace(shared / "traces/tracelens/mi300/resnet_act_checkpoint.json.gz")
+    found = {r["finding"]: r["gain_ns"] for r in ask(trace, "recommendations").to_pylist()}
     assert found["activations are recomputed"] == 4_122_223 + 87_735

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from htk import api
 from htk.analyses.causes.stragglers import stragglers
+from htk.answers.ask import ask
+from htk.derived.match import collective_matches
 from htk.errors import MissingTable
-from htk.match import collective_matches
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 
 def call(rank: int, event: int, start: int, end: int) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def call(rank: int, event: int, start: int, end: int) -> dict[str, Any]:
 def found(*calls: dict[str, Any], work: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     collectives = make("collectives", list(calls))
     windows = make("rank_windows", [{"rank": r, "start_ns": 0, "end_ns": 100} for r in (0, 1)])
-    rows = ask(
+    rows = answer_of(
         stragglers,
         collectives=collectives,
         collective_matches=collective_matches(collectives, windows),
@@ -55,7 +56,7 @@ def test_of_one_rank_nothing_can_be_said() -> None:
 
 def test_the_rank_with_the_shortest_step_is_the_late_one(shared: Path) -> None:
     """Rank 7 of this public job has the shortest step, and the others wait for it most."""
-    rows = api.run(api.open(shared / "traces/dlrm_8rank"), "stragglers").to_pylist()
+    rows = ask(open_trace(shared / "traces/dlrm_8rank"), "stragglers").to_pylist()
     assert rows[0]["rank"] == 7 and rows[0]["late_in"] == "host"
     assert rows[0]["recorded_ns"] == min(r["recorded_ns"] for r in rows)
 
@@ -65,5 +66,5 @@ def test_a_planted_straggler(tmp_path: Path) -> None:
              "strategy": "full_shard", "micro_batch": 1, "seq": 256, "steps": 2, "seed": 3,
              "plants": ("straggler",)}  # fmt: skip
     simulate(checked(Config(**given)), tmp_path)
-    first = api.run(api.open(tmp_path), "stragglers").to_pylist()[0]
+    first = ask(open_trace(tmp_path), "stragglers").to_pylist()[0]
     assert (first["rank"], first["late_in"]) == (2, "compute")

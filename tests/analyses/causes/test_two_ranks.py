@@ -1,6 +1,6 @@
 """Who is late, and what to do first, where the answer is known."""
 
-from htk.session import Session
+from htk.notebook.session import Session
 
 
 def test_stragglers(two_ranks: Session) -> None:

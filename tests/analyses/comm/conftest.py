@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.analysis import Analysis
-from htk.clocks import aligned_matches, rank_clocks
-from htk.joins import collective_facts
-from htk.match import collective_matches
+from htk.core.analysis import Analysis
+from htk.derived.clocks import aligned_matches, rank_clocks
+from htk.derived.match import collective_matches
+from htk.derived.nccl_facts import collective_facts
 from htk.schema import DERIVED, TABLES
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from htk.analyses.comm.comm_sources import comm_sources
 from htk.analyses.comm.comm_summary import comm_summary
 from htk.analyses.comm.comm_wait import comm_wait
 from htk.analyses.comm.late_arrivals import late_arrivals
-from htk.analysis import coverage_of
+from htk.core.analysis import coverage_of
 from htk.errors import MissingTable
 
 Row = dict[str, Any]

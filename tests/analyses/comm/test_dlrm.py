@@ -8,20 +8,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from htk import api
-from htk.match import collective_matches
-from htk.trace import Trace
+from htk.answers.ask import ask
+from htk.derived.match import collective_matches
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
 
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def dlrm(shared: Path) -> Trace:
-    return api.open(str(shared / "traces/dlrm_8rank"), cache=False)
+    return open_trace(str(shared / "traces/dlrm_8rank"), OpenOptions(cache=False))
 
 
 def rows(trace: Trace, name: str, **options: Any) -> list[Row]:
-    return api.run(trace, name, **options).table.to_pylist()
+    return ask(trace, name, **options).table.to_pylist()
 
 
 def test_every_collective_is_matched_and_adds_up(dlrm: Trace) -> None:
@@ -57,7 +58,7 @@ def test_clocks_agree_within_microseconds(dlrm: Trace) -> None:
 
 
 def test_alignment_is_applied_on_request_and_shown(dlrm: Trace) -> None:
-    result = api.run(dlrm, "collective_times", align=True)
+    result = ask(dlrm, "collective_times", align=True)
     assert result.coverage["clock_alignment"] == "applied"
     shifted = [r for r in result.table.to_pylist() if r["clock_offset_ns"]]
     assert len(shifted) == 56

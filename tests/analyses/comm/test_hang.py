@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses.comm.hang import hang
-from htk.analysis import coverage_of
+from htk.core.analysis import coverage_of
+from htk.core.parser import ParseOptions, Source
 from htk.errors import MissingTable
-from htk.parser import ParseOptions, Source
 from htk.parsers import flight_recorder
 from htk.schema import TABLES
 

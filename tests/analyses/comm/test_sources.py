@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
+from htk.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 
@@ -13,8 +14,8 @@ SAMPLES = Path(__file__).parents[3] / "sample_traces"
 def test_mixed_folders_load_together() -> None:
     names = ["flight_recorder/hang_missing_rank_v2.10", "inspector", "nccl_debug", "rccl_replay"]
     names += ["profiler_plugin", "nccl_tests", "ras", "inspector_prometheus"]
-    trace = api.open([str(SAMPLES / name) for name in names], cache=False)
-    found = api.run(trace, "collective_times").table
+    trace = open_trace([str(SAMPLES / name) for name in names], OpenOptions(cache=False))
+    found = ask(trace, "collective_times").table
     assert set(found["source"].to_pylist()) == {
         "flight_recorder",
         "inspector",
@@ -23,9 +24,9 @@ def test_mixed_folders_load_together() -> None:
         "profiler_plugin",
         "rccl_replay",
     }
-    assert api.run(trace, "comm_model").table.num_rows > 0
-    assert api.run(trace, "comm_progress").table.num_rows > 0
-    assert api.run(trace, "hang").coverage["verdict"].startswith("rank 3 never came")
+    assert ask(trace, "comm_model").table.num_rows > 0
+    assert ask(trace, "comm_progress").table.num_rows > 0
+    assert ask(trace, "hang").coverage["verdict"].startswith("rank 3 never came")
 
 
 def test_bandwidth_is_what_the_inspector_prints() -> None:
@@ -38,7 +39,9 @@ def test_bandwidth_is_what_the_inspector_prints() -> None:
             sort = "coll" if "coll" in perf else "p2p"
             key = (record["header"]["rank"], perf[sort], perf[f"{sort}_sn"])
             printed[key] = (perf[f"{sort}_algobw_gbs"], perf[f"{sort}_busbw_gbs"])
-    rows = api.run(api.open(str(folder), cache=False), "collective_times").table.to_pylist()
+    rows = ask(
+        open_trace(str(folder), OpenOptions(cache=False)), "collective_times"
+    ).table.to_pylist()
     found = {(r["rank"], r["raw_name"], r["seq"]): (r["algbw_gbps"], r["busbw_gbps"]) for r in rows}
     assert len(found) == 14 and found.keys() == printed.keys()
     for key, pair in printed.items():

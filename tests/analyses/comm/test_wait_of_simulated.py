@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "full_shard", "hybrid_shard"])
@@ -37,7 +38,7 @@ def test_exposed_waiting_and_moving_are_those_of_the_schedule(
     }
     found = {
         row["rank"]: (row["exposed_wait_ns"], row["exposed_transfer_ns"])
-        for row in api.run(api.open(tmp_path), "comm_wait").to_pylist()
+        for row in ask(open_trace(tmp_path), "comm_wait").to_pylist()
     }
     assert found.keys() == told.keys()
     for rank, both in told.items():  # a division leaves a nanosecond here or there

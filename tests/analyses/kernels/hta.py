@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk import api
-from htk.arrow import boolean, numbers, valid
-from htk.links import steps_of
+from htk.columns.arrow import boolean, numbers, valid
+from htk.derived.links import steps_of
+from htk.trace.opening import open_trace
 
 
 def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
-    tables = api.open(shared / "traces/hta" / trace).tables
+    tables = open_trace(shared / "traces/hta" / trace).tables
     steps, starts, _ = steps_of(tables["annotations"])
     cut = int(starts[-1]) if len(steps) > 1 else 1 << 62
     links, ops = tables["kernel_links"], tables["op_links"]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.kernels.kernel_sequences import kernel_sequences
+from htk.answers.ask import ask
 from htk.errors import UsageError
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import kept
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
@@ -29,22 +30,22 @@ EVENTS = [
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), cache=False)
-    found = api.run(trace, "kernel_sequences").to_pylist()
+    trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
+    found = ask(trace, "kernel_sequences").to_pylist()
     columns = ("op", "sequence", "length", "count", "device_ns", "cpu_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("aten::linear", "a → b ×2", 3, 2, 12_000, 80_000),
         ("aten::linear", "b → a → b", 3, 1, 6_000, 40_000),
     ]
-    inner = api.run(trace, "kernel_sequences", operator="addmm", min_length=2).to_pylist()
+    inner = ask(trace, "kernel_sequences", operator="addmm", min_length=2).to_pylist()
     assert [(r["op"], r["count"]) for r in inner] == [
         ("aten::addmm", 2),
         ("aten::addmm", 1),
         ("aten::addmm", 1),
     ]
-    assert api.run(trace, "kernel_sequences", operator="conv").to_pylist() == []
+    assert ask(trace, "kernel_sequences", operator="conv").to_pylist() == []
     with pytest.raises(UsageError, match="no regular expression"):
-        api.run(trace, "kernel_sequences", operator="(")
+        ask(trace, "kernel_sequences", operator="(")
 
 
 def test_as_hta_on_whole_microseconds(shared: Path) -> None:

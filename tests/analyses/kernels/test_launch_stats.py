@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.kernels.launch_stats import launch_stats
+from htk.answers.ask import ask
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
@@ -28,8 +29,8 @@ EVENTS = [
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), cache=False)
-    result = api.run(trace, "launch_stats")
+    trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
+    result = ask(trace, "launch_stats")
     kernels, graphs = result.to_pylist()
     assert (kernels["launched_by"], kernels["calls"], kernels["activities"]) == (
         "cudaLaunchKernel",
@@ -50,10 +51,10 @@ def test_by_hand(tmp_path: Path) -> None:
 
 
 def test_by_operator_and_by_kernel(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), cache=False)
-    found = api.run(trace, "launch_stats", by="operator").to_pylist()
+    trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
+    found = ask(trace, "launch_stats", by="operator").to_pylist()
     assert [(r["launched_by"], r["calls"]) for r in found] == [("aten::mm", 2), (None, 1)]
-    found = api.run(trace, "launch_stats", by="kernel").to_pylist()
+    found = ask(trace, "launch_stats", by="kernel").to_pylist()
     assert [(r["launched_by"], r["activities"]) for r in found] == [("gemm", 2), ("a", 2)]
 
 

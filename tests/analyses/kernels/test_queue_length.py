@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk import api
 from htk.analyses.kernels.queue_length import queue_length
+from htk.answers.ask import ask
+from htk.trace.opening import open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.tables import make
 
@@ -107,7 +108,7 @@ def test_as_hta_on_whole_microseconds(
 
 
 def test_a_full_queue_that_a_fixed_limit_misses(shared: Path) -> None:
-    trace = api.open(shared / "traces/hta/ns_resolution_trace")
-    device = next(r for r in api.run(trace, "queue_length").to_pylist() if r["stream"] is None)
+    trace = open_trace(shared / "traces/hta/ns_resolution_trace")
+    device = next(r for r in ask(trace, "queue_length").to_pylist() if r["stream"] is None)
     assert device["max_length"] == 1022  # never 1,024
     assert device["blocked_calls"] > 500

@@ -3,7 +3,7 @@
 import pytest
 
 from htk.errors import MissingTable
-from htk.session import Session
+from htk.notebook.session import Session
 
 
 def test_kernel_families(two_ranks: Session) -> None:

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
-from htk.memory_categories import blocks
-from htk.memory_use import MemoryUse
+from htk.answers.ask import ask
+from htk.measures.memory_categories import blocks
+from htk.measures.memory_use import MemoryUse
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 
 def event(time: int, address: str, size: int, total: int, reserved: int = 200) -> dict:
@@ -38,7 +39,9 @@ OPS = [
 
 def test_peak_and_who_holds_it() -> None:
     failed = event(70, "", 999, 0) | {"name": "[OutOfMemory]"}
-    rows = ask(memory_peaks, memory=make("memory", [*EVENTS, failed]), cpu_ops=make("cpu_ops", OPS))
+    rows = answer_of(
+        memory_peaks, memory=make("memory", [*EVENTS, failed]), cpu_ops=make("cpu_ops", OPS)
+    )
     held = [(r["holder"], r["held_bytes"], r["blocks"]) for r in rows]
     before = ("(allocated before the recording)", 30, None)
     assert held == [("inner", 80, 1), ("outer", 40, 1), before]
@@ -46,7 +49,7 @@ def test_peak_and_who_holds_it() -> None:
         (40, 150, 200, 1)
     }
     assert rows[0]["unused_pct"] == pytest.approx(25)
-    rows = ask(memory_peaks, memory=make("memory", EVENTS), options={"n": 1})
+    rows = answer_of(memory_peaks, memory=make("memory", EVENTS), options={"n": 1})
     assert [(r["holder"], r["held_bytes"]) for r in rows] == [
         ("(outside operators)", 120),
         before[:2],
@@ -55,12 +58,12 @@ def test_peak_and_who_holds_it() -> None:
 
 def test_slices_keep_the_highest_point() -> None:
     memory = make("memory", EVENTS)
-    rows = ask(memory_timeline, memory=memory, options={"points": 2})
+    rows = answer_of(memory_timeline, memory=memory, options={"points": 2})
     assert [(r["time_ns"], r["allocated_bytes"], r["events"]) for r in rows] == [
         (10, 80, 3),
         (40, 150, 3),
     ]
-    (row,) = ask(memory_timeline, memory=memory, options={"points": 1})
+    (row,) = answer_of(memory_timeline, memory=memory, options={"points": 1})
     assert (row["device_kind"], row["allocated_bytes"]) == ("gpu", 150)
 
 
@@ -71,7 +74,7 @@ def test_categories_run_on_their_own() -> None:
         event(3, "b", -5, 10) | {"category": "activation"},
         event(4, "c", 7, 17) | {"category": "parameter"},
     ]
-    found = ask(
+    found = answer_of(
         memory_timeline, memory=make("memory", rows), options={"by": "category", "points": 9}
     )
     assert [(r["category"], r["time_ns"], r["allocated_bytes"]) for r in found] == [
@@ -107,12 +110,12 @@ def test_categories_are_inferred_from_phase_and_life() -> None:
         "cpu_ops": make("cpu_ops", ops),
         "op_links": make("op_links", [{"depth": 0} for _ in ops]),
     }
-    found = ask(memory_timeline, **tables, options={"by": "category", "points": 1})
+    found = answer_of(memory_timeline, **tables, options={"by": "category", "points": 1})
     assert {r["category"]: r["allocated_bytes"] for r in found} == {
         name: 1 << k for k, name in enumerate(lives)
     }
     assert all(r["inferred"] for r in found)
-    held = ask(memory_peaks, **tables, options={"by": "category"})
+    held = answer_of(memory_peaks, **tables, options={"by": "category"})
     at_peak = {"parameter", "gradient", "optimizer_state", "unknown"}
     assert {r["holder"] for r in held} == at_peak and held[0]["peak_ns"] == 310
 
@@ -129,8 +132,8 @@ def test_activations_of_a_simulated_job(tmp_path: Path) -> None:
                          vocab=1000, seq=512, steps=2, nodes=1, gpus_per_node=2,
                          strategy="full_shard"))  # fmt: skip
     simulate(job, tmp_path)
-    trace = api.open(tmp_path).sel(ranks=[0])
-    rows = api.run(trace, "memory_peaks", by="category").to_pylist()
+    trace = open_trace(tmp_path).sel(ranks=[0])
+    rows = ask(trace, "memory_peaks", by="category").to_pylist()
     held = {r["holder"]: r["held_bytes"] for r in rows}
     sharded = job.memory.resident
     assert held["(allocated before the recording)"] == sharded
@@ -140,15 +143,15 @@ def test_activations_of_a_simulated_job(tmp_path: Path) -> None:
 
 def test_no_event_but_a_failure() -> None:
     failed = event(70, "", 999, 0) | {"name": "[OutOfMemory]"}
-    assert ask(memory_peaks, memory=make("memory", [failed])) == []
-    assert ask(memory_timeline, memory=make("memory", [failed])) == []
+    assert answer_of(memory_peaks, memory=make("memory", [failed])) == []
+    assert answer_of(memory_timeline, memory=make("memory", [failed])) == []
 
 
 def test_peak_of_a_real_trace_is_its_largest_total(shared: Path) -> None:
-    trace = api.open(str(shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"))
-    rows = [
-        r for r in api.run(trace, "memory_peaks").table.to_pylist() if r["device_kind"] == "gpu"
-    ]
+    trace = open_trace(
+        str(shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
+    )
+    rows = [r for r in ask(trace, "memory_peaks").table.to_pylist() if r["device_kind"] == "gpu"]
     memory = trace.tables["memory"].to_pylist()
     assert {r["peak_bytes"] for r in rows} == {
         max(m["allocated_bytes"] for m in memory if m["device_type"] == 1)

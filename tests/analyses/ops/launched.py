@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from htk import api
-from htk.trace import Trace
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 
@@ -48,4 +48,4 @@ def training_step(folder: Path) -> Trace:
         kernel("gemm", 70, 40, 4),
         kernel("outside", 120, 3, 5),
     ]
-    return api.open(write(folder / "t.json", *events, **of_rank(0)), cache=False)
+    return open_trace(write(folder / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from htk import api
+from htk.answers.ask import ask
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.kineto_file import Event, kernel, launch, of_rank, span, write
 
@@ -14,7 +15,7 @@ def on_gpu(name: str, ts: float, dur: float) -> Event:
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    found = api.run(training_step(tmp_path), "annotation_breakdown").to_pylist()
+    found = ask(training_step(tmp_path), "annotation_breakdown").to_pylist()
     columns = ("name", "count", "cpu_total_ns", "kernels", "device_ns", "device_busy_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("ProfilerStep", 1, 100_000, 5, 72_000, 72_000),
@@ -35,12 +36,12 @@ def test_nested_ranges_and_copies_on_the_gpu(tmp_path: Path) -> None:
         kernel("c", 65, 10, 3, stream=8),
         on_gpu("outer", 20, 55),
     ]
-    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
-    found = {r["name"]: r for r in api.run(trace, "annotation_breakdown").to_pylist()}
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    found = {r["name"]: r for r in ask(trace, "annotation_breakdown").to_pylist()}
     outer, inner = found["outer"], found["inner"]
     assert (outer["kernels"], outer["device_ns"], outer["device_busy_ns"]) == (3, 30_000, 25_000)
     assert (outer["count"], outer["gpu_ranges"], outer["gpu_ranges_ns"]) == (1, 1, 55_000)
     assert (inner["count"], inner["cpu_mean_ns"], inner["kernels"]) == (2, 20_000, 2)
-    only = api.run(trace, "annotation_breakdown", match="^inn").to_pylist()
+    only = ask(trace, "annotation_breakdown", match="^inn").to_pylist()
     assert [r["name"] for r in only] == ["inner"]
     assert only[0]["device_ns"] == 20_000

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.errors import MissingTable
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.kineto_file import of_rank, op, write
 
 
 def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
-    found = api.run(training_step(tmp_path), "module_breakdown").to_pylist()
+    found = ask(training_step(tmp_path), "module_breakdown").to_pylist()
     columns = ("module", "calls", "cpu_total_ns", "device_total_ns", "device_self_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("Net_0", 1, 48_000, 69_000, 4_000),
@@ -23,15 +24,17 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
 
 
 def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), cache=False)
+    trace = open_trace(
+        write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), OpenOptions(cache=False)
+    )
     with pytest.raises(MissingTable, match="with_modules=True"):
-        api.run(trace, "module_breakdown")
+        ask(trace, "module_breakdown")
 
 
 def test_recorded_hierarchies_and_the_modules_between(tmp_path: Path) -> None:
     deep = op("aten::mm", 0, 10, **{"Module Hierarchy": "Net.Block.Linear"})
-    trace = api.open(write(tmp_path / "t.json", deep, **of_rank(0)), cache=False)
-    found = api.run(trace, "module_breakdown").to_pylist()
+    trace = open_trace(write(tmp_path / "t.json", deep, **of_rank(0)), OpenOptions(cache=False))
+    found = ask(trace, "module_breakdown").to_pylist()
     assert {r["module"]: (r["operators"], r["operators_cpu_ns"]) for r in found} == {
         "Net": (0, 10_000),
         "Net.Block": (0, 10_000),

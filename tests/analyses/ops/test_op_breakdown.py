@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.errors import MissingTable
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.analyses.tracelens import REFERENCES, report
 from tests.kineto_file import kernel, launch, of_rank, op, write
 
 
 def rows(folder: Path, **options: Any) -> dict[str, dict[str, Any]]:
-    found = api.run(training_step(folder), "op_breakdown", **options).to_pylist()
+    found = ask(training_step(folder), "op_breakdown", **options).to_pylist()
     return {row["op"]: row for row in found}
 
 
@@ -60,8 +61,8 @@ def test_told_apart(tmp_path: Path) -> None:
 
 def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
     events = [op("aten::sum", 0, 100), op("aten::to", 10, 80), op("aten::sum", 20, 50)]
-    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
-    found = {r["op"]: r for r in api.run(trace, "op_breakdown").to_pylist()}
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    found = {r["op"]: r for r in ask(trace, "op_breakdown").to_pylist()}
     assert found["aten::sum"]["count"] == 2
     assert found["aten::sum"]["cpu_total_ns"] == 100_000
     assert found["aten::sum"]["cpu_self_ns"] == 70_000
@@ -71,8 +72,8 @@ def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
 def test_what_a_graph_launches_outside_operators(tmp_path: Path) -> None:
     graph = {**launch(1, 5), "name": "cudaGraphLaunch"}
     events = [op("aten::mm", 0, 2), graph, kernel("a", 10, 4, 1), kernel("b", 14, 6, 1)]
-    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
-    first = api.run(trace, "op_breakdown").to_pylist()[0]
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    first = ask(trace, "op_breakdown").to_pylist()[0]
     assert (first["op"], first["device_self_ns"], first["kernels"]) == (
         "(graph launched outside operators)",
         10_000,
@@ -84,14 +85,16 @@ def test_per_step_counts_what_ran_in_it(tmp_path: Path) -> None:
     assert rows(tmp_path, per="step")["aten::mm"]["step"] == 0
     trace = training_step(tmp_path).sel(steps=[9])
     with pytest.raises(MissingTable, match=r"nothing within steps 9 \(of 0\)"):
-        api.run(trace, "op_breakdown")
+        ask(trace, "op_breakdown")
 
 
 def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), cache=False)
+    trace = open_trace(
+        write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), OpenOptions(cache=False)
+    )
     for by, needed in (("module", "with_modules=True"), ("stack", "with_stack=True")):
         with pytest.raises(MissingTable, match=needed):
-            api.run(trace, "op_breakdown", by=by)
+            ask(trace, "op_breakdown", by=by)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -102,7 +105,7 @@ def test_as_tracelens_where_all_launches_are_recorded(shared: Path, name: str) -
         row["name"]: (float(row["total_direct_kernel_time_sum"]), int(row["Count"]))
         for row in report(folder, name, "ops_summary")
     }
-    found = api.run(api.open(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
+    found = ask(open_trace(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
     ours = {
         row["op"]: (row["device_self_ns"] / 1000, row["launching_calls"])
         for row in found
@@ -116,12 +119,12 @@ def test_as_tracelens_where_all_launches_are_recorded(shared: Path, name: str) -
 def test_what_tracelens_leaves_out_is_counted(shared: Path) -> None:
     """It drops the 30 % that were launched before the recording, and memsets without an arrow."""
     folder = shared / "traces/tracelens"
-    qwen = api.open(folder / "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
-    found = {r["op"]: r for r in api.run(qwen, "op_breakdown", n=0).to_pylist()}
+    qwen = open_trace(folder / "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
+    found = {r["op"]: r for r in ask(qwen, "op_breakdown", n=0).to_pylist()}
     lost = found["(launched before the recording)"]
     assert (lost["kernels"], round(lost["pct_of_device_time"])) == (509, 30)
-    resnet = api.open(folder / "mi300/resnet_act_checkpoint.json.gz")
-    found = {r["op"]: r for r in api.run(resnet, "op_breakdown", n=0).to_pylist()}
+    resnet = open_trace(folder / "mi300/resnet_act_checkpoint.json.gz")
+    found = {r["op"]: r for r in ask(resnet, "op_breakdown", n=0).to_pylist()}
     rows_of = report(folder, "mi300/resnet_act_checkpoint_recompute", "ops_summary")
     theirs = {r["name"]: float(r["total_direct_kernel_time_sum"]) for r in rows_of}
     ours = found["aten::convolution_backward"]["device_self_ns"] / 1000

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from htk import api
+from htk.answers.ask import ask
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import call, training_step
 from tests.kineto_file import of_rank, op, write
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    found = api.run(training_step(tmp_path), "python_hotspots").to_pylist()
+    found = ask(training_step(tmp_path), "python_hotspots").to_pylist()
     columns = ("function", "total_ns", "self_ns", "python_ns", "operators_ns", "device_total_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("train.py(1): main", 100_000, 52_000, 52_000, 0, 29_000),
@@ -25,8 +26,8 @@ def test_recursion_counts_once_and_an_operator_may_call_python(tmp_path: Path) -
         call("f", 20, 60),
         op("aten::mul", 30, 40),
     ]
-    trace = api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False)
-    (row,) = api.run(trace, "python_hotspots").to_pylist()
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    (row,) = ask(trace, "python_hotspots").to_pylist()
     assert (row["calls"], row["total_ns"], row["self_ns"]) == (2, 100_000, 100_000)
     assert row["operators_ns"] == 60_000  # autograd's 20 beside the inner call, and mul's 40
     assert row["python_ns"] == 40_000

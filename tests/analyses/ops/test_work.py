@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from htk import api
 from htk.analyses.ops.flops import flops
 from htk.analyses.ops.roofline import roofline
+from htk.answers.ask import ask
 from htk.models.op_costs import cost
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SHAPES = "[[1000,1000],[1000,1000]]"
@@ -47,7 +48,7 @@ def one_call(name: str = "aten::mm", outer: str = "aten::matmul") -> dict[str, p
 
 @pytest.mark.parametrize("inner", ["aten::mm", "vendor::gemm"])
 def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) -> None:
-    (row,) = ask(roofline, **one_call(inner))
+    (row,) = answer_of(roofline, **one_call(inner))
     assert row["op"] == ("aten::mm" if inner == "aten::mm" else "aten::matmul")
     assert (row["count"], row["kernels"], row["device_ns"]) == (1, 2, 20_000)
     assert row["flops_per_call"] == 2e9
@@ -56,31 +57,31 @@ def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) 
     assert row["roofline_ns"] == pytest.approx(2e9 / 989e12 * 1e9)
     assert row["pct_of_roofline"] == pytest.approx(100 * 2e9 / 989e12 / 20e-6)
     assert row["bound"] == "launch"  # two activities of a microsecond at best
-    (row,) = ask(roofline, **one_call(inner), options={"launch_ns": 100})
+    (row,) = answer_of(roofline, **one_call(inner), options={"launch_ns": 100})
     assert row["bound"] == "compute"
 
 
 def test_utilisation() -> None:
-    (row,) = ask(flops, **one_call())
+    (row,) = answer_of(flops, **one_call())
     assert row["modelled_pct"] == 100
     assert row["dtype"] == "bf16"
     assert row["mfu_pct"] == pytest.approx(100 * 2e9 / (100e-6 * 989e12))
     assert row["mfu_pct"] == row["hfu_pct"]
-    (row,) = ask(flops, **one_call(), options={"peak": 200.0})
+    (row,) = answer_of(flops, **one_call(), options={"peak": 200.0})
     assert row["mfu_pct"] == pytest.approx(10)
 
 
 def test_recomputed_work_is_no_model_work() -> None:
     tables = one_call("aten::mm", "CheckpointFunctionBackward")
-    (row,) = ask(flops, **tables)
+    (row,) = answer_of(flops, **tables)
     assert (row["model_flops"], row["hardware_flops"]) == (0, 2e9)
 
 
 def test_an_unknown_gpu_and_operator_are_said_to_be() -> None:
     tables = one_call("mine::op", "mine::outer") | {"ranks": make("ranks", [{}])}
-    (row,) = ask(roofline, **tables)
+    (row,) = answer_of(roofline, **tables)
     assert (row["note"], row["family"], row["roofline_ns"]) == ("no model", None, None)
-    (row,) = ask(flops, **tables)
+    (row,) = answer_of(flops, **tables)
     assert (row["modelled_pct"], row["mfu_pct"]) == (0, None)
 
 
@@ -89,7 +90,7 @@ def test_copies_from_the_host_have_no_roofline() -> None:
     kernels = make("kernels", [{"start_ns": 0, "kind": "memory", **copied[0]}])
     links = make("kernel_links", [{"op_row": 1, "carry_in": False}])
     tables = one_call("aten::copy_") | {"kernels": kernels, "kernel_links": links}
-    (row,) = ask(roofline, **tables)
+    (row,) = answer_of(roofline, **tables)
     assert (row["bytes_per_call"], row["bound"], row["pct_of_roofline"]) == (4e6, None, None)
     assert "host" in row["note"]
 
@@ -104,8 +105,8 @@ MODELS = {
 
 @pytest.mark.parametrize(("trace", "share"), MODELS.items())
 def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str, share: float) -> None:
-    opened = api.open(str(shared / f"traces/tracelens/{trace}.json.gz"))
-    found = api.run(opened, "roofline")
+    opened = open_trace(str(shared / f"traces/tracelens/{trace}.json.gz"))
+    found = ask(opened, "roofline")
     assert found.coverage["modelled_pct_of_device_time"] >= share
 
 

@@ -1,7 +1,7 @@
 """GPU time in CUDA graphs, compiled and eager."""
 
 from htk.analyses.run.compile_graph_coverage import compile_graph_coverage
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 OPS = [
     {"name": "Torch-Compiled Region: 0/1", "start_ns": 0, "end_ns": 50},
@@ -22,7 +22,7 @@ KERNELS = [
 
 def test_each_activity_is_of_one_kind() -> None:
     kernels = [{"name": "k", "start_ns": 0, "end_ns": length} for _, length in KERNELS]
-    found = ask(
+    found = answer_of(
         compile_graph_coverage,
         kernels=make("kernels", kernels),
         kernel_links=make("kernel_links", [link for link, _ in KERNELS]),
@@ -42,7 +42,7 @@ def test_each_activity_is_of_one_kind() -> None:
 
 def test_compiled_kernels_without_operators() -> None:
     kernel = {"name": "triton_poi_fused_add_0", "start_ns": 0, "end_ns": 5}
-    (row,) = ask(
+    (row,) = answer_of(
         compile_graph_coverage,
         kernels=make("kernels", [kernel]),
         kernel_links=make("kernel_links", [{}]),

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.run.fsdp_units import fsdp_units
+from htk.answers.ask import ask
 from htk.errors import MissingTable
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 SIMULATED = Path(__file__).resolve().parents[3] / "sample_traces/simulated/llama2-7b"
 # type, start, end of each collective; gathers of the forward have copy-outs at 25 and 60.
@@ -61,7 +62,7 @@ def two_units() -> dict:
 
 
 def test_two_units() -> None:
-    first, second, reduced = ask(fsdp_units, **two_units())
+    first, second, reduced = answer_of(fsdp_units, **two_units())
     assert (first["unit"], first["phase"], first["order"]) == ("layers.3", "forward", 0)
     assert (first["shard_bytes"], first["unit_bytes"], first["group_size"]) == (10, 40, 4)
     columns = ("exposed_ns", "lead_ns", "copy_out_ns", "prefetch_depth")
@@ -78,18 +79,18 @@ def test_gathers_without_copy_outs_have_no_lead() -> None:
         "name",
         make("cpu_ops", [{"name": "x"}, {"name": "y"}, {"name": "z"}])["name"],
     )
-    first, *_ = ask(fsdp_units, **tables)
+    first, *_ = answer_of(fsdp_units, **tables)
     assert (first["lead_ns"], first["prefetch_depth"]) == (None, None)
 
 
 def test_no_sharding_is_said() -> None:
     with pytest.raises(MissingTable, match="no FSDP"):
-        ask(fsdp_units)
+        answer_of(fsdp_units)
 
 
 def test_units_of_a_simulated_job() -> None:
     """Eight layers and the root; the last layer is gathered for the backward pass as well."""
-    rows = api.run(api.open(str(SIMULATED)), "fsdp_units").table.to_pylist()
+    rows = ask(open_trace(str(SIMULATED)), "fsdp_units").table.to_pylist()
     count: dict[tuple[str, str], int] = {}
     for row in rows:
         count[row["type"], row["phase"]] = count.get((row["type"], row["phase"]), 0) + 1

@@ -4,7 +4,7 @@ import pytest
 
 from htk.analyses.run.moe_balance import moe_balance
 from htk.errors import MissingTable
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 
 def exchange(rank: int, event: int, tokens: int | None, **more: object) -> dict:
@@ -18,7 +18,7 @@ def exchange(rank: int, event: int, tokens: int | None, **more: object) -> dict:
 def answer(rows: list[dict]) -> list[dict]:
     matches = [{"wait_ns": None} for _ in rows]
     kernels = [{"rank": r["rank"], "event": r["event"]} for r in rows]
-    return ask(
+    return answer_of(
         moe_balance,
         collectives=make("collectives", rows),
         collective_matches=make("collective_matches", matches),

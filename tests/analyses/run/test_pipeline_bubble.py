@@ -4,7 +4,7 @@ import pytest
 
 from htk.analyses.run.pipeline_bubble import pipeline_bubble
 from htk.errors import MissingTable
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 # Forward computes at 10–20 and 40–50, backward at 30–40 and 60–80, the optimizer at 90–95.
 WORK = [(10, 20, 0), (30, 40, 1), (40, 50, 0), (60, 80, 1), (90, 95, 0)]
@@ -18,7 +18,7 @@ def one_stage(**more: object) -> list[dict]:
     ]
     receive = {"source": "kineto", "type": "recv", "rank": 3, "group_ranks": "[1,3]"}
     window = {"rank": 3, "step": 7, "start_ns": 0, "end_ns": 100, "complete": True}
-    return ask(
+    return answer_of(
         pipeline_bubble,
         kernels=make("kernels", kernels),
         kernel_links=make("kernel_links", [{"op_row": op} for _, _, op in WORK]),
@@ -45,4 +45,4 @@ def test_parts_of_a_step() -> None:
 
 def test_no_pipeline() -> None:
     with pytest.raises(MissingTable, match="no pipeline"):
-        ask(pipeline_bubble)
+        answer_of(pipeline_bubble)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.run.serving_iterations import serving_iterations
+from htk.answers.ask import ask
 from htk.errors import MissingTable, UsageError
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 NAMES = {
     "execute_8192_context_9(sq8155sk8430sqsq1sqsk1)_generation_37(sq37sk34489sqsq37sqsk34489)": (
@@ -32,7 +33,7 @@ def ranges(*spans: tuple[str, int, int]) -> list[dict]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_names_tell(name: str) -> None:
-    (row,) = ask(serving_iterations, annotations=make("annotations", ranges((name, 0, 10))))
+    (row,) = answer_of(serving_iterations, annotations=make("annotations", ranges((name, 0, 10))))
     columns = ("phase", "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
     assert tuple(row[c] for c in (*columns, "context_tokens", "padded_tokens")) == NAMES[name]
     assert row["gpu_span_ns"] is None
@@ -46,7 +47,9 @@ def test_times_on_the_gpu() -> None:
     )
     links = make("kernel_links", [{"launch_start_ns": t} for t in (1, 9, 10, 90)])
     named = make("annotations", ranges(("step[DECODE bs=1]", 0, 10), ("step[DECODE bs=2]", 10, 30)))
-    first, second = ask(serving_iterations, annotations=named, kernels=kernels, kernel_links=links)
+    first, second = answer_of(
+        serving_iterations, annotations=named, kernels=kernels, kernel_links=links
+    )
     assert (first["gpu_busy_ns"], first["gpu_span_ns"], first["gap_ns"]) == (20, 20, None)
     assert (second["gpu_busy_ns"], second["gap_ns"], second["iteration"]) == (10, 20, 1)
 
@@ -54,15 +57,15 @@ def test_times_on_the_gpu() -> None:
 def test_other_servers_name_a_pattern() -> None:
     named = make("annotations", ranges(("turn 3 of 7 tokens", 0, 10)))
     options = {"pattern": r"turn (?P<decode>\d+) of (?P<decode_tokens>\d+)"}
-    (row,) = ask(serving_iterations, annotations=named, options=options)
+    (row,) = answer_of(serving_iterations, annotations=named, options=options)
     assert (row["decode_requests"], row["decode_tokens"]) == (3, 7)
     with pytest.raises(MissingTable, match="--pattern"):
-        ask(serving_iterations, annotations=named)
+        answer_of(serving_iterations, annotations=named)
     with pytest.raises(UsageError, match="regular expression"):
-        ask(serving_iterations, annotations=named, options={"pattern": "("})
+        answer_of(serving_iterations, annotations=named, options={"pattern": "("})
 
 
 def test_a_recorded_server(shared: Path) -> None:
     path = shared / "traces/tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz"
-    (row,) = api.run(api.open(str(path)), "serving_iterations").table.to_pylist()
+    (row,) = ask(open_trace(str(path)), "serving_iterations").table.to_pylist()
     assert (row["decode_requests"], row["context_tokens"], row["activities"]) == (32, 32785, 558)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
+from htk.trace.opening import OpenOptions, open_trace
 
 
 @pytest.mark.parametrize(
@@ -12,9 +13,9 @@ from htk import api
 )
 def test_hta_s_two_ranks(shared: Path, rank: int, overlap_pct: float) -> None:
     """HTA prints these without the last step; both steps of the sample lie in one window."""
-    trace = api.open(shared / "traces/hta/trace_filter", rank_pattern=r"rank-(\d)")
-    row = api.run(trace.sel(ranks=[rank]), "comm_compute_overlap").to_pylist()[0]
+    trace = open_trace(shared / "traces/hta/trace_filter", OpenOptions(rank_pattern=r"rank-(\d)"))
+    row = ask(trace.sel(ranks=[rank]), "comm_compute_overlap").to_pylist()[0]
     assert row["comm_ns"] == row["overlap_ns"] + row["exposed_comm_ns"]
-    found = api.run(trace.sel(ranks=[rank]), "comm_compute_overlap", per="step").to_pylist()
+    found = ask(trace.sel(ranks=[rank]), "comm_compute_overlap", per="step").to_pylist()
     shares = [round(r["overlap_pct"], 2) for r in found if r["overlap_pct"] is not None]
     assert overlap_pct in [*shares, round(row["overlap_pct"], 2)]

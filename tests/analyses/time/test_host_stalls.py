@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from htk import api
-from htk.summary import verdict
+from htk.answers.ask import ask
+from htk.overview.summary import verdict
+from htk.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, span, write
 
 
@@ -13,7 +14,7 @@ def call(name: str, ts: float, dur: float, correlation: int = 0) -> Event:
 
 
 def stalls(path: Path) -> list[tuple[Any, ...]]:
-    rows = api.run(api.open(path), "host_stalls").to_pylist()
+    rows = ask(open_trace(path), "host_stalls").to_pylist()
     kept = ("cause", "name", "stack", "count", "host_ns", "gpu_idle_caused_ns")
     return [tuple(r[c] for c in kept) for r in rows]
 
@@ -57,14 +58,14 @@ def test_a_range_and_the_function_in_it_are_one_stall(tmp_path: Path) -> None:
 
 
 def test_each_idle_nanosecond_counts_once(shared: Path) -> None:
-    trace = api.open(shared / "traces/hta/trace_diff/control")
-    caused = sum(r["gpu_idle_caused_ns"] for r in api.run(trace, "host_stalls", n=0).to_pylist())
-    idle = sum(r["idle_ns"] for r in api.run(trace, "idle_breakdown").to_pylist())
+    trace = open_trace(shared / "traces/hta/trace_diff/control")
+    caused = sum(r["gpu_idle_caused_ns"] for r in ask(trace, "host_stalls", n=0).to_pylist())
+    idle = sum(r["idle_ns"] for r in ask(trace, "idle_breakdown").to_pylist())
     assert 0 < caused <= idle
 
 
 def test_of_gpu_work_alone_it_says_that_the_host_is_missing(tmp_path: Path) -> None:
-    trace = api.open(write(tmp_path / "gpu.json", kernel("gemm", 0, 5)))
-    found = api.run(trace, "host_stalls")
+    trace = open_trace(write(tmp_path / "gpu.json", kernel("gemm", 0, 5)))
+    found = ask(trace, "host_stalls")
     assert not found.to_pylist() and found.coverage["host_recorded"] is False
     assert verdict(trace).shares[0].name == "compute"

@@ -1,13 +1,14 @@
-"""Idle time by cause: sums, shares and steps; the causes themselves are tested with htk.idle."""
+"""Idle time by cause: sums, shares and steps; the causes themselves are tested with idle."""
 
 from pathlib import Path
 
 import pytest
 
-from htk import api
 from htk.analyses.time.idle_breakdown import idle_breakdown
+from htk.answers.ask import ask
 from htk.errors import UsageError
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 PIECES = make("idle_causes", [
     {"gap_start_ns": 10, "gap_end_ns": 30, "start_ns": 10, "end_ns": 25, "cause": "host_python"},
@@ -20,7 +21,7 @@ WINDOW = make("rank_windows", [{"start_ns": 0, "end_ns": 60, "complete": True}])
 
 
 def test_causes_of_the_device() -> None:
-    found = ask(idle_breakdown, idle_causes=PIECES, rank_windows=WINDOW)
+    found = answer_of(idle_breakdown, idle_causes=PIECES, rank_windows=WINDOW)
     assert [(r["cause"], r["idle_ns"], r["idle_pct"], r["count"]) for r in found] == [
         ("host_python", 15, 60.0, 1),
         ("launch_latency", 10, 40.0, 2),
@@ -28,7 +29,9 @@ def test_causes_of_the_device() -> None:
 
 
 def test_causes_of_a_stream() -> None:
-    (row,) = ask(idle_breakdown, idle_causes=PIECES, rank_windows=WINDOW, options={"by": "stream"})
+    (row,) = answer_of(
+        idle_breakdown, idle_causes=PIECES, rank_windows=WINDOW, options={"by": "stream"}
+    )
     assert (row["stream"], row["cause"], row["idle_ns"]) == (7, "unknown", 60)
 
 
@@ -37,7 +40,9 @@ def test_steps_cut_gaps() -> None:
         {"step": 1, "start_ns": 0, "end_ns": 20, "complete": True},
         {"step": 2, "start_ns": 20, "end_ns": 60, "complete": False},
     ])  # fmt: skip
-    found = ask(idle_breakdown, idle_causes=PIECES, step_windows=steps, options={"per": "step"})
+    found = answer_of(
+        idle_breakdown, idle_causes=PIECES, step_windows=steps, options={"per": "step"}
+    )
     assert [(r["step"], r["cause"], r["idle_ns"], r["complete"]) for r in found] == [
         (1, "host_python", 10, True),
         (2, "launch_latency", 10, False),
@@ -47,25 +52,25 @@ def test_steps_cut_gaps() -> None:
 
 def test_hta_has_no_steps() -> None:
     with pytest.raises(UsageError, match="per rank"):
-        ask(idle_breakdown, options={"per": "step", "like": "hta"})
+        answer_of(idle_breakdown, options={"per": "step", "like": "hta"})
 
 
 @pytest.mark.parametrize("part", ["dlrm_8rank", "hta/nccl_parser_config", "tracelens/b200"])
 @pytest.mark.parametrize("per", ["rank", "step"])
 def test_causes_add_up_to_the_idle_time(shared: Path, part: str, per: str) -> None:
-    trace = api.open(shared / "traces" / part)
+    trace = open_trace(shared / "traces" / part)
     idle: dict[tuple[int, int | None], int] = {}
-    for row in api.run(trace, "idle_breakdown", per=per).to_pylist():
+    for row in ask(trace, "idle_breakdown", per=per).to_pylist():
         key = row["rank"], row["step"]
         idle[key] = idle.get(key, 0) + row["idle_ns"]
-    times = api.run(trace, "time_breakdown", per=per).to_pylist()
+    times = ask(trace, "time_breakdown", per=per).to_pylist()
     assert idle == {(r["rank"], r["step"]): r["idle_ns"] for r in times if r["idle_ns"]}
 
 
 def test_a_copy_that_blocks_on_unrecorded_work(shared: Path) -> None:
     """463 of 464 idle milliseconds of this trace lie in one blocking copy."""
     folder = shared / "traces/tracelens/inference/sglang_decode"
-    trace = api.open(folder / "sglang_Qwen3-8B_decode.json.gz")
-    first = api.run(trace, "idle_breakdown").to_pylist()[0]
+    trace = open_trace(folder / "sglang_Qwen3-8B_decode.json.gz")
+    first = ask(trace, "idle_breakdown").to_pylist()[0]
     assert first["cause"] == "unrecorded_gpu_work_suspected"
     assert first["idle_ns"] // 10**6 == 463

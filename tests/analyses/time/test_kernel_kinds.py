@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.time.kernel_kinds import kernel_kinds
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 KINDS = ("compute", "comm", "memory")
 ACTIVITY = st.tuples(
@@ -18,7 +18,7 @@ ACTIVITY = st.tuples(
 def test_against_counting_every_nanosecond(rows: list[tuple[int, str, int, int]]) -> None:
     spans = [{"rank": r, "kind": k, "start_ns": s, "end_ns": s + n} for r, k, s, n in rows]
     windows = [{"rank": r, "start_ns": 0, "end_ns": 40, "complete": True} for r in (0, 1)]
-    found = ask(
+    found = answer_of(
         kernel_kinds,
         activities=make("activities", spans),
         rank_windows=make("rank_windows", windows),
@@ -38,6 +38,6 @@ def test_shares_are_of_the_busy_time() -> None:
     spans = [{"kind": "compute", "start_ns": 0, "end_ns": 6},
              {"kind": "comm", "start_ns": 4, "end_ns": 8}]  # fmt: skip
     windows = make("rank_windows", [{"start_ns": 0, "end_ns": 80, "complete": True}])
-    found = ask(kernel_kinds, activities=make("activities", spans), rank_windows=windows)
+    found = answer_of(kernel_kinds, activities=make("activities", spans), rank_windows=windows)
     shares = {r["kinds"]: r["busy_pct"] for r in found if r["rank"] == 0}
     assert shares == {"compute": 50.0, "comm": 25.0, "compute+comm": 25.0}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 CALL = st.tuples(st.sampled_from(("tp", "dp", None)), st.integers(0, 30), st.integers(0, 9))
 SPAN = st.tuples(st.integers(0, 30), st.integers(0, 9))
@@ -25,7 +25,7 @@ def split(
         {"event": k, "group": g, "type": "all_reduce"}
         for k, (g, _, _) in enumerate(calls) if g is not None
     ]  # fmt: skip
-    found: list[dict[str, Any]] = ask(
+    found: list[dict[str, Any]] = answer_of(
         comm_compute_overlap,
         options={"by": by},
         activities=make("activities", comm + work),

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.errors import MissingTable
+from htk.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, span, step, write
 
 MAIN, AUTOGRAD = 1, 2
@@ -23,7 +24,7 @@ def work(at: float, dur: float, name: str, tid: int = MAIN) -> list[Event]:
 
 
 def phases(path: Path, **options: Any) -> dict[Any, tuple[Any, Any, Any]]:
-    rows = api.run(api.open(path), "phase_breakdown", **options).to_pylist()
+    rows = ask(open_trace(path), "phase_breakdown", **options).to_pylist()
     return {r["phase"]: (r["gpu_ns"], r["kernels"], r["inferred"]) for r in rows}
 
 
@@ -69,8 +70,8 @@ def test_without_training_all_is_forward_and_carry_in_is_of_no_phase(tmp_path: P
 
 def test_host_time_step_by_step(tmp_path: Path) -> None:
     events = [step(1, 0, 50), span("forward", 5, 20), step(2, 50, 50), span("forward", 60, 30)]
-    rows = api.run(
-        api.open(write(tmp_path / "host.json", *events)), "phase_breakdown", per="step"
+    rows = ask(
+        open_trace(write(tmp_path / "host.json", *events)), "phase_breakdown", per="step"
     ).to_pylist()
     assert [(r["step"], r["phase"], r["cpu_ns"], r["gpu_ns"]) for r in rows] == [
         (1, "forward", 20_000, None),
@@ -79,8 +80,8 @@ def test_host_time_step_by_step(tmp_path: Path) -> None:
 
 
 def test_gpu_time_of_all_phases_is_that_of_all_kernels(shared: Path) -> None:
-    trace = api.open(shared / "traces/hta/nccl_parser_config")
-    rows = api.run(trace, "phase_breakdown").to_pylist()
+    trace = open_trace(shared / "traces/hta/nccl_parser_config")
+    rows = ask(trace, "phase_breakdown").to_pylist()
     kernels = trace.tables["kernels"]
     length = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
     assert sum(r["kernel_ns"] for r in rows) == length.sum()
@@ -89,7 +90,7 @@ def test_gpu_time_of_all_phases_is_that_of_all_kernels(shared: Path) -> None:
 
 def test_nothing_to_tell_phases_from() -> None:
     from htk.analyses.time.phase_breakdown import phase_breakdown
-    from tests.tables import ask
+    from tests.tables import answer_of
 
     with pytest.raises(MissingTable):
-        ask(phase_breakdown)
+        answer_of(phase_breakdown)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from htk import api
 from htk.analyses.time.step_times import step_times
+from htk.answers.ask import ask
 from htk.errors import MissingTable
-from tests.tables import ask, make
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 
 def window(rank: int, step: int | None, start: int, end: int) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def test_both_clocks() -> None:
         window(0, None, 40, 50),
     ]
     steps = [host(0, 1, 0, 12), host(0, 2, 12, 30), host(1, 1, 0, 10)]
-    found = ask(
+    found = answer_of(
         step_times,
         step_windows=make("step_windows", windows),
         annotations=make("annotations", steps),
@@ -42,18 +43,18 @@ def test_both_clocks() -> None:
 
 
 def test_without_gpu_work_the_host_s_steps_are_left() -> None:
-    found = ask(step_times, annotations=make("annotations", [host(0, 7, 10, 25)]))
+    found = answer_of(step_times, annotations=make("annotations", [host(0, 7, 10, 25)]))
     assert [(r["step"], r["duration_ns"], r["gpu_period_ns"]) for r in found] == [(7, 15, None)]
 
 
 def test_without_steps() -> None:
     with pytest.raises(MissingTable, match=r"prof\.step"):
-        ask(step_times)
+        answer_of(step_times)
 
 
 def test_the_host_s_time_is_not_the_step_time(shared: Path) -> None:
     """On this trace the host's steps take 82 to 166 ms, the GPU's 115 to 123 from the second on."""
-    rows = api.run(api.open(shared / "traces/hta/trace_diff/test"), "step_times").to_pylist()
+    rows = ask(open_trace(shared / "traces/hta/trace_diff/test"), "step_times").to_pylist()
     cpu = [r["cpu_ns"] / 1e6 for r in rows]
     assert (round(min(cpu)), round(max(cpu))) == (82, 166)
     gpu = [r["gpu_period_ns"] / 1e6 for r in rows[1:]]

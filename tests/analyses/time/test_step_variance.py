@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.time.step_variance import step_variance
-from tests.tables import ask, make
+from tests.tables import answer_of, make
 
 LENGTH = 40
 SPAN = st.tuples(
@@ -22,7 +22,7 @@ def variance(spans: list[tuple[str, int, int]], steps: list[tuple[int, int]]) ->
     windows = [
         {"step": k, "start_ns": s, "end_ns": e, "complete": True} for k, (s, e) in enumerate(steps)
     ]
-    found: list[Any] = ask(
+    found: list[Any] = answer_of(
         step_variance,
         activities=make("activities", rows),
         step_windows=make("step_windows", windows),

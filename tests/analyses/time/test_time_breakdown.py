@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk import api
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
 from htk.analyses.time.time_breakdown import time_breakdown
-from htk.windows import rank_windows
-from tests.tables import ask, make
+from htk.answers.ask import ask
+from htk.derived.windows import rank_windows
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
 
 KINDS = ("compute", "comm", "memory")
 ACTIVITY = st.tuples(st.sampled_from(KINDS), st.integers(0, 30), st.integers(0, 10))
@@ -35,7 +36,7 @@ def test_by_hand() -> None:
     memory   -----##---      5-7
     """
     table = activities([("compute", 0, 4), ("compute", 8, 2), ("comm", 2, 4), ("memory", 5, 2)])
-    (row,) = ask(time_breakdown, activities=table, rank_windows=windows(table))
+    (row,) = answer_of(time_breakdown, activities=table, rank_windows=windows(table))
     assert {k: v for k, v in row.items() if k.endswith("_ns")} == {
         "total_ns": 10,
         "busy_ns": 9,
@@ -55,7 +56,7 @@ def test_against_counting_every_nanosecond(rows: list[tuple[str, int, int]]) -> 
     on = {k: {t for kind, s, n in rows if kind == k for t in range(s, s + n)} for k in KINDS}
     low, high = min(s for _, s, _ in rows), max(s + n for _, s, n in rows)
     busy = set().union(*on.values())
-    (row,) = ask(time_breakdown, activities=table, rank_windows=windows(table))
+    (row,) = answer_of(time_breakdown, activities=table, rank_windows=windows(table))
     assert row["total_ns"] == high - low
     assert row["busy_ns"] == len(busy) == row["total_ns"] - row["idle_ns"]
     assert row["compute_ns"] == len(on["compute"])
@@ -63,14 +64,14 @@ def test_against_counting_every_nanosecond(rows: list[tuple[str, int, int]]) -> 
     assert row["exposed_comm_ns"] == len(on["comm"] - on["compute"])
     assert row["memory_ns"] == len(on["memory"])
     assert row["exposed_memory_ns"] == len(on["memory"] - on["compute"] - on["comm"])
-    (both,) = ask(comm_compute_overlap, activities=table, rank_windows=windows(table))
+    (both,) = answer_of(comm_compute_overlap, activities=table, rank_windows=windows(table))
     assert both["overlap_ns"] == len(on["comm"] & on["compute"])
     assert both["exposed_comm_ns"] == row["exposed_comm_ns"]
 
 
 def test_without_communication_there_is_no_share_of_it() -> None:
     table = activities([("compute", 0, 4)])
-    (row,) = ask(comm_compute_overlap, activities=table, rank_windows=windows(table))
+    (row,) = answer_of(comm_compute_overlap, activities=table, rank_windows=windows(table))
     assert row["overlap_pct"] is None and row["comm_ns"] == 0
 
 
@@ -81,7 +82,7 @@ def test_steps_cut_what_crosses_them() -> None:
         {"step": 4, "start_ns": 4, "end_ns": 10, "complete": False},
     ]
     steps = make("step_windows", rows)
-    found = ask(time_breakdown, activities=table, step_windows=steps, options={"per": "step"})
+    found = answer_of(time_breakdown, activities=table, step_windows=steps, options={"per": "step"})
     assert [(r["step"], r["compute_ns"], r["complete"]) for r in found] == [
         (3, 4, True),
         (4, 6, False),
@@ -98,8 +99,8 @@ def test_public_traces_to_the_nanosecond(shared: Path, part: str) -> None:
         truth = json.loads(line)
         if part not in truth["trace"] or not truth["gpu"]:
             continue
-        trace = api.open(shared / truth["trace"])
-        (row,) = api.run(trace, "time_breakdown").to_pylist()
+        trace = open_trace(shared / truth["trace"])
+        (row,) = ask(trace, "time_breakdown").to_pylist()
         names = ("total", "busy", "idle", "compute", "comm", "memory")
         for name in [*names, "exposed_comm", "exposed_memory"]:
             assert row[f"{name}_ns"] == truth[f"{name}_ns"], name

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from htk import api
+from htk.answers.ask import ask
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
+from htk.trace.opening import OpenOptions, open_trace
 
 GPU = ("kernel", "gpu_memcpy")
 Event = dict[str, Any]
@@ -228,13 +229,13 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
     truth = json.loads((tmp_path / "truth.json").read_text())
     idle = [s["idle_by_cause_ns"]["host_gc"] for s in truth["ranks"][0]["steps"]]
     assert 0 in idle and max(idle) > 30_000_000
-    trace = api.open(tmp_path, cache=False)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
     calls = trace.tables["python_calls"].to_pylist()
     assert {c["name"] for c in calls} == {"Python GC"}
     assert {c["end_ns"] - c["start_ns"] for c in calls} == {40_000_000}
     found = {
         (r["rank"], r["step"]): r["idle_ns"]
-        for r in api.run(trace, "idle_breakdown", per="step").to_pylist()
+        for r in ask(trace, "idle_breakdown", per="step").to_pylist()
         if r["cause"] == "host_gc"
     }
     known = {
@@ -243,7 +244,7 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
         for step in rank["steps"]
     }
     assert found == {key: ns for key, ns in known.items() if ns}
-    stalls = api.run(trace, "host_stalls").to_pylist()
+    stalls = ask(trace, "host_stalls").to_pylist()
     told = sum(s["host_ns"] for s in stalls if s["cause"] == "garbage collection")
     assert told == 40_000_000 * len(calls)
 

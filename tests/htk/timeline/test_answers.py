@@ -8,20 +8,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from htk import api
-from htk.commands.timeline import command
+from htk.answers.ask import ask
+from htk.cli.commands.timeline import command
 from htk.errors import UsageError
+from htk.notebook.widget import Kernel
 from htk.timeline.answers import Timeline
 from htk.timeline.page import Events, _packed, page, written
 from htk.timeline.rows import RowsTimeline
-from htk.widget import Kernel
+from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, write
 from tests.two_ranks import COMM, write_ranks
 
 
 @pytest.fixture(scope="module")
 def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
-    return Timeline(api.open(write_ranks(tmp_path_factory.mktemp("two")), cache=False))
+    return Timeline(
+        open_trace(write_ranks(tmp_path_factory.mktemp("two")), OpenOptions(cache=False))
+    )
 
 
 def spans_of(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, int]]:
@@ -60,7 +63,9 @@ def test_what_is_inside_another_lies_deeper(timeline: Timeline) -> None:
 
 def test_a_stream_that_overlaps_itself_takes_several_lanes(tmp_path: Path) -> None:
     events: list[Event] = [kernel("a", 1, 10), kernel("b", 6, 10), kernel("c", 30, 1)]
-    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    made = Timeline(
+        open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    )
     lanes = made.lanes
     deep = {lanes.names[lanes.name[k]]: lanes.lanes[lanes.lane[k]] for k in range(3)}
     assert [deep[n].depth for n in "abc"] == [0, 1, 0]
@@ -91,7 +96,9 @@ def test_a_backward_operator_points_at_its_forward_one(tmp_path: Path) -> None:
         launch(1, 11, 1, 2),
         kernel("gemm", 13, 3, 1),
     ]
-    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    made = Timeline(
+        open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    )
     arrows = made.jump("next", text="MmBackward0")["arrows"]
     assert ("backward", 4_000, 9_000) in [(a["kind"], a["from"][1], a["to"][1]) for a in arrows]
     assert ("launch", 9_000, 12_000) in [(a["kind"], a["from"][1], a["to"][1]) for a in arrows]
@@ -133,7 +140,7 @@ def test_one_clock(tmp_path: Path) -> None:
             events += [op("aten::mm", 10 + 100 * k, 5), launch(k + 1, 11 + 100 * k)]
             events += [kernel(COMM, 20 + 100 * k, 50, k + 1)]
         write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2, base))
-    trace = api.open(tmp_path, cache=False)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
     apart, together = Timeline(trace), Timeline(trace, aligned=True)
     assert spans_of(apart, "streams", 1)[0][1] - spans_of(apart, "streams", 0)[0][1] == 1_000_000
     assert spans_of(together, "streams", 1)[0][1] == spans_of(together, "streams", 0)[0][1]
@@ -183,12 +190,12 @@ def test_too_large_a_page_leaves_out_short_calls_and_says_so(
 
 
 def test_the_rows_of_an_answer(timeline: Timeline) -> None:
-    result = api.run(timeline.trace, "step_times")
+    result = ask(timeline.trace, "step_times")
     made = RowsTimeline(result.table, "step_times")
     assert len(made.lanes.start) == result.table.num_rows
     assert dict(made.event(id=0)["facts"])["step"] == "0"
     with pytest.raises(UsageError, match="no start and end"):
-        RowsTimeline(api.run(timeline.trace, "kernel_top").table, "kernel_top")
+        RowsTimeline(ask(timeline.trace, "kernel_top").table, "kernel_top")
 
 
 def test_a_widget_s_messages(timeline: Timeline) -> None:
@@ -201,7 +208,7 @@ def test_a_widget_s_messages(timeline: Timeline) -> None:
 
 def test_the_widget_itself(timeline: Timeline) -> None:
     pytest.importorskip("anywidget")
-    from htk.session import Session
+    from htk.notebook.session import Session
 
     trace = timeline.trace
     made = Session(trace.parts, trace.selection, trace.unread, trace.failed).timeline()
@@ -220,7 +227,9 @@ def test_an_operator_s_kernels_are_those_of_what_it_calls_too(tmp_path: Path) ->
         launch(3, 31),
         kernel("c", 33, 5, 3),
     ]
-    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    made = Timeline(
+        open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    )
     outer = made.jump("next", text="outer")
     assert dict(outer["facts"])["launched"] == "2 GPU activities, 7.00 µs"
     assert len(outer["arrows"]) == 2
@@ -234,7 +243,9 @@ def test_threads_that_make_steps_and_run_backward_come_first(tmp_path: Path) -> 
         span("ProfilerStep#0", 1, 20, 3),
         op("aten::mm", 2, 4, 3),
     ]
-    made = Timeline(api.open(write(tmp_path / "t.json", *events, **of_rank(0)), cache=False))
+    made = Timeline(
+        open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    )
     tracks = [lane.track for lane in made.lanes.lanes if lane.section == "threads"]
     assert tracks == ["main thread 3", "backward thread 2", "thread 1"]
 

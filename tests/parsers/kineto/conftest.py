@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.engine import core
+from htk.core.engine import core
 from htk.parsers.kineto.columns import COLUMNS, REST, Column
 from htk.parsers.kineto.raw import RawEvents
 

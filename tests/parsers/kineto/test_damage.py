@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from htk.engine import engine
+from htk.core.engine import engine
 from htk.errors import UsageError
 from htk.parsers.kineto import pure
 from htk.parsers.kineto.read import read_events
@@ -232,7 +232,7 @@ def test_the_engine_can_be_forced(truth, monkeypatch):
 
 
 def test_a_missing_compiled_engine_is_said(monkeypatch):
-    monkeypatch.setattr("htk.engine.core", lambda: None)
+    monkeypatch.setattr("htk.core.engine.core", lambda: None)
     monkeypatch.setenv("HTK_ENGINE", "compiled")
     with pytest.raises(UsageError, match=r"reinstall htk with a C\+\+17 compiler"):
         engine()

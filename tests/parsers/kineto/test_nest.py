@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk import nesting
-from htk.engine import core
+from htk.columns import nesting
+from htk.core.engine import core
 
 spans = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(-2, 8)), max_size=40)
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from htk.engine import core
+from htk.core.engine import core
 
 SOURCE = Path(__file__).parents[3] / "native/kineto.cpp"
 EVENT = (
@@ -71,8 +71,8 @@ def test_the_same_cells(scalar, truth):
 
 
 def test_public_traces(scalar, truth, shared):
+    from htk.io.decompress import open_stream
     from htk.parsers.kineto import native
-    from htk.streams import open_stream
 
     for name in ("hta/mtia_inference_trace/mtia_inference_rank_0", "tracelens/b200/eager_trace"):
         path = shared / "traces" / f"{name}.json.gz"

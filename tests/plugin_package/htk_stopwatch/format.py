@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from htk.arrow import build, number, texts, without
-from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.columns.arrow import build, number, texts, without
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.schema import TABLES
 
 NAME = "stopwatch"

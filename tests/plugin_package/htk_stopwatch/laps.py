@@ -5,7 +5,7 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.analysis import analysis
+from htk.core.analysis import analysis
 from htk.schema import table
 
 

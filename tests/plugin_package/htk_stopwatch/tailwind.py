@@ -1,6 +1,6 @@
 """An edit that leaves all as it is: wind does not reach a data centre."""
 
-from htk.analyses.whatif.scene import Scene
+from htk.whatif.step_model import Scene
 
 NAME = "tailwind"
 HELP = "Metres per second."

@@ -1,0 +1,84 @@
+"""Writes what is derived from the folder of analyses: `python -m htk.analyses.menu`.
+
+The menu in `htk/analyses/__init__.py`, and the types of a session's methods in `questions.pyi`.
+"""
+
+import importlib
+import pkgutil
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from htk import analyses
+from htk.core.analysis import Analysis
+
+_STUB = Path(__file__).resolve().parents[1] / "htk/notebook/questions.pyi"
+_MENU = re.compile(r"ANALYSES: dict\[str, Entry\] = \{.*?\}\n", re.DOTALL)
+
+
+def collected() -> dict[str, tuple[str, str]]:
+    """Every analysis of the folder: its module and its question."""
+    found = {}
+    prefix = analyses.__name__ + "."
+    for info in pkgutil.walk_packages(analyses.__path__, prefix):
+        for value in vars(importlib.import_module(info.name)).values():
+            if isinstance(value, Analysis) and value.function.__module__ == info.name:
+                found[value.name] = (info.name.removeprefix(prefix), value.question)
+    return dict(sorted(found.items()))
+
+
+def text() -> str:
+    """The menu as source."""
+    lines = [
+        f'    "{name}": Entry("{module}", "{question}"),\n'
+        for name, (module, question) in collected().items()
+    ]
+    return "ANALYSES: dict[str, Entry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
+
+
+_STUB_HEAD = '''"""Every analysis as a method, written by `python -m htk.analyses.menu`."""
+
+# fmt: off
+from typing import Literal
+
+from htk.output.result import Result
+
+class Questions:
+'''
+
+
+def stub() -> str:
+    """The methods of a session, as a type checker reads them."""
+    methods = []
+    for name, (module, question) in collected().items():
+        found: Analysis[...] = getattr(
+            importlib.import_module(f"{analyses.__name__}.{module}"), name
+        )
+        options = [f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in found.options.values()]
+        given = ", ".join(["self", *(["*", *options] if options else [])])
+        methods.append(f'    def {name}({given}) -> Result:\n        """{question}"""\n')
+    return _STUB_HEAD + "\n".join(methods)
+
+
+def _spelled(hint: Any) -> str:
+    """A type as source."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, inner))}]"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(_spelled, inner))
+    if origin is tuple:
+        return f"tuple[{', '.join('...' if i is Ellipsis else _spelled(i) for i in inner)}]"
+    return "None" if hint is type(None) else str(hint.__name__)
+
+
+def main() -> None:
+    path = Path(str(analyses.__file__))
+    path.write_text(_MENU.sub(lambda _: text(), path.read_text()))
+    _STUB.write_text(stub())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""What would change if: edits of the execution graph, replayed."""

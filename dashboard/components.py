@@ -1,0 +1,316 @@
+"""The pieces that pages are made of: tables, plots, tiles, controls, words for what went wrong."""
+
+import logging
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import pyarrow as pa
+from dash import dcc, html
+
+from htk.core.analysis import Option
+from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.url_state import View, shown
+from htk.errors import HtkError, MissingTable
+from htk.output.figures import figure
+from htk.output.render import PROSE, coverage_lines
+from htk.output.result import Result
+from htk.schema import ABSOLUTE_TIMES, doc_of
+from htk.schema.columns import unit_of
+
+ROWS = 5000  # more is for files, not for a page
+_SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
+
+
+def problem(text: str, title: str = "No answer") -> Any:
+    return html.Div([html.B(title), html.P(text)], className="problem", role="alert")
+
+
+def attributes(**values: str) -> dict[str, Any]:
+    """aria_label=… as the attribute aria-label."""
+    return {name.replace("_", "-"): value for name, value in values.items()}
+
+
+def empty(text: str) -> Any:
+    """Nothing to show, and why that is no fault."""
+    return html.Div(text, className="empty")
+
+
+def section(heading: Any, *children: Any, note: str = "") -> Any:
+    top = [dmc.Title(heading, order=3)]
+    return html.Section([*top, *([html.P(note, className="doc")] if note else []), *children])
+
+
+def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
+    """A part of a page; what goes wrong is said in its place, and what it would have been."""
+    try:
+        return make(visit)
+    except MissingTable as error:
+        return html.Div([heading, empty(f"Not recorded: {error}.")])
+    except HtkError as error:
+        return problem(str(error))
+    except Exception as error:  # one part that fails leaves the others standing
+        logging.getLogger("htk").exception("a part of the page %r failed", visit.view.page)
+        return problem(f"{type(error).__name__}: {error}", "This part failed: a fault of htk")
+
+
+def tile(label: str, value: str, more: str = "", href: str = "") -> Any:
+    """A number that leads: what it is, how much, and what stands beside it."""
+    inside = [
+        html.Div(label, className="tile-label"),
+        html.Div(value, className="tile-value"),
+        html.Div(more, className="tile-more"),
+    ]
+    return (
+        dcc.Link(inside, href=href, className="tile")
+        if href
+        else html.Div(inside, className="tile")
+    )
+
+
+def control(option: Option, value: Any) -> Any:
+    """A control for an option; its id says which."""
+    choices = [str(c) for c in typing.get_args(option.type) if c is not type(None)]
+    optional = type(None) in typing.get_args(option.type)
+    literals = [a for a in (option.type, *typing.get_args(option.type)) if _is_literal(a)]
+    if literals:
+        choices = [str(c) for c in typing.get_args(literals[0])]
+    if option.type is bool:
+        choices = ["true", "false"]
+    words: dict[str, Any] = {"label": option.name.replace("_", " "), "description": option.doc}
+    if option.type is bool or literals:
+        return select(option.name, choices, shown(value), clearable=optional, **words)
+    place = {"type": "option", "name": option.name}
+    return dmc.TextInput(id=place, value=shown(value), debounce=400, w=220, **words)
+
+
+def _is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
+def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
+    """A choice that the address keeps."""
+    place = {"type": "option", "name": name}
+    shared: dict[str, Any] = {"w": 220, "allowDeselect": False, "label": name, **more}
+    return dmc.Select(id=place, data=choices, value=value or None, **shared)
+
+
+def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
+    """A number that the address keeps."""
+    place = {"type": "option", "name": name}
+    marks: Any = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
+    bar = dmc.Slider(
+        id=place,
+        value=value,
+        min=low,
+        max=high,
+        marks=marks,
+        updatemode="mouseup",
+        w=320,
+        mb=24,
+        thumbLabel=label,
+    )
+    return html.Div([html.Div(label, className="control-label"), bar])
+
+
+def picture(result: Result, *, dark: bool) -> Any:
+    """An answer as it likes to be drawn."""
+    chart = result.analysis.chart
+    if chart is None or not len(result):
+        return html.Div()
+    return plot(figure(result.table, chart, dark=dark), result.analysis.question)
+
+
+def plot(fig: Any, label: str, place: Any = None, height: int = 380) -> Any:
+    """A figure that can be saved; its id, where it has one, makes clicks into filters."""
+    config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
+    known = {"id": place} if place is not None else {}
+    graph = dcc.Graph(figure=fig, config=config, style={"height": f"{height}px"}, **known)
+    saves = [
+        html.Button(
+            kind.upper(), className="save", title=f"save as {kind}", **attributes(data_save=kind)
+        )
+        for kind in ("png", "svg")
+    ]
+    return html.Figure(
+        [graph, html.Div(saves, className="saves")],
+        className="plot",
+        **attributes(aria_label=label),
+    )
+
+
+def coverage(result: Result) -> list[Any]:
+    return [html.Div(line, className="coverage") for line in coverage_lines(result.coverage)]
+
+
+def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
+    """Picture, table and coverage of an analysis, within a page."""
+    result = visit.ask(name, **options)
+    return [
+        picture(result, dark=visit.dark),
+        grid(result, visit, options, rows=rows),
+        *coverage(result)[1:],
+    ]
+
+
+def grid(
+    result: Result,
+    visit: Visit,
+    asked: Mapping[str, Any],
+    *,
+    rows: int = 18,
+    place: str = "",
+    only: tuple[str, ...] = (),
+) -> Any:
+    """A table that sorts, filters, groups and exports. `place` tells two of a page apart; of a
+    small one `only` some columns are shown."""
+    name = result.analysis.name
+    place = place or name
+    if not len(result):
+        where = "under the filters that are set" if visit.view.filters else "was recorded"
+        return empty(f"No rows: nothing of this kind {where}.")
+    texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
+    note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
+    theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
+    shown_rows = min(rows, len(result))
+    by = visit.view.group_of(place)
+    by = by if by in texts else ""
+    shown_table = result.table.select(list(only)) if only else result.table
+    shown_table = grouped(result.table, by) if by else shown_table
+    return html.Div(
+        [
+            dmc.Group(
+                [
+                    *exports(name, visit.view, asked),
+                    dmc.Select(
+                        id={"type": "group", "name": place},
+                        data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
+                        value=by or None,
+                        placeholder="group by …",
+                        clearable=True,
+                        size="xs",
+                        w=150,
+                        **attributes(aria_label="group by"),
+                    ),
+                    dcc.Store(
+                        id={"type": "asked", "name": place},
+                        data={"analysis": name, "options": dict(asked)},
+                    ),
+                    html.Span(note, className="coverage"),
+                ],
+                gap="xs",
+                className="grid-tools",
+            ),
+            dag.AgGrid(
+                id={"type": "grid", "name": place},
+                **rows_and_columns(shown_table, int(result.coverage.get("origin_ns") or 0)),
+                defaultColDef={
+                    "sortable": True,
+                    "filter": True,
+                    "resizable": True,
+                    "maxWidth": 280 if only else 520,
+                },
+                columnSize="autoSize",
+                dashGridOptions={
+                    "pagination": len(result) > 100,
+                    "paginationPageSize": 100,
+                    "tooltipShowDelay": 300,
+                    "enableCellTextSelection": True,
+                },
+                className=theme,
+                style={"height": f"{96 + 42 * shown_rows + 48 * (len(result) > 100)}px"},
+            ),
+        ],
+        className="grid",
+    )
+
+
+def exports(name: str, view: View, asked: Mapping[str, Any]) -> list[Any]:
+    """Links to the whole answer as a file."""
+    options = {k: shown(v) for k, v in asked.items() if v is not None}
+    search = View(name, view.filters, options, view.run).search()
+    kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
+    return [
+        html.A(title, href=f"/export/{name}.{form}{search}", className="export")
+        for form, title in kinds
+    ]
+
+
+def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
+    """A table for AG Grid. Absolute times as the browser can hold them: since the trace began."""
+    some = table.slice(0, ROWS).to_pylist()
+    times = [name for name in ABSOLUTE_TIMES if name in table.column_names]
+    for row in some:  # JSON wants rows
+        for name in times:
+            if isinstance(row[name], int):
+                row[name] -= origin
+    columns = [_column(field) for field in table.schema if _used(table, field)]
+    words = [column["headerName"] for column in columns]
+    for column in columns:  # of two that differ by their unit only, both keep it
+        if words.count(column["headerName"]) > 1:
+            column["headerName"] = column["field"].replace("_", " ")
+    return {"rowData": some, "columnDefs": columns}
+
+
+def grouped(table: pa.Table, by: str) -> pa.Table:
+    """Rows of one group as one: what can be added up, added up."""
+    adds = [f.name for f in table.schema if _adds(f)]
+    plain = table.select([by, *adds])
+    plain = plain.set_column(0, by, plain[by].cast(pa.string()))
+    made = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
+    made = made.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
+    made = made.rename_columns([by, "rows", *adds])
+    return made.sort_by([(adds[0], "descending")]) if adds else made
+
+
+def _heading(name: str) -> str:
+    """A column's name without the unit that its cells show."""
+    for suffix, words in (("_ns", ""), ("_bytes", ""), ("_pct", " %"), ("_gbps", " GB/s")):
+        if name.endswith(suffix) and name != suffix:
+            name = name.removesuffix(suffix) + words
+    if name.startswith("pct_of_"):
+        name = "% of_" + name.removeprefix("pct_of_")
+    return name.replace("_", " ")
+
+
+def _adds(field: pa.Field) -> bool:
+    """Counts and sums of a thing; no means, extremes, shares, times of day or numbers of things."""
+    name = field.name
+    if not pa.types.is_integer(field.type) or name in ABSOLUTE_TIMES:
+        return False
+    if any(word in name for word in ("mean", "min", "max", "p50", "p95", "std", "size", "per_")):
+        return False
+    return unit_of(name) in ("ns", "bytes") or name in ("count", "calls", "kernels", "collectives")
+
+
+def _groups(field: pa.Field) -> bool:
+    return _is_text(field) or field.name in ("rank", "step", "device", "stage", "layer")
+
+
+def _is_text(field: pa.Field) -> bool:
+    return str(field.type).startswith(("string", "dictionary"))
+
+
+def _used(table: pa.Table, field: pa.Field) -> bool:
+    return bool(table.num_rows == 0 or table[field.name].null_count < table.num_rows)
+
+
+def _column(field: pa.Field) -> dict[str, Any]:
+    unit = "%" if field.name.startswith("pct_") else unit_of(field.name)
+    shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
+    numeric = {
+        "type": "numericColumn",
+        "filter": "agNumberColumnFilter",
+        "valueFormatter": {"function": f"{shape}(params.value)"},
+    }
+    return {
+        "field": field.name,
+        "headerName": _heading(field.name),
+        "headerTooltip": doc_of(field),
+        "tooltipField": field.name,
+        **({"pinned": "left"} if field.name in NAMED else {}),
+        **(_SENTENCES if field.name in PROSE else {}),
+        **({} if _is_text(field) else numeric),
+    }

@@ -1,0 +1,167 @@
+"""Where in the timeline a finding can be seen: one instance, the worst, as a range of time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import matching, numbers
+from htk.columns.intervals import union
+from htk.dashboard.page import Visit
+from htk.errors import HtkError
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A range of time since the trace began, and whose it is."""
+
+    what: str
+    from_ns: int
+    to_ns: int
+    rank: int | None = None
+
+
+def link(visit: Visit, found: Instance) -> str:
+    """The timeline there, with a margin on both sides."""
+    margin = max((found.to_ns - found.from_ns) // 4, 1000)
+    low, high = max(found.from_ns - margin, 0), found.to_ns + margin
+    whose = {} if found.rank is None else {"ranks": str(found.rank)}
+    times = {"from": f"{low / 1e6:.6f}ms", "to": f"{high / 1e6:.6f}ms"}
+    return visit.view.link("timeline", **times, **whose)
+
+
+def instance(visit: Visit, analysis: str) -> Instance | None:
+    """The worst instance of what an analysis shows; None where none can be told."""
+    try:
+        find = _FINDERS.get(analysis, step)
+        found: Instance | None = visit.kept(("instance", analysis), lambda: find(visit))
+    except HtkError:
+        return None
+    return found
+
+
+def step(visit: Visit) -> Instance | None:
+    """The longest step."""
+    table = visit.ask("step_times").table
+    row = _longest(table, "duration_ns")
+    if row is None:
+        return None
+    start = int(row["start_ns"]) - visit.trace.origin_ns
+    what = f"the longest step ({row['step']}, rank {row['rank']})"
+    return Instance(what, start, start + int(row["duration_ns"]))
+
+
+def late(visit: Visit) -> Instance | None:
+    """The collective that was waited in longest."""
+    row = _longest(visit.ask("late_arrivals", n=1).table, "wait_total_ns")
+    if row is None:
+        return None
+    start = int(row["start_ns"]) - visit.trace.origin_ns
+    length = int(row["wait_max_ns"]) + int(row["span_ns"])
+    return Instance(f"the {row['type']} waited in longest", start - length, start + length)
+
+
+def exposed(visit: Visit) -> Instance | None:
+    """The collective that hides worst behind compute."""
+    table = visit.ask("comm_compute_overlap", by="collective").table
+    row = _longest(table, "exposed_comm_ns")
+    if row is None:
+        return None
+    activities = visit.trace.tables["activities"]
+    mine = numbers(activities["rank"], -1) == row["rank"]
+    mine &= numbers(activities["event"], -1) == row["event"]
+    return _span(visit, activities, mine, f"the most exposed {row['type']}")
+
+
+def kernel(visit: Visit) -> Instance | None:
+    """The longest kernel that computes."""
+    activities = visit.trace.tables["activities"]
+    computes = matching(activities["kind"], "compute".__eq__)
+    return _span(visit, activities, computes, "the longest kernel")
+
+
+def copy(visit: Visit) -> Instance | None:
+    """The longest copy."""
+    activities = visit.trace.tables["activities"]
+    return _span(
+        visit, activities, matching(activities["kind"], "memory".__eq__), "the longest copy"
+    )
+
+
+def gap(visit: Visit) -> Instance | None:
+    """The longest time that a GPU stood still."""
+    found = gaps(visit, 1)
+    return found[0] if found else None
+
+
+def gaps(visit: Visit, most: int) -> list[Instance]:
+    """The longest times that a GPU stood still between activities."""
+    table = visit.trace.tables["activities"]
+    rank, device = numbers(table["rank"], -1), numbers(table["device"], -1)
+    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    low, high = _window(visit)
+    found: list[Instance] = []
+    for who in np.unique(np.stack([rank, device], 1), axis=0).tolist():  # a few GPUs
+        mine = (rank == who[0]) & (device == who[1]) & (end > low) & (start < high)
+        spans = union(start[mine], end[mine])
+        length = spans.start[1:] - spans.end[:-1]
+        for k in np.argsort(-length)[:most].tolist():
+            a, b = (int(v) - visit.trace.origin_ns for v in (spans.end[k], spans.start[k + 1]))
+            found.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0]))
+    return sorted(found, key=lambda g: g.from_ns - g.to_ns)[:most]
+
+
+def peak(visit: Visit) -> Instance | None:
+    """When most memory was in use."""
+    row = _longest(visit.ask("memory_peaks").table, "peak_bytes")
+    if row is None:
+        return None
+    at = int(row["peak_ns"]) - visit.trace.origin_ns
+    return Instance(f"the peak of memory (rank {row['rank']})", at - 500_000, at + 500_000)
+
+
+def _window(visit: Visit) -> tuple[int, int]:
+    """Within the recorded windows of the selection, absolute."""
+    windows = visit.trace.tables["rank_windows"]
+    if not windows.num_rows:
+        return 0, np.iinfo(np.int64).max
+    return int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
+
+
+def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
+    if not table.num_rows:
+        return None
+    place = int(np.argmax(numbers(table[column], -1)))
+    row: dict[str, int] = table.slice(place, 1).to_pylist()[0]
+    return row
+
+
+def _span(visit: Visit, table: pa.Table, mine: np.ndarray, what: str) -> Instance | None:
+    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    low, high = _window(visit)
+    mine = mine & (end > low) & (start < high)
+    if not mine.any():
+        return None
+    place = int(np.argmax(np.where(mine, end - start, -1)))
+    origin, rank = visit.trace.origin_ns, int(numbers(table["rank"], -1)[place])
+    what = f"{what} (rank {rank})"
+    return Instance(what, int(start[place]) - origin, int(end[place]) - origin, rank)
+
+
+_FINDERS: dict[str, Callable[[Visit], Instance | None]] = {
+    "stragglers": late,
+    "comm_wait": late,
+    "late_arrivals": late,
+    "comm_compute_overlap": exposed,
+    "comm_overlap_by_group": exposed,
+    "kernel_top": kernel,
+    "kernel_families": kernel,
+    "kernel_occupancy": kernel,
+    "roofline": kernel,
+    "memory_bandwidth": copy,
+    "idle_breakdown": gap,
+    "host_stalls": gap,
+    "launch_stats": gap,
+    "memory_peaks": peak,
+}

@@ -1,0 +1,38 @@
+"""Why a job hangs, as flight recorder dumps tell it."""
+
+from typing import Any
+
+from dash import html
+
+from htk.columns.arrow import matching
+from htk.dashboard.components import grid, section
+from htk.dashboard.page import Visit
+
+_CAUSES = ("missing_rank", "cycle", "not_completed")
+
+
+def recorded(visit: Visit) -> bool:
+    """Whether there are flight recorder dumps among the files."""
+    sources = visit.trace.tables["collectives"]["source"]
+    return bool(matching(sources, "flight_recorder".__eq__).any())
+
+
+def verdict(visit: Visit) -> Any:
+    """Who never came, who made another call, who only waits."""
+    result = visit.ask("hang")
+    cards = [
+        html.Div(
+            [
+                html.B(row["finding"].replace("_", " ")),
+                html.P(row["text"]),
+                *([html.Pre(row["frames"])] if row["frames"] else []),
+            ],
+            className="verdict guilty" if _is_cause(row["finding"]) else "verdict",
+        )
+        for row in result.to_pylist()[:20]
+    ]
+    return section("Why does the job hang?", *cards, grid(result, visit, {}))
+
+
+def _is_cause(finding: str) -> bool:
+    return finding in _CAUSES or finding.endswith("_mismatch")

@@ -1,0 +1,75 @@
+"""Where the time of each GPU goes, as parts that add up to its recorded window."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers
+from htk.columns.intervals import Ints
+from htk.core.humanize import time
+from htk.dashboard.page import Visit
+from htk.dashboard.plots import Layer
+from htk.errors import HtkError
+from htk.overview.summary import IDLE_WORDS
+
+CAUSES = 5  # of idle time shown by name, the others together
+
+
+@dataclass(frozen=True)
+class Shares:
+    ranks: list[int]
+    labels: list[str]
+    layers: list[Layer]
+
+
+def shares(visit: Visit) -> Shares:
+    """Compute, exposed transfer, exposed wait, copies, then idle by cause."""
+    times = visit.ask("time_breakdown").table
+    ranks, devices = (numbers(times[c], -1).tolist() for c in ("rank", "device"))
+    lanes = list(zip(ranks, devices, strict=True))
+    several = len(set(ranks)) < len(lanes)
+    labels = [f"rank {r}" + (f" GPU {d}" if several else "") for r, d in lanes]
+    total = np.maximum(numbers(times["total_ns"]), 1)
+    exposed = numbers(times["exposed_comm_ns"])
+    wait = np.minimum(_waits(visit, ranks), exposed) if not several else np.zeros_like(exposed)
+    found = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
+    if wait.any():
+        found.append(_layer("exposed transfer", "comm", exposed - wait, total))
+        found.append(_layer("exposed wait for other ranks", "comm", wait, total))
+    else:
+        found.append(_layer("exposed communication", "comm", exposed, total))
+    copies = numbers(times["exposed_memory_ns"])
+    found.append(_layer("exposed copies", "memory", copies, total))
+    found += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
+    return Shares(ranks, labels, [f for f in found if any(f.values)])
+
+
+def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
+    return Layer(name, meaning, (100 * ns / total).tolist(), [time(int(v)) for v in ns])
+
+
+def _waits(visit: Visit, ranks: list[int]) -> Ints:
+    """Exposed waiting of each rank; nothing where no other rank tells it from transfer."""
+    try:
+        table = visit.ask("comm_wait").table
+    except HtkError:
+        return np.zeros(len(ranks), np.int64)
+    known = dict(
+        zip(*(numbers(table[c]).tolist() for c in ("rank", "exposed_wait_ns")), strict=True)
+    )
+    return np.array([known.get(rank, 0) for rank in ranks], np.int64)
+
+
+def _idle(visit: Visit, lanes: list[tuple[int, int]]) -> list[tuple[str, Ints]]:
+    table: pa.Table = visit.ask("idle_breakdown").table
+    place = {lane: k for k, lane in enumerate(lanes)}
+    causes: dict[str, Ints] = {}
+    for row in table.select(["rank", "device", "cause", "idle_ns"]).to_pylist():  # a few causes
+        ns = causes.setdefault(row["cause"], np.zeros(len(lanes), np.int64))
+        if (row["rank"], row["device"]) in place:
+            ns[place[row["rank"], row["device"]]] += row["idle_ns"]
+    ordered = sorted(causes.items(), key=lambda item: -int(item[1].sum()))
+    named = [(IDLE_WORDS.get(cause, cause), ns) for cause, ns in ordered[:CAUSES]]
+    rest = [ns for _, ns in ordered[CAUSES:]]
+    return [*named, ("idle: other causes", sum(rest[1:], rest[0]))] if rest else named

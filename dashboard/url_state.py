@@ -1,0 +1,115 @@
+"""What a page shows, read from its address: a copied link opens the same view."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from htk.core.analysis import Option
+from htk.core.humanize import duration, numbers_of
+from htk.errors import UsageError
+from htk.trace.selection import Selection
+
+FILTERS = ("ranks", "steps", "from", "to", "name", "annotation")
+_OPTION = "o."  # options of a page, apart from the filters
+_GROUP = "group."  # of them, what a table is grouped by
+
+
+@dataclass(frozen=True)
+class View:
+    """A run, a page of it, the filters that hold on all pages, and the options of this one."""
+
+    page: str = ""
+    filters: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    run: str = ""
+
+    @classmethod
+    def of(cls, pathname: str | None, search: str | None) -> "View":
+        found = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
+        filters = {k: found[k] for k in FILTERS if found.get(k)}
+        options = {
+            k.removeprefix(_OPTION): v for k, v in found.items() if k.startswith(_OPTION) and v
+        }
+        return cls((pathname or "/").strip("/"), filters, options, found.get("run", ""))
+
+    def search(self) -> str:
+        """The query of the address."""
+        run = {"run": self.run} if self.run else {}
+        options = {_OPTION + k: v for k, v in self.options.items()}
+        pairs = {**run, **self.filters, **options}
+        return "?" + urlencode(pairs, safe="/:,") if pairs else ""
+
+    def link(self, page: str, **filters: str) -> str:
+        """The address of another page under the same filters, and these."""
+        kept = {k: v for k, v in {**self.filters, **filters}.items() if v}
+        return "/" + page + replace(self, options={}, filters=kept).search()
+
+    def without(self, name: str) -> "View":
+        return replace(self, filters={k: v for k, v in self.filters.items() if k != name})
+
+    def with_filters(self, **filters: str) -> "View":
+        """The same page under other filters; an empty one is taken off."""
+        kept = {**self.filters, **{k.rstrip("_"): v for k, v in filters.items()}}
+        return replace(self, filters={k: kept[k] for k in FILTERS if kept.get(k)})
+
+    def with_option(self, name: str, value: Any, default: Any = None) -> "View":
+        """One option of the page set, or left out where it is the default."""
+        text = shown(value)
+        options = {k: v for k, v in self.options.items() if k != name}
+        if text and text != shown(default):
+            options[name] = text
+        return replace(self, options=options)
+
+    def grouped(self, groups: Mapping[str, str | None]) -> "View":
+        """The same page with its tables grouped so, by their places."""
+        kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
+        return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})
+
+    def group_of(self, place: str) -> str:
+        """What a table is grouped by; nothing where it is not."""
+        return self.options.get(_GROUP + place, "")
+
+    @property
+    def selection(self) -> Selection:
+        """What of the trace the filters leave."""
+        get = self.filters.get
+        ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
+        return Selection(
+            frozenset(numbers_of(ranks)) if ranks else None,
+            frozenset(numbers_of(steps)) if steps else None,
+            duration(start) if start else None,
+            duration(end) if end else None,
+            get("annotation"),
+        )
+
+    def values(self, options: dict[str, Option]) -> dict[str, Any]:
+        """The options that the address gives, in their types."""
+        return {
+            name: _typed(option, self.options[name])
+            for name, option in options.items()
+            if name in self.options
+        }
+
+
+def shown(value: Any) -> str:
+    """A value of an option, as its control shows it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _typed(option: Option, text: str) -> Any:
+    kinds = str(option.type)
+    try:
+        if option.type is bool:
+            return text == "true"
+        if option.type is int or "int" in kinds:
+            return int(text)
+        if option.type is float or "float" in kinds:
+            return float(text)
+    except ValueError:
+        raise UsageError(f"{option.name}: {text!r} is no number") from None
+    return tuple(text.split(",")) if "tuple" in kinds else text

@@ -1,0 +1,166 @@
+"""What-ifs as pictures: bounds, the batch × sharding map, what changes, two steps side by side."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.columns.intervals import Spans, subtract, union
+from htk.core.humanize import time
+from htk.dashboard import plots
+from htk.graph.build import Graph
+from htk.whatif.api import WhatIf
+from htk.whatif.label import BATCHES, SHARDINGS
+from htk.whatif.predict import applied, ordered
+
+_KINDS = ("compute", "comm", "memory")  # as the graph numbers them
+_BINS = 500
+_MOST_RANKS = 4
+
+
+def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
+    """What each remedy could win at most, with its 90 % band; most first."""
+    import plotly.graph_objects as go
+
+    told = [r for r in rows if r["step_time_ns"] is not None]
+    told.sort(key=lambda r: -r["step_time_ns"])
+    gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in told]
+    bar = go.Bar(
+        y=[
+            f"{r['whatif'].removesuffix(' on').replace('_', ' ')}: {gain:,.2f} ms"
+            for gain, r in zip(gains, told, strict=True)
+        ],
+        x=gains,
+        orientation="h",
+        marker={"color": plots.palette(dark)["compute"]},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in told],
+            "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in told],
+        },
+        hovertemplate="%{y}<extra></extra>",
+    )
+    axis = {"title": "ms of a step that it could win at most"}
+    return plots.framed([bar], dark=dark, xaxis=axis, margin={"l": 190, "r": 16, "t": 8, "b": 44})
+
+
+def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
+    """Time of a sample by batch and strategy: what does not fit is blank, and says so."""
+    found = {r["whatif"]: r for r in rows}
+    shares, texts, marks = [], [], []
+    for sharding in SHARDINGS:
+        cells = [found.get(f"batch {b}, sharding {sharding}", {}) for b in BATCHES]
+        shares.append([_cell(c) for c in cells])
+        texts.append([_words(c) for c in cells])
+        marks.append([c.get("mark") or c.get("verdict") or "" for c in cells])
+    fig = plots.heat(
+        [f"batch {b}" for b in BATCHES],
+        SHARDINGS,
+        shares,
+        dark=dark,
+        title="time of a<br>sample, %",
+        text=texts,
+        hover="%{y}, %{x}<br>%{text}<br>%{customdata}<extra></extra>",
+    )
+    return fig.update_traces(texttemplate="%{text}", textfont={"size": 11}, customdata=marks)
+
+
+def _cell(row: dict[str, Any]) -> float | None:
+    if row.get("time_per_sample_change_pct") is None or "out of memory" in (row["mark"] or ""):
+        return None
+    return 100 + float(row["time_per_sample_change_pct"])
+
+
+_SHORT = {"out of memory": "out of memory", "last": "last that fits", "launch": "launch-bound",
+          "wave": "under a wave"}  # fmt: skip
+
+
+def _words(row: dict[str, Any]) -> str:
+    """What a cell says; the mark whole is in its hover text."""
+    if row.get("step_time_ns") is None:
+        return "no answer"
+    mark = row["mark"] or ""
+    told = next((short for word, short in _SHORT.items() if word in mark), "")
+    return "<br>".join(filter(None, [time(row["step_time_ns"]), told]))
+
+
+def change(row: dict[str, Any], dark: bool) -> Any:
+    """From the measured step to the predicted, by cause."""
+    causes = {k: v for k, v in json.loads(row["waterfall"]).items() if v}
+    names = sorted(causes, key=lambda name: -abs(causes[name]))
+    base = row["measured_step_time_ns"] / 1e6
+    fig = plots.waterfall(names, base, [causes[n] / 1e6 for n in names], dark)
+    ends = {"base": "measured", "new": "predicted"}
+    fig.data[0].x = [ends.get(x, x) for x in fig.data[0].x]
+    return fig
+
+
+def side_by_side(asked: WhatIf, dark: bool) -> Any:
+    """What each of a few GPUs does over a step, measured and predicted."""
+    start = asked.stage
+    edited, after = applied(start, ordered(asked.edits))
+    before = start.graph
+    period = max(before.period_ns, after.period_ns)
+    labels, strips = [], []
+    for rank in np.unique(before.activities.rank)[:_MOST_RANKS].tolist():
+        for word, graph, times in (
+            ("measured", before, before.time),
+            ("predicted", edited.graph, after.time),
+        ):
+            labels.append(f"rank {rank}, {word}")
+            strips.append(_strip(graph, times - before.window[0], rank, period))
+    return _strips(labels, strips, period, dark)
+
+
+def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> NDArray[np.int64]:
+    """What runs most in each slice: 0 nothing, 1 copies, 2 exposed communication, 3 compute."""
+    mine = graph.activities.rank == rank
+    kinds: list[Spans] = []
+    for kind in range(len(_KINDS)):
+        chosen = mine & (graph.activities.kind == kind)
+        kinds.append(union(times[graph.start[chosen]], times[graph.end[chosen]]))
+    compute, comm, memory = kinds
+    layers = [subtract(subtract(memory, comm), compute), subtract(comm, compute), compute]
+    edges = np.linspace(0, period, _BINS + 1)
+    share = np.stack([_inside(spans, edges) for spans in layers])
+    most = share.argmax(axis=0) + 1
+    return np.where(share.sum(axis=0) > 0.5 * period / _BINS, most, 0)
+
+
+def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much of each slice the spans fill."""
+    if not len(spans.start):
+        return np.zeros(len(edges) - 1)
+    points = np.column_stack([spans.start, spans.end]).ravel()
+    filled = np.column_stack(
+        [np.append(0, np.cumsum(spans.end - spans.start)[:-1]), np.cumsum(spans.end - spans.start)]
+    ).ravel()
+    return np.diff(np.interp(edges, points, filled))
+
+
+def _strips(labels: list[str], strips: list[NDArray[np.int64]], period: int, dark: bool) -> Any:
+    import plotly.graph_objects as go
+
+    own = plots.palette(dark)
+    colours = [own["idle"], own["memory"], own["comm"], own["compute"]]
+    scale = [(edge / 4, c) for k, c in enumerate(colours) for edge in (k, k + 1)]
+    cells = go.Heatmap(
+        z=strips,
+        y=labels,
+        x=np.linspace(0, period / 1e6, _BINS),
+        zmin=-0.5,
+        zmax=3.5,
+        colorscale=scale,
+        ygap=2,
+        colorbar={
+            "tickvals": [0, 1, 2, 3],
+            "ticktext": ["idle", "copies", "exposed comm", "compute"],
+            "thickness": 12,
+        },
+        hovertemplate="%{y} at %{x:.2f} ms<extra></extra>",
+    )
+    axes = {"xaxis": {"title": "ms of the step"}, "yaxis": {"autorange": "reversed"}}
+    return plots.framed([cells], dark=dark, margin={"l": 120, "r": 16, "t": 8, "b": 44}, **axes)

@@ -1,0 +1,53 @@
+"""Answer one question about a trace, with the coverage the answer rests on."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from htk.analyses import ANALYSES, find
+from htk.core.analysis import Analysis, coverage_of
+from htk.errors import UsageError
+from htk.output.result import Result
+from htk.schema import DERIVED, TABLES
+from htk.trace.coverage import coverage
+from htk.trace.trace import Trace
+
+
+def catalog() -> dict[str, str]:
+    """Return the question that each analysis answers, by the name of the analysis."""
+    return {name: entry.question for name, entry in ANALYSES.items()}
+
+
+def ask(trace: Trace, name: str, **options: Any) -> Result:
+    """Return the answer of the analysis called `name`, e.g. `ask(trace, "kernel_top", n=20)`."""
+    chosen = find(name)
+    unknown = sorted(set(options) - set(chosen.options))
+    if unknown:
+        raise UsageError(
+            f"{chosen.name} has no option {unknown[0]!r}; it has {', '.join(chosen.options)}"
+        )
+    trace.check_selection()
+    table = _table_of_answer(trace, chosen, options)
+    facts = coverage(trace, _reads(chosen)) | dict(coverage_of(table))
+    return Result(chosen, table, facts)
+
+
+def _table_of_answer(trace: Trace, chosen: Analysis[...], options: dict[str, Any]) -> pa.Table:
+    for name in chosen.needs:
+        trace.need(name)
+    return chosen(*(_table(trace, read) for read in chosen.reads), **options)
+
+
+def _table(trace: Trace, name: str) -> pa.Table:
+    """A table of the vocabulary, or what another analysis answers by default."""
+    if name in TABLES or name in DERIVED:
+        return trace.tables[name]
+    return _table_of_answer(trace, find(name), {})
+
+
+def _reads(chosen: Analysis[...]) -> set[str]:
+    """The tables that an answer rests on, through the analyses that it builds on."""
+    found: set[str] = set()
+    for name in chosen.reads:
+        found |= {name} if name in TABLES or name in DERIVED else _reads(find(name))
+    return found

@@ -1,0 +1,51 @@
+"""The commands that are no analysis: one module each, imported when its command runs."""
+
+import importlib
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True)
+class Command:
+    module: str
+    help: str
+
+    def load(self) -> click.Command:
+        found: click.Command = importlib.import_module(self.module).command
+        return found
+
+
+COMMANDS: dict[str, Command] = {
+    "summary": Command("htk.cli.commands.summary", "A first verdict: where did the time go?"),
+    "timeline": Command("htk.cli.commands.timeline", "The timeline as one file, to open anywhere."),
+    "report": Command("htk.cli.commands.report", "One file that tells it all, to forward."),
+    "diff": Command("htk.cli.commands.diff", "What changed between two recordings, or two ranks?"),
+    "baseline": Command(
+        "htk.cli.commands.baseline", "Keep what steps cost, to compare with later."
+    ),
+    "whatif": Command("htk.cli.commands.whatif", "What would a step take if this were changed?"),
+    "plan": Command(
+        "htk.cli.commands.plan", "What would training this model take, on what cluster?"
+    ),
+    "doctor": Command(
+        "htk.cli.commands.doctor", "What was recorded, what is missing, what is damaged?"
+    ),
+    "dashboard": Command("htk.cli.commands.dashboard", "Open the dashboard in a browser."),
+    "convert": Command(
+        "htk.cli.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."
+    ),
+    "open": Command("htk.cli.commands.open", "Open a trace in Perfetto's viewer, offline."),
+    "trim": Command("htk.cli.commands.trim", "Write smaller traces: chosen ranks, steps, times."),
+    "scrub": Command(
+        "htk.cli.commands.scrub", "Write traces without names, paths, stacks, shapes."
+    ),
+    "sql": Command("htk.cli.commands.sql", "Ask in SQL: one query, or a prompt."),
+    "overlay": Command(
+        "htk.cli.commands.overlay", "Draw the critical path into copies of the trace."
+    ),
+    "cache": Command("htk.cli.commands.cache", "List or clear the parsed traces that are kept."),
+    "analyses": Command("htk.cli.commands.analyses", "List the questions that htk answers."),
+    "formats": Command("htk.cli.commands.formats", "List the file formats that htk reads."),
+    "simulate": Command("htk.cli.commands.simulate", "Write the traces of a simulated cluster."),
+}

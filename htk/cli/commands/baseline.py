@@ -1,0 +1,35 @@
+"""`htk baseline`: what a recording's steps cost, as a file to commit and compare with later."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options
+from htk.errors import MissingTable
+
+
+@click.command("baseline")
+@opening_options
+@click.option("--ranks", help="Only these ranks: 0,2..5.")
+@click.option("--steps", help="Only these profiler steps: 3..4.")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
+def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
+    """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
+    from htk.cli.commands.common import opened
+    from htk.compare.baseline import LEAST_STEPS, baseline, to_json
+    from htk.core.humanize import counted
+
+    found = baseline(opened(paths, given).tables)
+    if not found.steps:
+        raise MissingTable(
+            f"{paths[0]}: no complete step to make a baseline of; call prof.step() in the loop"
+        )
+    text = to_json(found)
+    Path(output).write_text(text, encoding="utf-8")
+    few = "" if found.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
+    click.echo(
+        f"{output}: {counted(found.steps, 'step')}, {counted(len(found.ranks), 'rank')}, "
+        f"{len(text) // 1024} KiB{few}",
+        err=True,
+    )

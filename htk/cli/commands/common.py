@@ -1,0 +1,176 @@
+"""What commands share: the options that open and narrow a trace, progress, and asking."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from htk.answers.ask import ask
+from htk.core.analysis import Analysis
+from htk.core.defer_imports import spare_pandas
+from htk.core.humanize import duration, numbers_of
+from htk.output.render import FORMATS, form_by_name, write
+from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
+from htk.trace.trace import Trace
+
+_OPENING = (
+    click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
+    click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing."),
+    click.option("--cache-by-content", is_flag=True, help="Know files by a hash of their bytes."),
+    click.option("--keep-arguments", is_flag=True, help="Keep unknown arguments of events."),
+    click.option("--strict", is_flag=True, help="Any loss while parsing is an error."),
+    click.option("--rank", type=int, help="Rank of the one file, where it does not say."),
+    click.option("--rank-pattern", help="Regular expression whose group finds it in file names."),
+)
+_NARROWING = (
+    click.option("--ranks", help="Only these ranks: 0,2..5."),
+    click.option("--steps", help="Only these profiler steps: 3..4."),
+    click.option("--from", "from_", help="Only from this time on, since the trace began: 1.5ms."),
+    click.option("--to", help="Only up to this time."),
+    click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
+)
+_WRITING = (
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        callback=lambda ctx, _, form: form or form_by_name(ctx.params.get("output")),
+        help="Else by the file's ending; table.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False),
+        is_eager=True,  # before --format, which looks at it
+        help="Write to this file.",
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="Rows of a table for people.",
+    ),
+)
+
+
+def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _OPENING)
+
+
+def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How to open, for a command that says itself what."""
+    return _decorated(function, _OPENING[1:])
+
+
+def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _NARROWING)
+
+
+def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _WRITING)
+
+
+def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Everything that a question to a trace may be given."""
+    return _decorated(function, _OPENING + _NARROWING + _WRITING)
+
+
+def named(paths: Sequence[str]) -> Inputs:
+    """What a command was given: one name may be `sample`, several are files and folders."""
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
+def open_options(given: Mapping[str, Any]) -> OpenOptions:
+    """How a command was told to open."""
+    return OpenOptions(
+        cache=not given["no_cache"],
+        strict=given["strict"],
+        rank=given["rank"],
+        rank_pattern=given["rank_pattern"],
+        keep_unknown_arguments=given["keep_arguments"],
+        cache_by_content=given["cache_by_content"],
+    )
+
+
+def opened(paths: Sequence[str], given: Mapping[str, Any]) -> Trace:
+    """Open and narrow the trace that a command was given."""
+    spare_pandas()
+    progress = _Bar() if sys.stderr.isatty() else Progress()
+    trace = open_trace(named(paths), replace(open_options(given), progress=progress))
+    for name, why in trace.failed:
+        click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
+    ranks, steps = given.get("ranks"), given.get("steps")
+    from_, to = given.get("from_"), given.get("to")
+    chosen = trace.sel(
+        ranks=None if ranks is None else numbers_of(ranks),
+        steps=None if steps is None else numbers_of(steps),
+        from_ns=None if from_ is None else duration(from_),
+        to_ns=None if to is None else duration(to),
+        annotation=given.get("annotation"),
+    )
+    chosen.check_selection()
+    return chosen
+
+
+def run_analysis(analysis: Analysis[...], paths: Sequence[str], given: dict[str, Any]) -> None:
+    """Run an analysis on what a command was given and write the answer."""
+    form, output, limit = given.pop("form"), given.pop("output"), given.pop("limit")
+    trace = opened(paths, given)
+    options = {k: v for k, v in given.items() if k in analysis.options}
+    with working():
+        answer = ask(trace, analysis.name, **options)
+    write(answer, form, output, limit=limit)
+
+
+@contextmanager
+def working(what: str = "working it out") -> Iterator[None]:
+    """A sign of life on a terminal, while an answer is made."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+class _Bar(Progress):
+    """A bar of bytes read, on a terminal."""
+
+    def start(self, files: int, stored_bytes: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("reading"),
+            BarColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[ready]}/{task.fields[files]} files"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=stored_bytes or None, files=files, ready=0)
+        self._ready = 0
+        self._bar.start()
+
+    def advance(self, stored_bytes: int) -> None:
+        self._bar.advance(self._task, stored_bytes)
+
+    def done(self, file: str) -> None:
+        self._ready += 1
+        self._bar.update(self._task, ready=self._ready)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+def _decorated(
+    function: Callable[..., Any], options: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,67 @@
+"""`htk convert`: the tables as a dataset that any tool reads, or traces for other tools."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options
+from htk.errors import UsageError
+
+TABLES_AS = ("parquet", "arrow", "csv")
+FORMS = (*TABLES_AS, "chrome", "hta")
+
+
+@click.command("convert")
+@opening_options
+@click.option("--to", "form", type=click.Choice(FORMS), default="parquet", show_default=True)
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option("--table", "tables", multiple=True, help="Only this table; may be given again.")
+@click.option("--links", is_flag=True, help="Also what htk derived: links, windows, matches.")
+def command(
+    paths: tuple[str, ...],
+    form: str,
+    output: str,
+    tables: tuple[str, ...],
+    links: bool,
+    **given: Any,
+) -> None:
+    """Write the tables, or traces for other tools.
+
+    parquet, arrow, csv: OUTPUT/TABLE/rank=R/part-0.FORM. chrome: OUTPUT/merged.json.gz with all
+    ranks on one clock, counters and the critical path, for Perfetto. hta: OUTPUT/rank-R.json.gz,
+    as Holistic Trace Analysis finds the ranks.
+    """
+    if form not in TABLES_AS:
+        _write_traces(paths, form, Path(output), given)
+        return
+    from htk.cli.commands.common import opened
+    from htk.export.dataset import write_dataset
+    from htk.schema import DERIVED, TABLES
+
+    known = {**TABLES, **DERIVED}
+    for name in tables:
+        if name not in known:
+            raise UsageError(f"no table {name!r}; there are {', '.join(known)}")
+    trace = opened(paths, given)
+    names = tables or (tuple(known) if links else tuple(TABLES))
+    for name, rows in write_dataset(trace, names, Path(output), form).items():
+        click.echo(f"{rows:>12,}  {name}", err=True)
+
+
+def _write_traces(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
+    from htk.cli.commands.common import named, opened
+    from htk.export.merged import write_merged
+    from htk.export.rewrite import sources_of, write_for_hta
+
+    trace = opened(paths, given)
+    sources = sources_of(named(paths))
+    if form == "hta":
+        for written in write_for_hta(trace, sources, folder):
+            click.echo(f"{written.copied.kept:>12,} events  {written.file}", err=True)
+        return
+    made = write_merged(trace, sources, folder)
+    clock = "clocks aligned" if made.aligned else "clocks as recorded"
+    click.echo(f"{made.events:>12,} events  {made.file}, {clock}", err=True)
+    for why in made.without:
+        click.echo(f"{'':>12}  without {why}", err=True)

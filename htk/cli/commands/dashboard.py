@@ -1,0 +1,110 @@
+"""`htk dashboard`: the pages, served to this machine's browser."""
+
+import ipaddress
+import secrets
+import signal
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.cli.commands.common import open_options, opened, parsing_options
+
+if TYPE_CHECKING:
+    from htk.dashboard.runs import Runs
+
+THREADS = 8
+
+
+@click.command("dashboard")
+@click.argument("paths", nargs=-1, metavar="[PATH…]")
+@parsing_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@click.option("--max-upload", default=512, show_default=True, help="Largest upload in MiB.")
+@click.option("--debug", is_flag=True, help="Dash's own server and tools; on this machine only.")
+def command(
+    paths: tuple[str, ...],
+    host: str,
+    port: int,
+    no_browser: bool,
+    max_upload: int,
+    debug: bool,
+    **given: Any,
+) -> None:
+    """Open the dashboard in a browser.
+
+    PATH is a run: a file, or the folder with the files of all ranks. A folder of several runs, or
+    no PATH (then the working directory), opens a page that lists them. Only files in the folders
+    named here can be opened. It listens on this machine alone; with another --host everyone who
+    can reach it must bring the token that is printed.
+    """
+    from htk.dashboard.app import create_app
+
+    local = _is_loopback(host)
+    if debug and not local:
+        raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
+    runs = _runs(paths, max_upload << 20, given)
+    token = None if local else secrets.token_urlsafe(24)
+    app = create_app(runs, token=token)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
+    try:
+        _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug)
+    finally:
+        runs.close()
+
+
+def _runs(paths: tuple[str, ...], upload_bytes: int, given: dict[str, Any]) -> "Runs":
+    """One run that is opened at once, or folders to choose from."""
+    from htk.dashboard.runs import Runs, holds_runs
+
+    folders = [Path(p) for p in paths if Path(p).is_dir()]
+    many: dict[str, Any] = {"options": open_options(given), "upload_bytes": upload_bytes}
+    if not paths:
+        return Runs([Path.cwd()], **many)
+    if len(folders) == len(paths) and any(holds_runs(f) for f in folders):
+        return Runs(folders, **many)
+    return Runs(folders, given=opened(paths, given), **many)
+
+
+def _serve(
+    app: Any,
+    host: str,
+    port: int,
+    token: str | None,
+    most_bytes: int,
+    no_browser: bool,
+    debug: bool,
+) -> None:
+    if token:
+        click.echo("htk: reachable from other machines; who has the token sees the trace", err=True)
+    if debug:
+        app.run(
+            debug=True,
+            host=host,
+            port=port,
+            use_reloader=False,
+            dev_tools_disable_version_check=True,
+        )
+        return
+    from waitress.server import create_server
+
+    server = create_server(
+        app.server, host=host, port=port, threads=THREADS, max_request_body_size=most_bytes
+    )
+    named = f"[{host}]" if ":" in host else host
+    url = f"http://{named}:{server.effective_port}/" + (f"?token={token}" if token else "")
+    click.echo(f"dashboard: {url}  (Ctrl-C ends it)", err=True)
+    if not no_browser:
+        webbrowser.open(url)
+    server.run()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,163 @@
+"""`htk diff`: two recordings, or two ranks, side by side; with limits, the gate of a CI."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.cli.commands.common import trace_options
+from htk.errors import GateFailed
+
+if TYPE_CHECKING:
+    from htk.compare.baseline import Baseline
+    from htk.compare.regression import Judgement
+
+
+@click.command("diff")
+@click.option(
+    "--by",
+    type=click.Choice(("all", "time", "phase", "kernel", "op", "module")),
+    default="all",
+    show_default=True,
+    help="What to compare.",
+)
+@click.option("--n", default=10, show_default=True, help="Rows of each kind; 0: all.")
+@click.option("--base-ranks", help="Ranks of the base recording: 0,2..5.")
+@click.option("--new-ranks", help="Ranks of the new recording.")
+@click.option(
+    "--fail-on",
+    "rules",
+    multiple=True,
+    metavar="WHAT>LIMIT",
+    help="Exit 4 where it grew beyond limit and noise: step_time>5%, exposed_comm>2pp, "
+    "kernel:flash_fwd>10%, idle>3ms. May be given again.",
+)
+@click.option("--min-abs", default="0", metavar="TIME", help="Of a step; less never trips: 50us.")
+@click.option("--run-noise", type=float, help="What runs of the same differ by, in %.  [0.3]")
+@click.option("--fail-unjudged", is_flag=True, help="Exit 4 also where noise leaves it open.")
+@click.option(
+    "--md", type=click.Path(dir_okay=False), help="Also write the judgement as Markdown here."
+)
+@trace_options
+def command(
+    paths: tuple[str, ...],
+    by: str,
+    n: int,
+    base_ranks: str | None,
+    new_ranks: str | None,
+    rules: tuple[str, ...],
+    form: str,
+    output: str | None,
+    limit: int,
+    **given: Any,
+) -> None:
+    """What changed between two recordings, or two ranks?
+
+    PATHs are the base and the new recording; one path with --base-ranks and --new-ranks compares
+    ranks of it. The base may be a file of `htk baseline`. Times are of a step, as means over ranks
+    and steps, and a change counts where it exceeds the noise between steps.
+
+    With --fail-on it is a gate: exit code 4 where a limit is exceeded by more than chance explains.
+    """
+    from htk.compare.baseline import is_baseline
+
+    base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
+    gate = {name: given.pop(name) for name in ("min_abs", "run_noise", "fail_unjudged", "md")}
+    sides = (base_path, base_ranks), (new_path, new_ranks)
+    if rules or gate["md"] or is_baseline(base_path) or is_baseline(new_path):
+        _by_baselines(sides, rules, gate, (by, n), (form, output, limit), given)
+        return
+    from htk.cli.commands.common import opened
+    from htk.compare.runs import compare, diff
+    from htk.core.analysis import coverage_of
+    from htk.output.render import write
+    from htk.output.result import Result
+    from htk.trace.coverage import coverage
+
+    base, new = (
+        opened((path,), given | {"ranks": ranks or given["ranks"]}) for path, ranks in sides
+    )
+    table = compare(base.tables, new.tables, _kinds(by), n)
+    facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
+    write(Result(diff, table, facts), form, output, limit=limit)
+
+
+def _by_baselines(
+    sides: tuple[tuple[str, str | None], tuple[str, str | None]],
+    texts: tuple[str, ...],
+    gate: dict[str, Any],
+    chosen: tuple[str, int],
+    writing: tuple[str, str | None, int],
+    given: dict[str, Any],
+) -> None:
+    """Compare by what each recording's steps cost; judge where there are rules."""
+    from htk.compare import regression
+    from htk.compare.runs import diff
+    from htk.core.analysis import coverage_of
+    from htk.core.humanize import duration
+    from htk.output.render import write
+    from htk.output.result import Result
+
+    rules = [regression.rule(text) for text in texts]
+    shown = _kinds(chosen[0])
+    kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
+    base, new = (_side(path, ranks, kinds, dict(given)) for path, ranks in sides)
+    changed = regression.changes(base, new, shown, chosen[1])
+    noise = regression.RUN_NOISE_PCT if gate["run_noise"] is None else gate["run_noise"]
+    judged = regression.judge(
+        base, new, rules, min_abs_ns=duration(gate["min_abs"]), run_noise_pct=noise
+    )
+    table, label = (
+        (regression.answer(judged, base, new), regression.gate) if rules else (changed, diff)
+    )
+    form, output, limit = writing
+    write(Result(label, table, dict(coverage_of(table))), form, output, limit=limit)
+    if gate["md"]:
+        _write_markdown(gate["md"], regression.markdown(judged, changed, base, new))
+    _enforce(judged, gate["fail_unjudged"])
+
+
+def _side(
+    path: str, ranks: str | None, kinds: tuple[Any, ...], given: dict[str, Any]
+) -> "Baseline":
+    """What one recording's steps cost, read from its file or its baseline's."""
+    from htk.cli.commands.common import opened
+    from htk.compare.baseline import baseline, is_baseline, read
+
+    if is_baseline(path):
+        return read(path)
+    return baseline(opened((path,), given | {"ranks": ranks or given["ranks"]}).tables, kinds)
+
+
+def _write_markdown(path: str, text: str) -> None:
+    """The summary of a GitHub job is one file that all its steps add to."""
+    mode = "a" if path == os.environ.get("GITHUB_STEP_SUMMARY") else "w"
+    with open(path, mode, encoding="utf-8") as file:
+        file.write(text)
+
+
+def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
+    bad = [j for j in judged if j.verdict == "failed" or (strictly and j.verdict != "passed")]
+    if bad:
+        raise GateFailed("gate: " + "; ".join(f"{j.rule.text}: {j.reason}" for j in bad))
+    for j in judged:
+        if j.verdict != "passed":
+            click.echo(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}", err=True)
+
+
+def _kinds(by: str) -> Any:
+    from htk.compare.runs import EACH
+
+    return EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
+
+
+def _two(paths: tuple[str, ...], ranks_differ: bool) -> tuple[str, str]:
+    """The base and the new recording."""
+    if len(paths) == 2:
+        return paths[0], paths[1]
+    if len(paths) == 1 and ranks_differ:
+        return paths[0], paths[0]
+    raise click.UsageError(
+        "diff compares two recordings: htk diff BASE NEW; or two ranks of one: "
+        "htk diff PATH --base-ranks 0 --new-ranks 7"
+    )

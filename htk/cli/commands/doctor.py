@@ -1,0 +1,74 @@
+"""`htk doctor`: is this trace good for what I want to ask of it?"""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.cli.commands.common import opening_options, writing_options
+
+if TYPE_CHECKING:
+    from htk.output.result import Result
+
+_ENDLESS = 100_000  # into a file or pipe no line is broken
+
+
+@click.command("doctor")
+@opening_options
+@writing_options
+def command(
+    paths: tuple[str, ...], form: str, output: str | None, limit: int, **given: Any
+) -> None:
+    """What was recorded, what is missing for which question, and what is damaged?"""
+    from htk.cli.commands.common import opened, working
+    from htk.output.render import write
+    from htk.output.result import Result
+    from htk.overview.doctor import doctor
+    from htk.trace.coverage import coverage
+
+    trace = opened(paths, given)
+    with working():
+        found = Result(doctor, doctor(trace), coverage(trace, ()))
+    if form != "table":
+        write(found, form, output, limit=limit)
+    elif output is not None:
+        Path(output).write_text(_text(found, limit, _ENDLESS), encoding="utf-8")
+    else:
+        wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
+        click.echo(_text(found, limit, wide), nl=False)
+
+
+def _text(found: "Result", limit: int, wide: int) -> str:
+    """Section by section; sentences go over several lines in a narrow terminal."""
+    from htk.output.render import coverage_lines, left_out
+
+    rows = found.table.slice(0, limit).to_pylist()
+    lines: list[str] = []
+    for section, mine in groupby(rows, lambda row: row["section"]):
+        lines += [section, *_section(list(mine), wide), ""]
+    lines += left_out(found, limit, []) + coverage_lines(found.coverage)
+    return "\n".join(lines) + "\n"
+
+
+def _section(rows: list[Mapping[str, Any]], wide: int) -> Iterable[str]:
+    state = max(len(row["state"]) for row in rows)
+    item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
+    for row in rows:
+        start = f"  {row['state']:<{state}}  {row['item']:<{item}}  "
+        text = row["finding"]
+        if row["advice"]:
+            text += f" → {row['advice']}"
+        indent = " " * (state + item + 6)
+        yield from textwrap.wrap(
+            start + text,
+            wide,
+            subsequent_indent=indent,
+            drop_whitespace=True,
+            replace_whitespace=False,
+            break_on_hyphens=False,
+        )

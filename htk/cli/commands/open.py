@@ -1,0 +1,46 @@
+"""`htk open`: the trace in a viewer."""
+
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options
+from htk.errors import UsageError
+
+
+@click.command("open")
+@opening_options
+@click.option("--perfetto", is_flag=True, help="In Perfetto's viewer, served from this machine.")
+@click.option("--port", default=0, help="Port; 0 takes a free one.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+def command(
+    paths: tuple[str, ...], perfetto: bool, port: int, no_browser: bool, **given: Any
+) -> None:
+    """Open a trace in a viewer: --perfetto serves Perfetto's, offline.
+
+    All ranks are one trace then, on one clock, with counters and the critical path. htk's own
+    timeline is a page of `htk dashboard`.
+    """
+    if not perfetto:
+        raise UsageError("which viewer? --perfetto, or `htk dashboard PATH` for htk's own timeline")
+    from waitress.server import create_server
+
+    from htk.cli.commands.common import named, opened
+    from htk.export.merged import write_merged
+    from htk.export.perfetto import application, ui_folder
+    from htk.export.rewrite import sources_of
+
+    ui = ui_folder()
+    trace = opened(paths, given)
+    sources = sources_of(named(paths))
+    with tempfile.TemporaryDirectory(prefix="htk-") as folder:
+        made = write_merged(trace, sources, Path(folder))
+        server = create_server(application(ui, made.file), host="127.0.0.1", port=port, threads=4)
+        url = f"http://127.0.0.1:{server.effective_port}/"
+        click.echo(f"perfetto: {url}  ({made.events:,} events, Ctrl-C ends it)", err=True)
+        if not no_browser:
+            webbrowser.open(url)
+        server.run()

@@ -1,0 +1,28 @@
+"""`htk overlay`: copies of Kineto files with the critical path drawn in."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options
+
+
+@click.command("overlay")
+@opening_options
+@click.option("--step", type=int, help="Which step; without it the steadiest.")
+@click.option("--ranks", help="Only the path of these ranks: 0,2..5.")
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+def command(
+    paths: tuple[str, ...], step: int | None, ranks: str | None, output: str, **given: Any
+) -> None:
+    """Draw the critical path of a step into copies of the trace files.
+
+    A copy opens in Perfetto or chrome://tracing: the path has tracks of its own, with arrows.
+    """
+    from htk.cli.commands.common import opened
+    from htk.export.overlay import write_overlays
+
+    trace = opened(paths, given | {"ranks": ranks})
+    for file, pieces in write_overlays(trace, Path(output), step).items():
+        click.echo(f"{pieces:>8,} pieces  {file}", err=True)

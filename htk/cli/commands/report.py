@@ -1,0 +1,55 @@
+"""`htk report`: one document to forward."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import narrowing_options, opening_options
+
+FORMS = ("html", "md", "json", "pdf")
+
+
+@click.command("report")
+@opening_options
+@narrowing_options
+@click.option("--format", "form", type=click.Choice(FORMS), help="Else by the file's ending; html.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="The file; else report.html.")
+@click.option("--title", help="Else the name of the recording.")
+@click.option("--whatif/--no-whatif", default=True, help="Predict batch and sharding too.")
+def command(
+    paths: tuple[str, ...],
+    form: str | None,
+    output: str | None,
+    title: str | None,
+    whatif: bool,
+    **given: Any,
+) -> None:
+    """Write one file that tells it all: verdict, timeline, what-ifs, tables, plots.
+
+    HTML opens anywhere without a network; Markdown is for pull requests and JSON for machines, and
+    both go to stdout without -o; PDF needs Chromium.
+    """
+    from htk.cli.commands.common import opened, working
+    from htk.report.content import form_of, gathered
+    from htk.report.write import write
+
+    chosen = form_of(form, output)
+    trace = opened(paths, given)
+    name = title or _name(paths[0])
+    said = shlex.join(["htk", *sys.argv[1:]])
+    with working("asking every question"):
+        report = gathered(trace, title=name, command=said, whatif=whatif)
+        target = write(report, chosen, output)
+    if target is not None:
+        click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)
+
+
+def _name(path: str) -> str:
+    """What people call a recording: its folder, or its file without endings."""
+    name = Path(path.rstrip("/*")).name or path
+    for ending in (".gz", ".zst", ".json", ".trace", ".pt"):
+        name = name.removesuffix(ending)
+    return name

@@ -1,0 +1,87 @@
+"""`htk simulate`: the traces of a simulated cluster, and what is true of them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.model_options import size_options
+
+PLANTED = (
+    "straggler, slow_link, data_stall, cpu_bound, clock_offset, regressed_kernel, missing_rank,"
+    " unlinked_launch; where and how much may follow, as in straggler:rank=3,factor=1.5 (of rank,"
+    " node, step, factor, ms, launch)"
+)
+
+
+@click.command("simulate")
+@click.option("--config", "file", type=click.Path(dir_okay=False), help="Read options from TOML.")
+@click.option("--model", help="llama2-7b, llama2-13b, llama3-8b, gpt3-5b, gpt3-126m, or any name.")
+@size_options
+@click.option("--gpu", help="A name of the hardware catalogue, such as a100-80gb.")
+@click.option("--nodes", type=int, help="Nodes of the cluster. [1]")
+@click.option("--gpus-per-node", type=int, help="GPUs of a node.")
+@click.option("--strategy", help="ddp, shard_grad_op, full_shard or hybrid_shard.")
+@click.option("--fsdp", type=int, help="1 or 2: whose order of streams.")
+@click.option("--tensor-parallel", type=int, help="GPUs that share each layer. [1]")
+@click.option("--micro-batch", type=int, help="Sequences of a GPU at once.")
+@click.option("--seq", type=int, help="Tokens of a sequence.")
+@click.option("--accumulation", type=int, help="Micro-batches of a step.")
+@click.option(
+    "--checkpointing/--no-checkpointing",
+    default=None,
+    help="Recompute activations in the backward pass.",
+)
+@click.option("--precision", help="bf16 or fp32.")
+@click.option("--steps", type=int, help="Recorded steps. [3]")
+@click.option("--seed", type=int, help="Of the cluster and of chance.")
+@click.option("--run", type=int, help="The same cluster again, with other noise.")
+@click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, one way.")
+@click.option("--inter-gbps", type=float, help="Rate of a node to the others.")
+@click.option("--intra-latency-us", type=float, help="Of a collective within a node. [3]")
+@click.option("--inter-latency-us", type=float, help="Of one across nodes. [12]")
+@click.option("--ranks-only", help="Write only these ranks: 0,2..5.")
+@click.option("--noise", type=float, help="Spread of kernel times; 0 for none.")
+@click.option("--jitter-ns", type=int, help="Spread of the ends of a collective.")
+@click.option(
+    "--contention/--no-contention",
+    default=None,
+    help="Compute and communication slow each other. [yes]",
+)
+@click.option(
+    "--synchronous/--asynchronous", default=None, help="Collectives on the compute stream."
+)
+@click.option("--queue", type=int, help="Launches that may wait.")
+@click.option("--carry-in", type=int, help="Kernels launched before the recording.")
+@click.option(
+    "--cut-last-step/--whole-last-step",
+    default=None,
+    help="The recording ends within the last step.",
+)
+@click.option("--stagger-us", type=float, help="Ranks begin to record within this.")
+@click.option("--clock-offset-us", type=float, help="Spread of the ranks' clocks.")
+@click.option("--clock-drift-ppm", type=float, help="Spread of the drift of the ranks' clocks. [0]")
+@click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading; GC stalls.")
+@click.option("--programmatic/--no-programmatic", default=None, help="Kernels may overlap.")
+@click.option("--graphs/--no-graphs", default=None, help="Layers as CUDA graphs.")
+@click.option("--profiler-ns", type=int, help="Cost of recording an event of the host.")
+@click.option(
+    "--sync-records/--no-sync-records",
+    default=None,
+    help="Waits of streams and host are recorded. [yes]",
+)
+@click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")
+@click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+def command(file: str | None, output: str, **given: Any) -> None:
+    """Write the traces of a simulated cluster, and truth.json: what is true of them."""
+    from htk.core.humanize import numbers_of
+    from htk.simulate.config import Config, checked, from_toml
+    from htk.simulate.job import simulate
+
+    chosen = {k: v for k, v in given.items() if v is not None and v != ()}
+    if "ranks_only" in chosen:
+        chosen["ranks_only"] = tuple(sorted(numbers_of(chosen["ranks_only"])))
+    config = from_toml(Path(file), **chosen) if file else checked(Config(**chosen))
+    for path in simulate(config, Path(output)):
+        click.echo(str(path), err=True)

@@ -1,0 +1,41 @@
+"""`htk timeline`: the interactive timeline as one file."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options
+
+
+@click.command("timeline")
+@opening_options
+@click.option("--ranks", help="Only these ranks: 0,2..5.")
+@click.option("--aligned", is_flag=True, help="All ranks on one clock, as their collectives tell.")
+@click.option("--title", help="Else the name of the recording.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="timeline.html",
+    show_default=True,
+    help="Write to this file.",
+)
+def command(
+    paths: tuple[str, ...], aligned: bool, title: str | None, output: str, **given: Any
+) -> None:
+    """Write the timeline as one HTML file: it opens from disk and needs nothing else.
+
+    All ranks, streams, groups and threads; zoom, search, arrows, statistics as in the dashboard.
+    Of a large trace the shortest calls of the host are left out, and the page says so.
+    """
+    from htk.cli.commands.common import opened
+    from htk.timeline.answers import Timeline
+    from htk.timeline.page import page
+
+    trace = opened(paths, given)
+    name = title or Path(paths[0].rstrip("/*")).name or paths[0]
+    text = page(Timeline(trace, aligned=aligned), name)
+    target = Path(output)
+    target.write_text(text, encoding="utf-8")
+    click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)

@@ -1,0 +1,48 @@
+"""`htk trim`: a smaller trace for a ticket."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.cli.commands.common import narrowing_options, opening_options
+from htk.core.humanize import size
+from htk.errors import UsageError
+
+
+@click.command("trim")
+@opening_options
+@narrowing_options
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
+    """Write smaller traces: chosen ranks, steps or times, events as they were recorded.
+
+    htk trim runs/ --steps 3..4 --ranks 0,1 -o ticket/
+    """
+    from htk.cli.commands.common import named, opened
+    from htk.export.rewrite import kineto_parts, sources_of, write
+    from htk.export.trim import target_names, wanted
+
+    trace = opened(paths, given)
+    if trace.selection.annotation is not None:
+        raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
+    sources = sources_of(named(paths))
+    parts = [p for p in kineto_parts(trace.parts) if _chosen(p.rank, trace.selection.ranks)]
+    for part, name in zip(parts, target_names(parts), strict=True):
+        keep = wanted(trace, part)
+        event = partial(_kept, keep)
+        written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
+        made = written.copied
+        stored = size(written.stored_bytes)
+        click.echo(f"{written.file}: {made.kept:,} of {made.events:,} events, {stored}", err=True)
+
+
+def _kept(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:
+    return text if row >= len(keep) or keep[row] else None
+
+
+def _chosen(rank: int | None, ranks: frozenset[int] | None) -> bool:
+    return ranks is None or rank in ranks

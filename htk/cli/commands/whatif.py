@@ -1,0 +1,171 @@
+"""`htk whatif`: what would a step take if this were changed?"""
+
+import re
+from typing import Any
+
+import click
+
+from htk import plugins
+from htk.cli.commands.common import trace_options
+from htk.errors import UsageError
+
+# Kept here in words, so that help prints without importing the edits; a test compares them.
+EDIT_HELP = {
+    "replace": "Kernels, operators, modules: PATTERN=2x, =fused, =gone[,claimed=1.6x].",
+    "hardware": "Another GPU of the catalogue: h100. Low confidence.",
+    "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
+    "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
+    "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
+    "checkpointing": "Recompute activations in the backward pass: on, off.",
+    "tp": "Ranks of tensor parallelism. Low confidence.",
+    "sp": "Sequence parallelism beside it: on. Low confidence.",
+    "cp": "Ranks of context parallelism. Low confidence.",
+    "ep": "Ranks that experts are spread over. Low confidence.",
+    "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
+    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
+    "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
+    "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
+    "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",
+    "fix_rank": "This rank (or all) computes as fast as the median rank.",
+    "balanced_experts": "All ranks' experts get equally many tokens: on.",
+    "no_skew": "All ranks arrive at collectives together: on.",
+    "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
+    "remove_syncs": "No synchronising call or blocking copy in the step: on.",
+    "host": "The CPU is so many times faster: 2x.",
+    "graphs": "No launch overhead, as in CUDA graphs: on.",
+    "accumulation": "Micro-batches of a step: 4, 2x, or global=512 samples of all ranks.",
+    "pp": "Stages of a pipeline: 4, or stages=4,interleave=2. Low confidence.",
+}
+for _name, _one in plugins.added("htk.edits").items():
+    EDIT_HELP.setdefault(_name, f"From the package {_one.package}.")
+
+
+def _edit_options(function: Any) -> Any:
+    for name, words in reversed(EDIT_HELP.items()):
+        flag = "--" + name.replace("_", "-")
+        function = click.option(flag, f"edit_{name}", metavar="VALUE", help=words)(function)
+    return function
+
+
+@click.command("whatif")
+@_edit_options
+@click.option("--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Every value.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="PATH[@2x]",
+    help="One more recording of the job, at another batch.",
+)
+@click.option("--recommend", is_flag=True, help="What can be done, by gain over doubt.")
+@click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
+@click.option(
+    "--write", "folder", type=click.Path(file_okay=False), help="The predicted step as traces."
+)
+@click.option("--ledger", is_flag=True, help="What a rank sends in a step instead.")
+@click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
+@click.option("--run-tokens", type=float, help="Tokens of a run, for its cost and hours: 1e12.")
+@click.option("--watts", type=float, help="Of a GPU, for the energy; else its limit.")
+@click.option(
+    "--node-mtbf-hours",
+    "node_hours_between_failures",
+    type=float,
+    help="Hours between failures of a node, for the goodput.",
+)
+@click.option(
+    "--restart-s", type=float, default=600.0, show_default=True, help="Until a failed job goes on."
+)
+@click.option(
+    "--checkpoint-s", type=float, default=60.0, show_default=True, help="To save a checkpoint."
+)
+@trace_options
+def command(
+    paths: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    others: tuple[str, ...],
+    recommend: bool,
+    measured_step_ms: float | None,
+    folder: str | None,
+    ledger: bool,
+    price: float | None,
+    run_tokens: float | None,
+    watts: float | None,
+    node_hours_between_failures: float | None,
+    restart_s: float,
+    checkpoint_s: float,
+    form: str,
+    output: str | None,
+    limit: int,
+    **given: Any,
+) -> None:
+    """What would a step take if this were changed?
+
+    The step is replayed untouched first; what does not replay is refused. Without any edit: what
+    could be won at most, each cause alone, most first. Several folders with the same ranks are
+    recordings of one job at several batches, the first of them the one that is changed.
+    """
+    from htk.cli.commands.common import opened
+    from htk.output.render import write
+    from htk.whatif.api import WhatIf
+    from htk.whatif.table import Terms
+    from htk.whatif.text import show
+
+    edits = [(name, given.pop(f"edit_{name}")) for name in EDIT_HELP]
+    fixed = tuple((name, str(value)) for name, value in edits if value is not None)
+    over = tuple(_sweep(text) for text in sweeps)
+    anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
+    paths, beside = _recordings(paths, others)
+    terms = Terms(price, run_tokens, watts, node_hours_between_failures, restart_s, checkpoint_s)
+    asked = WhatIf(opened(paths, given), fixed, over, anchor, terms, recommend)
+    for path, ratio in beside:
+        asked = asked.beside(path, ratio)
+    if ledger:
+        write(asked.traffic(), form, output, limit=limit)
+    else:
+        show(asked.run(), form, output, limit=limit)
+    if folder is not None:
+        if asked.sweeps or recommend:
+            raise UsageError("--write writes one step: give edits and no sweep")
+        for file in asked.write(folder):
+            click.echo(str(file), err=True)
+
+
+def _recordings(
+    paths: tuple[str, ...], others: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[tuple[str, float | None]]]:
+    """The recording to change, and those at other batches.
+
+    Folders that hold the same ranks are several recordings; else they are parts of one.
+    """
+    found: list[tuple[str, float | None]] = []
+    for other in others:
+        path, mark, ratio = other.rpartition("@")
+        known = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)x", ratio) if mark else None
+        found.append((path, float(known[1])) if known else (other, None))
+    if len(paths) > 1 and _same_ranks(paths):
+        return paths[:1], [*((p, None) for p in paths[1:]), *found]
+    return paths, found
+
+
+def _same_ranks(paths: tuple[str, ...]) -> bool:
+    from pathlib import Path
+
+    from htk.trace.opening import open_trace
+
+    if not all(Path(p).is_dir() for p in paths):
+        return False
+    ranks = [set(open_trace(p).ranks) for p in paths]
+    return all(ranks[0] & other for other in ranks[1:])
+
+
+def _sweep(text: str) -> tuple[str, tuple[str, ...]]:
+    """`batch=4,8,16`."""
+    name, mark, values = text.partition("=")
+    name = name.replace("-", "_")
+    if not mark or name not in EDIT_HELP or not values:
+        raise click.UsageError(f"--sweep {text!r}: EDIT=A,B,… with one of {', '.join(EDIT_HELP)}")
+    if values == "all" and name == "sharding":
+        from htk.whatif.label import SHARDINGS
+
+        return name, SHARDINGS
+    return name, tuple(values.split(","))

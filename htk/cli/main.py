@@ -1,0 +1,171 @@
+"""The command line: fixed commands, and one derived from each analysis."""
+
+import sys
+import types
+import typing
+from typing import Any
+
+import click
+
+from htk.analyses import ANALYSES
+from htk.cli.commands import COMMANDS
+from htk.errors import HtkError, UsageError
+
+# Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
+
+
+class Menu(click.Group):
+    """Commands by name, with hyphens or underscores; a module is imported when its command is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of that name, or what may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            known = [*COMMANDS, *ANALYSES]
+            near = get_close_matches(args[0].replace("-", "_"), known, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
+            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *sorted(ANALYSES)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        fixed = cmd_name.replace("_", "-")
+        if fixed in COMMANDS:
+            return COMMANDS[fixed].load()
+        known = cmd_name.replace("-", "_")
+        return analysis_command(known) if known in ANALYSES else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        subjects: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in sorted(ANALYSES.items()):
+            subject = entry.module.split(".")[0]
+            subjects.setdefault(subject, []).append((name, entry.question))
+        for subject, rows in subjects.items():
+            with formatter.section(f"Questions: {subject}"):
+                formatter.write_dl(rows)
+
+
+@click.group(
+    cls=Menu,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("--version", is_flag=True, help="Show the version (with --verbose: of everything).")
+@click.option("--verbose", is_flag=True, help="With --version: engine, cache folder, packages.")
+@click.pass_context
+def htk(ctx: click.Context, version: bool, verbose: bool) -> None:
+    """Where did the time go? Profiling and trace analysis for many GPUs.
+
+    PATHs are trace files, folders, globs, archives or URLs; the word `sample` opens a set that
+    comes with htk.
+    """
+    if version:
+        from htk.cli.commands.version import show
+
+        show(verbose)
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(argv: list[str]) -> int:
+    """Run a command; errors become one line and a documented exit code."""
+    try:
+        outcome = htk.main(argv, prog_name="htk", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("htk: stopped\n")
+        return 130
+    except BrokenPipeError:  # the reader of our output had enough
+        sys.stdout = None
+        return 0
+    except HtkError as error:
+        sys.stderr.write(f"htk: {error}\n")
+        return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            return _our_fault(error)
+        sys.stderr.write(f"htk: {error.filename}: {error.strerror}\n")
+        return UsageError.exit_code
+    except Exception as error:
+        return _our_fault(error)
+
+
+def _our_fault(error: Exception) -> int:
+    """A bug of ours: one line, and how to see more."""
+    import os
+
+    if os.environ.get("HTK_TRACEBACK"):
+        raise error
+    what = " ".join(str(error).split())[:300]
+    sys.stderr.write(
+        f"htk: internal error: {type(error).__name__}: {what}; this is a bug in htk "
+        "(HTK_TRACEBACK=1 shows where)\n"
+    )
+    return 1
+
+
+def analysis_command(name: str) -> click.Command:
+    """The command of an analysis: its question, its options, and the common ones."""
+    from htk.analyses import find
+    from htk.cli.commands.common import run_analysis, trace_options
+
+    analysis = find(name)
+    own = [_flag(option) for option in analysis.options.values()]
+
+    def answer(paths: tuple[str, ...], **given: Any) -> None:
+        run_analysis(analysis, paths, given)
+
+    command = click.command(name, help=analysis.doc)(trace_options(answer))
+    command.params = (
+        [p for p in command.params if p.name == "paths"]
+        + own
+        + [p for p in command.params if p.name != "paths"]
+    )
+    return command
+
+
+def _flag(option: Any) -> click.Option:
+    kind, multiple, nullable = _click_type(option.type)
+    flag = f"--{option.name.replace('_', '-')}"
+    if kind is bool:
+        return click.Option(
+            [f"{flag}/--no-{flag[2:]}"], default=option.default, help=option.doc, show_default=True
+        )
+    return click.Option(
+        [flag, f"--{option.name}"] if "_" in option.name else [flag],
+        type=_natural(kind, option.default),
+        default=option.default,
+        multiple=multiple,
+        help=option.doc,
+        show_default=not nullable,
+    )
+
+
+def _natural(kind: Any, default: Any) -> Any:
+    """Counts are not negative: none of an analysis's whole numbers is, unless its default is."""
+    return click.IntRange(min=0) if kind is int and (default or 0) >= 0 else kind
+
+
+def _click_type(hint: Any) -> tuple[Any, bool, bool]:
+    """(click type, given several times, may be none)."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kept = next(i for i in inner if i is not type(None))
+        kind, multiple, _ = _click_type(kept)
+        return kind, multiple, True
+    if origin is typing.Literal:
+        return click.Choice([str(i) for i in inner]), False, False
+    if origin is tuple:
+        return inner[0], True, False
+    return hint, False, False

@@ -1,0 +1,154 @@
+"""NumPy in, Arrow out, and back: without copies where it can be, and without importing pandas."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.schema import TEXT
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NUMPY_OF = {
+    pa.int8(): np.int8,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.uint64(): np.uint64,
+    pa.float64(): np.float64,
+}
+
+
+def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """A column of numbers; rows that are not valid are null."""
+    data = np.ascontiguousarray(values, NUMPY_OF[kind])
+    return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
+
+
+def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
+    """A column of truth values."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(valid), _bits(values)])
+
+
+def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
+    """A column of texts from their codes (-1: null), holding only the texts that occur."""
+    codes = np.ascontiguousarray(codes, np.int32)
+    valid = codes >= 0 if len(codes) and codes.min() < 0 else None  # None: all
+    if compact:
+        used = np.zeros(len(dictionary) + 1, bool)
+        used[codes] = True  # -1 marks the spare last place
+        used = used[:-1]
+        if not used.all():
+            renumber = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
+            codes = renumber[codes]
+            dictionary = dictionary.take(pa.array(np.flatnonzero(used)))
+    indices = number(codes, pa.int32(), valid)
+    return pa.DictionaryArray.from_arrays(indices, dictionary)
+
+
+def constant_text(value: str | None, length: int) -> pa.Array:
+    """One text, for every row."""
+    codes = np.full(length, -1 if value is None else 0, np.int32)
+    known = [] if value is None else [value]
+    return text(codes, pa.array(known, pa.string()), compact=False)
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """A column of texts from Python strings."""
+    return pa.array(values, pa.string()).dictionary_encode().cast(TEXT)
+
+
+def nulls(kind: pa.DataType, length: int) -> pa.Array:
+    """A column without any value."""
+    if kind == TEXT:
+        return constant_text(None, length)
+    return pa.nulls(length, kind)
+
+
+def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
+    """Codes (-1: null) and dictionary of a column of texts."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries().combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # no chunk, or too long for one
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else nulls(TEXT, 0)
+    codes = column.indices
+    filled = codes.fill_null(-1) if codes.null_count else codes
+    return filled.to_numpy(zero_copy_only=False), column.dictionary
+
+
+def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
+    """A column of numbers as NumPy, nulls replaced."""
+    if column.null_count:
+        column = column.fill_null(pa.scalar(null, column.type))
+    return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
+
+
+def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Which rows hold a value."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """A column of truth values as NumPy, null being false."""
+    if column.null_count:
+        column = column.fill_null(False)
+    if isinstance(column, pa.ChunkedArray):
+        return np.asarray(column.to_numpy(), bool)
+    return np.asarray(column.to_numpy(zero_copy_only=False), bool)
+
+
+def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) -> Mask:
+    """Which rows hold a text that is wanted; asked once for each distinct text."""
+    codes, dictionary = codes_of(column)
+    answers = np.array([wanted(value) for value in dictionary.to_pylist()] + [False], bool)
+    return answers[codes]
+
+
+def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
+    """Another text for each row; asked once for each distinct text."""
+    codes, dictionary = codes_of(column)
+    found = texts([to(value) for value in dictionary.to_pylist()])
+    new, values = codes_of(found)
+    return text(np.append(new, np.int32(-1))[codes], values)
+
+
+def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Table:
+    """A table of the schema from the columns at hand; the others are null."""
+    arrays = [
+        columns[field.name] if field.name in columns else nulls(field.type, length)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The table with other values in a column of its own."""
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), column)
+
+
+def without(schema: pa.Schema, *names: str) -> pa.Schema:
+    """The schema without some of its columns."""
+    return pa.schema([field for field in schema if field.name not in names])
+
+
+def _to_numpy(column: pa.Array) -> NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _bits(flags: Mask | None) -> pa.Buffer | None:
+    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def plain_text(table: pa.Table) -> pa.Table:
+    """Return the table with dictionary columns as plain text, which CSV wants."""
+    schema = pa.schema(
+        [
+            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
+            for f in table.schema
+        ]
+    )
+    return table.cast(schema)

@@ -1,0 +1,157 @@
+"""Rows grouped by a key, and what can be said of each group: vectorised, exact on integers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import numbers
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which group each row is in; groups are in the order of their keys."""
+
+    keys: Ints  # a row for each group
+    which: Ints  # group of each row
+    first: Ints  # first row of each group
+
+    @classmethod
+    def of(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
+        """Group rows by one column of keys, or several (a column each)."""
+        columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
+        if not len(columns):
+            return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
+        distinct, which = numbered(_flat(columns))
+        first = np.empty(len(distinct), np.int64)
+        first[which[::-1]] = np.arange(len(which))[::-1]  # the last one written is the first
+        return cls(columns[first], which, first)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def count(self) -> Ints:
+        return np.bincount(self.which, minlength=len(self)).astype(np.int64)
+
+    @cached_property
+    def _narrow(self) -> NDArray[np.integer[Any]]:
+        """Group of each row: what fits 16 bits is sorted by its digits, in a fifth of the time."""
+        return self.which.astype(np.uint16) if len(self) <= 1 << 16 else self.which
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.argsort(self._narrow, kind="stable")
+
+    @cached_property
+    def _starts(self) -> Ints:
+        return np.cumsum(self.count) - self.count
+
+    def sum(self, values: Ints) -> Ints:
+        if not len(self):
+            return np.empty(0, np.int64)
+        return np.asarray(np.add.reduceat(values[self._order], self._starts))
+
+    def min(self, values: Ints) -> Ints:
+        if not len(self):
+            return np.empty(0, np.int64)
+        return np.asarray(np.minimum.reduceat(values[self._order], self._starts))
+
+    def max(self, values: Ints) -> Ints:
+        if not len(self):
+            return np.empty(0, np.int64)
+        return np.asarray(np.maximum.reduceat(values[self._order], self._starts))
+
+    def distinct(self, values: Ints) -> Ints:
+        """How many different values each group has."""
+        pairs = Groups.of(np.column_stack([self.which, values]))
+        return np.bincount(pairs.keys[:, 0], minlength=len(self)).astype(np.int64)
+
+    def place(self, *by: Ints | Floats) -> Ints:
+        """Place of each row in its group, from 0: by these values, the first before the others."""
+        order = np.lexsort((*by[::-1], self._narrow))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order)) - self._starts[self.which[order]]
+        return place
+
+    def running(self, values: Ints) -> Ints:
+        """The sum of each group up to each row, in the order of rows."""
+        sums = np.cumsum(values[self._order])
+        before = np.append(0, sums)[self._starts]
+        found = np.empty(len(values), np.int64)
+        found[self._order] = sums - before[self.which[self._order]]
+        return found
+
+    def std(self, values: Ints) -> Floats:
+        """Standard deviation of the population; centred first, so that it loses no digits."""
+        mean = self.sum(values) / np.maximum(self.count, 1)
+        off = (values - mean[self.which]) ** 2
+        total = np.bincount(self.which, off, minlength=len(self))
+        return np.sqrt(total / np.maximum(self.count, 1))
+
+    def quantiles(self, values: Ints | Floats, at: Sequence[float]) -> list[Floats]:
+        """Quantiles, linearly interpolated."""
+        ordered = values[np.lexsort((values, self._narrow))]
+        found = []
+        for q in at:
+            place = self._starts + q * (self.count - 1)
+            low = np.floor(place).astype(np.int64)
+            high = np.minimum(low + 1, self._starts + self.count - 1)
+            found.append(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+        return found
+
+
+def row_of(keys: Ints, wanted: Ints) -> Ints:
+    """The row of `keys` that each wanted key is (-1: none); of several the first."""
+    which = Groups.of(np.concatenate([keys, wanted])).which
+    row = np.full(int(which.max(initial=-1)) + 1, -1, np.int64)
+    row[which[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
+    return np.asarray(row[which[len(keys) :]])
+
+
+def quotient(part: NDArray[Any], whole: Ints) -> Floats:
+    """part/whole; 0 where there is no whole."""
+    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0))
+
+
+def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
+    """The distinct values in their order, and the place of each row's value among them.
+
+    As np.unique has it; values that lie close together need no sorting.
+    """
+    if not len(values):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 4 * len(values) + 4096:
+        distinct, which = np.unique(values, return_inverse=True)
+        return distinct.astype(np.int64), which.ravel()
+    offset = values.astype(np.int64, copy=False) - low
+    there = np.zeros(span, bool)
+    there[offset] = True
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[offset]
+
+
+def _flat(columns: Ints) -> Ints:
+    """Several columns as one number that sorts alike."""
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    span = (high - low + 1).astype(object)
+    if int(np.prod(span)) >= 2**62:  # too wide for one number: number the distinct rows instead
+        return np.unique(columns, axis=0, return_inverse=True)[1].ravel()
+    flat = np.zeros(len(columns), np.int64)
+    for k in range(columns.shape[1]):
+        flat = flat * int(span[k]) + (columns[:, k] - low[k])
+    return flat
+
+
+def event_keys(table: pa.Table) -> Ints:
+    """(rank, event) of each row as one number; tables that speak of one event have the same."""
+    rank = numbers(table["rank"], -1).astype(np.int64)
+    return np.asarray((rank << 40) + numbers(table["event"], -1))

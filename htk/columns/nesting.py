@@ -1,0 +1,180 @@
+"""Which call encloses which: the parent and the depth of every span of a thread, and the span that
+is open at a moment."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, numbers
+from htk.columns.groups import numbered
+from htk.core.engine import core, engine
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Rows = Int64
+NONE = -1
+_CLIMB = 32  # levels; operators are seldom nested deeper
+
+
+class Threads:
+    """One number for each (process, thread), whichever table names it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str | None, str | None], int] = {}
+
+    def of(self, table: pa.Table) -> Int32:
+        process, processes = codes_of(table["process"])
+        thread, threads = codes_of(table["thread"])
+        pair = process.astype(np.int64) * (len(threads) + 1) + thread
+        distinct, which = numbered(pair)
+        names = [*threads.to_pylist(), None], [*processes.to_pylist(), None]
+        found = []
+        for value in distinct.tolist():  # a handful of threads
+            of_process, of_thread = divmod(value, len(threads) + 1)
+            if of_thread == len(threads):  # -1 wrapped round
+                of_process, of_thread = of_process + 1, NONE
+            key = (names[1][of_process], names[0][of_thread])
+            found.append(self._numbers.setdefault(key, len(self._numbers)))
+        return np.array(found, np.int32)[which] if found else np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Spans of some threads, with the span round each."""
+
+    thread: Int32
+    start: Rows
+    end: Rows
+    known_parent: Rows | None = None  # where it was found before
+
+    @cached_property
+    def order(self) -> Rows:
+        """Callers before what they call, thread after thread."""
+        few = not len(self.thread) or (self.thread.min() >= 0 and self.thread.max() < 1 << 16)
+        thread = self.thread.astype(np.uint16) if few else self.thread  # sorted by its digits
+        rows = np.argsort(thread, kind="stable")
+        if _in_order(self.thread[rows], self.start[rows], self.end[rows]):
+            return rows  # as most files have the calls of a thread
+        return np.lexsort((-self.end, self.start, self.thread))
+
+    @cached_property
+    def _nest(self) -> tuple[Int32, Int32]:
+        o = self.order
+        return nest(self.thread[o], self.start[o], self.end[o])
+
+    @cached_property
+    def parent(self) -> Rows:
+        """Row round each row, or NONE."""
+        if self.known_parent is not None:
+            return self.known_parent
+        place = np.append(self.order, NONE)[self._nest[0]]
+        out = np.empty(len(self.order), np.int64)
+        out[self.order] = place
+        return out
+
+    @cached_property
+    def depth(self) -> Int32:
+        out = np.empty(len(self.order), np.int32)
+        out[self.order] = self._nest[1]
+        return out
+
+    def around(self, thread: Int32, start: Rows) -> Rows:
+        """Innermost row that is open on that thread at that time, or NONE."""
+        if not len(self.order):
+            return np.full(len(start), NONE, np.int64)
+        key, times = _keys(self.thread[self.order], self.start[self.order], thread, start)
+        place = np.searchsorted(key, times, side="right") - 1
+        found = np.where(place >= 0, self.order[np.maximum(place, 0)], NONE)
+        found[(found != NONE) & (self.thread[found] != thread)] = NONE
+        closed = np.flatnonzero((found != NONE) & (self.end[found] <= start))
+        for _ in range(_CLIMB):
+            if not len(closed):
+                return found
+            found[closed] = self.parent[found[closed]]
+            at = found[closed]
+            closed = closed[(at != NONE) & (self.end[at] <= start[closed])]
+        found[closed] = self._nested_around(thread[closed], start[closed])
+        return found
+
+    def _nested_around(self, thread: Int32, start: Rows) -> Rows:
+        """`around` for what many ended calls precede: as spans that end before they begin."""
+        threads = np.append(self.thread, thread)
+        starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
+        o = np.lexsort((-ends, starts, threads))
+        place = np.append(o, NONE)[nest(threads[o], starts[o], ends[o])[0]]
+        found = np.empty(len(o), np.int64)
+        found[o] = place
+        return found[len(self.thread) :]
+
+
+def _in_order(thread: Int32, start: Rows, end: Rows) -> bool:
+    """Are the rows of each thread ordered by start, and of those that begin together by length?"""
+    of_one = thread[1:] == thread[:-1]
+    later = start[1:] > start[:-1]
+    inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+    return bool((~of_one | later | inside).all())
+
+
+def _keys(thread: Int32, start: Rows, wanted_thread: Int32, wanted: Rows) -> tuple[Rows, Rows]:
+    """(thread, time) pairs as single numbers that sort alike."""
+    low = int(min(start.min(), wanted.min() if len(wanted) else start[0]))
+    high = int(max(start.max(), wanted.max() if len(wanted) else start[0]))
+    span = high - low + 1
+    return thread * np.int64(span) + (start - low), wanted_thread * np.int64(span) + (wanted - low)
+
+
+def nested(table: pa.Table, threads: Threads) -> Nested:
+    return Nested(threads.of(table), numbers(table["start_ns"]), numbers(table["end_ns"]))
+
+
+def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
+    """The row of each span's parent (-1: none), and its depth (0: no parent).
+
+    The parent is the span of the same thread that began last before it and has not ended when it
+    begins. Of two that begin together the longer is the parent, of two alike the earlier row. A
+    child that, by rounding, ends after its parent is a child all the same. A span without length
+    encloses nothing, and may begin where its parent ends: in whole microseconds `as_strided` takes
+    no time at the end of the `transpose` that calls it.
+    """
+    threads = np.ascontiguousarray(threads, np.int32)
+    starts = np.ascontiguousarray(starts, np.int64)
+    ends = np.ascontiguousarray(ends, np.int64)
+    compiled = core() if engine() == "compiled" else None
+    if compiled is None:
+        return nest_pure(threads, starts, ends)
+    parents, depths = compiled.nest(threads, starts, ends)
+    return np.frombuffer(parents, np.int32), np.frombuffer(depths, np.int32)
+
+
+def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
+    """`nest` without the compiled core."""
+    order = np.lexsort((-ends, starts, threads))  # stable: equal spans stay in row order
+    parents = np.full(len(threads), -1, np.int32)
+    depths = np.zeros(len(threads), np.int32)
+    found: list[int] = []
+    deep: list[int] = []
+    open_spans: list[tuple[int, int, int, int, bool]] = []  # thread, end, row, depth; any length
+    # One span after the other: what is open depends on all that came before.
+    spans = zip(
+        order.tolist(),
+        threads[order].tolist(),
+        starts[order].tolist(),
+        ends[order].tolist(),
+        strict=True,
+    )
+    for row, thread, start, end in spans:
+        instant = start == end
+        while open_spans and (open_spans[-1][0] != thread or open_spans[-1][1] <= start):
+            if instant and open_spans[-1][:2] == (thread, start) and open_spans[-1][4]:
+                break
+            open_spans.pop()
+        depth = open_spans[-1][3] + 1 if open_spans else 0
+        found.append(open_spans[-1][2] if open_spans else -1)
+        deep.append(depth)
+        open_spans.append((thread, end, row, depth, end > start))
+    parents[order] = found
+    depths[order] = deep
+    return parents, depths

@@ -1,0 +1,174 @@
+"""What the host is doing at each time, thread by thread: told from names, decided once."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.intervals import Ints, Spans, sweep, union
+from htk.columns.nesting import Threads
+
+# In the order of precedence: of several that hold at once the first one names the time.
+PROFILER, GC, COMPILATION, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(9)
+STATES = (
+    "profiler_overhead",
+    "host_gc",
+    "host_compilation",
+    "host_lazy_loading",
+    "host_allocation",
+    "host_sync",
+    "host_data_loading",
+    "host_operator",
+    "host_python",
+)
+_ANYWHERE = -1  # not tied to a thread
+_FOREVER = 1 << 62
+
+# Calls of CUDA and HIP, runtime and driver.
+_BLOCKING = re.compile(r"Synchronize|Memcpy(?!.*Async)|Memset(?!.*Async)")
+_MAYBE_BLOCKING = re.compile(r"Memcpy.*Async")  # blocks where host memory is pageable
+_ALLOCATION = re.compile(
+    r"^(cuda|hip)(Host)?(Malloc|Free|HostAlloc|MallocHost|FreeHost|MallocAsync|FreeAsync)"
+    r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|HostAlloc)|^hipHost(Malloc|Free)|^cudaHost(Alloc|Reg)"
+)
+_LAZY = re.compile(
+    r"Module(Load|GetFunction)|Library(Load|GetKernel)|GetFuncBySymbol"
+    r"|Lazy Function Loading|Triggered Module Loading"
+)
+# torch 2.x: names of torch._dynamo, Inductor and Triton while they compile, not while they run.
+_COMPILATION = re.compile(
+    r"\(dynamo_timed\)|convert_frame\.py\(\d+\): _?compile|_inductor/compile_fx\.py"
+    r"|triton/compiler/\w+\.py\(\d+\): (compile|make_\w+|parse)$|jit\.py\(\d+\): _do_compile"
+    r"|async_compile\.py|nvrtc|^compile$|recompil"
+)
+_GC = re.compile(r"^gc\b|gc\.collect|Python GC|garbage|<built-in \w+ collect>|^gc:")
+_LOADING = re.compile(
+    r"enumerate\(DataLoader\)|dataloader\.py\(\d+\): (__next__|_next_data)"
+    r"|\b(next|get|load|fetch)_?batch\b|^data_?load",
+    re.IGNORECASE,
+)
+
+
+def call_state(name: str) -> int:
+    """What a runtime or driver call does, beyond being a call of an operator."""
+    if _ALLOCATION.search(name):
+        return ALLOCATION
+    if _LAZY.search(name):
+        return LAZY
+    if _BLOCKING.search(name) or _MAYBE_BLOCKING.search(name):
+        return SYNC
+    return OPERATOR
+
+
+def span_state(name: str) -> int:
+    """What an operator, range or Python call of that name tells (PYTHON: nothing)."""
+    if _GC.search(name):
+        return GC
+    if _COMPILATION.search(name):
+        return COMPILATION
+    return LOADING if _LOADING.search(name) else PYTHON
+
+
+def overhead_state(name: str) -> int:
+    """What the profiler calls overhead: its own work, or CUDA loading code."""
+    return LAZY if _LAZY.search(name) else PROFILER
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Segments one behind the other, without holes, and the state in each."""
+
+    start: Ints
+    end: Ints
+    state: Ints
+
+
+@dataclass(frozen=True)
+class Host:
+    """Spans of all threads of a process, by state."""
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    state: Ints
+    main: int  # the thread that steps, else the one that launches most
+
+    @classmethod
+    def of(
+        cls,
+        launches: pa.Table,
+        cpu_ops: pa.Table,
+        annotations: pa.Table,
+        python_calls: pa.Table,
+        overheads: pa.Table,
+        threads: Threads,
+    ) -> "Host":
+        calls = _coded(launches, call_state)
+        ops = _coded(cpu_ops, span_state)
+        ranges = _coded(annotations, span_state)
+        python = _coded(python_calls, span_state)
+        cost = _coded(overheads, overhead_state)
+        on_cpu = ~truths(annotations["on_gpu"])
+        parts = [
+            (launches, calls, np.ones(len(calls), bool)),
+            (cpu_ops, np.where(ops == PYTHON, OPERATOR, ops), np.ones(len(ops), bool)),
+            (annotations, ranges, on_cpu & (ranges != PYTHON)),
+            (python_calls, python, python != PYTHON),
+        ]
+        found = [np.full(len(cost), _ANYWHERE, np.int64)]
+        starts, ends = [numbers(overheads["start_ns"])], [numbers(overheads["end_ns"])]
+        states = [cost]
+        for table, state, chosen in parts:
+            rows = np.flatnonzero(chosen)
+            found.append(threads.of(table)[rows].astype(np.int64))
+            starts.append(numbers(table["start_ns"])[rows])
+            ends.append(numbers(table["end_ns"])[rows])
+            states.append(state[rows])
+        return cls(
+            np.concatenate(found),
+            np.concatenate(starts),
+            np.concatenate(ends),
+            np.concatenate(states),
+            _main_thread(annotations, launches, threads),
+        )
+
+    def timeline(self, thread: int) -> Timeline:
+        """A thread's states; where it has nothing open, those of the main thread."""
+        own = self._sets(thread)
+        fallback = self._sets(self.main) if thread != self.main else []
+        always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))
+        sets = [*own, *fallback, always]
+        swept = sweep(sets)
+        lowest = np.log2(swept.on & -swept.on).astype(np.int64)
+        states = [*range(PYTHON)] * (2 if fallback else 1) + [PYTHON]
+        return Timeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
+
+    def anywhere(self, state: int) -> Spans:
+        """When any thread is in that state."""
+        rows = self.state == state
+        return union(self.start[rows], self.end[rows])
+
+    def _sets(self, thread: int) -> Sequence[Spans]:
+        mine = (self.thread == thread) | (self.thread == _ANYWHERE)
+        sets = []
+        for state in range(PYTHON):
+            rows = mine & (self.state == state)
+            sets.append(union(self.start[rows], self.end[rows]))
+        return sets
+
+
+def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
+    codes, names = codes_of(table["name"])
+    states = [rule(name) for name in names.to_pylist()]
+    return np.array([*states, PYTHON], np.int64)[codes]
+
+
+def _main_thread(annotations: pa.Table, launches: pa.Table, threads: Threads) -> int:
+    steps = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
+    for found in (threads.of(annotations)[steps], threads.of(launches)):
+        if len(found):
+            return int(np.bincount(found).argmax())
+    return _ANYWHERE

@@ -1,0 +1,248 @@
+"""Why a GPU was idle: each gap cut into pieces, each piece with a cause.
+
+A gap ends with the activity that starts next. Up to the call that launched it the host was late,
+and what the host did at that time is the cause. From then on it is launch latency, or a wait for
+an event of another stream, or unknown. A blocking call during which nothing recorded runs points
+to GPU work that was not recorded.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import matching, number, numbers, text
+from htk.columns.groups import Groups
+from htk.columns.intervals import Ints, Spans, clip
+from htk.columns.nesting import Threads
+from htk.derived.host_states import PYTHON, STATES, SYNC, Host
+
+Mask = NDArray[np.bool_]
+NONE = -1
+CAUSES = (
+    *STATES,
+    "launch_latency",
+    "stream_event_wait",
+    "unrecorded_gpu_work_suspected",
+    "back_to_back",
+    "unknown",
+)
+LATENCY, STREAM_WAIT, UNRECORDED, BACK_TO_BACK, UNKNOWN = range(len(STATES), len(CAUSES))
+
+LATENCY_NS = 30_000  # a launch under a profiler takes 5 to 20 us to reach an empty GPU
+BLOCKED_NS = 200_000  # no call takes that long to return from a GPU that is done
+COPY_NS_PER_BYTE = 1.0  # the host fills staging buffers for pageable memory at above 1 GB/s
+# Gaps that are only the tick of the clock. ROCm queues back-to-back kernels exactly 1 ns apart;
+# NVIDIA's clock ticks every 32 ns from Hopper on.
+FLOOR_ROCM_NS, FLOOR_CUDA_NS = 1, 32
+LIMITS = {  # as answers tell them
+    "latency_at_most_ns": LATENCY_NS,
+    "blocking_beyond_ns": BLOCKED_NS,
+    "tick_ns": FLOOR_CUDA_NS,
+    "tick_on_rocm_ns": FLOOR_ROCM_NS,
+}
+
+
+class _Gaps(NamedTuple):
+    device: Ints
+    stream: Ints  # NONE: no stream of the device runs anything
+    start: Ints
+    end: Ints
+    row: Ints  # of the activity that ends it
+    before: Ints  # of the activity whose end began it
+
+    def joined(self, other: "_Gaps") -> "_Gaps":
+        return _Gaps(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+class _Pieces(NamedTuple):
+    gap: Ints
+    cause: Ints
+    start: Ints
+    end: Ints
+
+
+def idle_causes(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    python_calls: pa.Table,
+    overheads: pa.Table,
+    syncs: pa.Table,
+) -> pa.Table:
+    """Idle time of each device and of each of its streams, cut by cause."""
+    threads = Threads()
+    found = _gaps_of(kernels)
+    host = Host.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
+    thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
+    launch = numbers(kernel_links["launch_row"], NONE)[found.row]
+    pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
+    waits = _waits_for_events(kernels, kernel_links, launches, syncs)[found.row]
+    handed = waits & _handed_over(found, kernels, launch, launches)
+    waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
+    waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
+    cause = np.where(waiting, STREAM_WAIT, pieces.cause)
+    if not cpu_ops.num_rows:  # nothing tells operators from Python
+        cause = np.where(cause == PYTHON, UNKNOWN, cause)
+    staging = numbers(kernels["size_bytes"])[found.row] * COPY_NS_PER_BYTE
+    never = np.where(found.stream == NONE, 0, np.inf)  # other streams explain a blocking call
+    pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
+    return _table(pieces, found, kernels)
+
+
+def _gaps_of(kernels: pa.Table) -> _Gaps:
+    device = numbers(kernels["device"], NONE).astype(np.int64)
+    stream = numbers(kernels["stream"], NONE)
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    nobody = np.full(len(device), NONE, np.int64)
+    whole = _gaps_in(np.stack([device, nobody], axis=1), start, end)
+    return whole.joined(_gaps_in(np.stack([device, stream], axis=1), start, end))
+
+
+def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
+    """Time between activities of a lane in which none of them runs."""
+    of = Groups.of(lanes)
+    if not len(of):
+        return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
+    order = np.lexsort((start, of.which))
+    lane = of.which[order]
+    low = int(start.min())
+    stride = np.int64(int(end.max()) - low + 1)  # lanes one behind the other, for one cumulation
+    reach = np.maximum.accumulate(end[order] - low + lane * stride)
+    begin = start[order] - low + lane * stride
+    free = np.flatnonzero((lane[1:] == lane[:-1]) & (begin[1:] > reach[:-1]))
+    from_ = reach[free] - lane[free] * stride + low
+    farthest = np.where(end[order] - low + lane * stride == reach, np.arange(len(order)), 0)
+    before = order[np.maximum.accumulate(farthest)[free]]
+    keys = of.keys[lane[free]]
+    return _Gaps(keys[:, 0], keys[:, 1], from_, start[order][free + 1], order[free + 1], before)
+
+
+def _pieces(
+    found: _Gaps,
+    launch: Ints,
+    launches: pa.Table,
+    kernel_links: pa.Table,
+    thread: Ints,
+    host: Host,
+) -> _Pieces:
+    """Gaps cut where the host is no longer late, and by what the host did until then."""
+    linked = launch >= 0
+    call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
+    late = found.start.copy()  # until when the host is late
+    start, end = found.start[linked], found.end[linked]
+    quick = end - np.maximum(call, start) <= LATENCY_NS
+    late[linked] = np.clip(np.where(quick, call, done), start, end)
+    rocm = matching(launches["name"], lambda n: n.startswith("hip")).any()
+    floor = FLOOR_ROCM_NS if rocm else FLOOR_CUDA_NS
+    tick = found.end - found.start <= floor
+    late[tick] = found.start[tick]
+    carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[found.row]
+    known = (linked | carried) & (found.end - late <= LATENCY_NS)
+    rest = np.select([tick, known], [BACK_TO_BACK, LATENCY], UNKNOWN)
+    busy = found.end > late
+    parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], found.end[busy])]
+    waiting = np.flatnonzero(late > found.start)
+    for one in np.unique(thread[waiting]).tolist():  # the few threads that launch
+        mine = waiting[thread[waiting] == one]
+        line = host.timeline(one)
+        cut = clip(found.start[mine], late[mine], line.start, line.end)
+        parts.append(_Pieces(mine[cut.row], line.state[cut.window], cut.start, cut.end))
+    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> _Pieces:
+    """Points out where a call blocks for longer than it can while nothing recorded runs.
+
+    Its own thread may be the one that is late, or the activity was queued and does not start.
+    """
+    long = pieces.end - pieces.start > np.maximum(BLOCKED_NS, staging[pieces.gap])
+    cause = np.where(long & (pieces.cause == SYNC), UNRECORDED, pieces.cause)
+    queued = np.flatnonzero(long & np.isin(cause, (STREAM_WAIT, UNKNOWN)))
+    inside = clip(pieces.start[queued], pieces.end[queued], blocking.start, blocking.end)
+    most = np.zeros(len(queued), np.int64)
+    np.add.at(most, inside.row, inside.end - inside.start)
+    length = pieces.end[queued] - pieces.start[queued]
+    cause[queued[2 * most > length]] = UNRECORDED
+    return pieces._replace(cause=cause)
+
+
+def _handed_over(found: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
+    """Gaps between streams whose next activity was queued already: short, yet a dependency."""
+    stream = numbers(kernels["stream"], NONE)
+    done = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
+    return np.asarray((stream[found.row] != stream[found.before]) & (done <= found.start))
+
+
+def _waits_for_events(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table, syncs: pa.Table
+) -> Mask:
+    """Activities ahead of which, on their stream, a wait for an event was queued.
+
+    A recorded wait names its stream: CUDA's stands where it was called, MTIA's where the device
+    waited. Without such records: a wait was called between the launch of the activity and the
+    launch before it.
+    """
+    launch = numbers(kernel_links["launch_start_ns"], NONE)
+    stream = numbers(kernels["stream"], NONE)
+    if not syncs.num_rows:
+        called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
+        nowhere = np.full(len(stream), NONE, np.int64)
+        at = numbers(launches["start_ns"])[called]
+        return _after(nowhere, launch, np.full(len(at), NONE, np.int64), at) & (launch >= 0)
+    called = matching(syncs["name"], lambda n: "Stream Wait" in n)
+    waited = matching(syncs["name"], "event_wait".__eq__)
+    on = numbers(syncs["stream"], NONE)
+    start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
+    queued = _after(stream, launch, on[called], start[called]) & (launch >= 0)
+    return queued | _after(stream, numbers(kernels["start_ns"]), on[waited], end[waited])
+
+
+def _after(lane: Ints, time: Ints, on: Ints, at: Ints) -> Mask:
+    """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
+    order = np.lexsort((time, lane))
+    before = np.append(NONE, time[order][:-1])
+    before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NONE
+    ahead = np.lexsort((at, on))
+    here = _Places(on[ahead], at[ahead])
+    found = np.zeros(len(time), bool)
+    found[order] = here.until(lane[order], time[order]) > here.until(lane[order], before)
+    return found
+
+
+class _Places:
+    """(lane, time) pairs in order, to be counted up to a time."""
+
+    def __init__(self, lane: Ints, at: Ints) -> None:
+        self._lanes = np.unique(lane)
+        self._origin = int(at.min(initial=np.iinfo(np.int64).max)) if len(at) else 0
+        self._stride = int(at.max() - self._origin + 2) if len(at) else 2
+        self._keys = np.searchsorted(self._lanes, lane) * self._stride + (at - self._origin + 1)
+
+    def until(self, lane: Ints, at: Ints) -> Ints:
+        """How many of the lane's come at or before each time."""
+        place = np.searchsorted(self._lanes, lane)
+        known = np.append(self._lanes, NONE - 1)[place] == lane
+        time = np.clip(at - self._origin + 1, 0, self._stride - 1)
+        upto = np.searchsorted(self._keys, place * self._stride + time, side="right")
+        return np.where(known, upto, 0)
+
+
+def _table(pieces: _Pieces, found: _Gaps, kernels: pa.Table) -> pa.Table:
+    order = np.lexsort((pieces.start, pieces.gap))
+    gap = pieces.gap[order]
+    device, stream = found.device[gap], found.stream[gap]
+    columns = {
+        "device": number(device, pa.int32(), device >= 0),
+        "stream": number(stream, pa.int64(), stream >= 0),
+        "gap_start_ns": number(found.start[gap], pa.int64()),
+        "gap_end_ns": number(found.end[gap], pa.int64()),
+        "cause": text(pieces.cause[order], pa.array(CAUSES)),
+        "start_ns": number(pieces.start[order], pa.int64()),
+        "end_ns": number(pieces.end[order], pa.int64()),
+        "next_event": number(numbers(kernels["event"])[found.row[gap]], pa.int64()),
+    }
+    return pa.table(columns)

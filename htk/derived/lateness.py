@@ -1,0 +1,84 @@
+"""Who is late to a collective, and what that costs the others.
+
+Lateness of a rank at a collective: its own time since the previous collective of the group, less
+the smallest of the group. The wait of the others is laid at the door of the rank that is latest in
+that sense; at the first collective of a group, where there is no own time yet, of the rank that
+started last. What some rank began before the recording of another is blamed on nobody.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.columns.groups import Groups
+from htk.derived.waits import Waits
+from htk.names.collectives import SYNCHRONISING
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NONE = -1
+
+
+class Rows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    cycle: Ints
+
+    @property
+    def group(self) -> Ints: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """For each row of `collectives`."""
+
+    late: Ints  # lateness (NONE: unknown)
+    cost: Ints  # what others waited because of it
+    blamed: Mask  # it is the one that the others waited for
+
+
+def lateness(
+    rows: Rows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+) -> Lateness:
+    """Of matched synchronising collectives; `before` are those that blame nobody."""
+    late = np.full(len(match), NONE, np.int64)
+    cost, blamed = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
+    chosen = np.flatnonzero(waited.known & rows.is_type(*SYNCHRONISING))
+    if not len(chosen):
+        return Lateness(late, cost, blamed)
+    own = _own_time(rows, chosen, start[chosen], end[chosen])
+    members = Groups.of(match[chosen])
+    least = members.min(own)[members.which]
+    mine = np.where(least != NONE, own - least, NONE)
+    late[chosen] = mine
+    guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, mine, start[chosen]))
+    others = members.sum(waited.wait[chosen])[members.which] - waited.wait[chosen]
+    guilty &= ~before[chosen] & (others > 0)
+    blamed[chosen] = guilty
+    cost[chosen] = np.where(guilty, others, 0)
+    return Lateness(late, cost, blamed)
+
+
+def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
+    """From the end of the group's previous collective on a rank to the start of this one."""
+    who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
+    lane = Groups.of(who).which
+    order = np.lexsort((start, lane))
+    same = np.append(False, lane[order][1:] == lane[order][:-1])
+    gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(same, gap, NONE)
+    return found
+
+
+def _guilty(rank: Ints, members: Groups, measure: Ints) -> Mask:
+    """One row of each collective: that with the largest measure; of several the lowest rank."""
+    order = np.lexsort((-rank, measure, members.which))
+    guilty = np.zeros(len(rank), bool)
+    guilty[order[np.cumsum(members.count) - 1]] = True
+    return guilty

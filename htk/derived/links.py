@@ -1,0 +1,320 @@
+"""What belongs to what: made once for each file, vectorised.
+
+Every maker takes tables of one file and returns a table with a row for each row of the table
+that it speaks of. Each link says how it was found.
+"""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import (
+    boolean,
+    codes_of,
+    matching,
+    nulls,
+    number,
+    numbers,
+    text,
+    truths,
+    valid,
+)
+from htk.columns.nesting import NONE, Nested, Rows, Threads, nested
+from htk.schema import DERIVED
+
+
+def kernel_links(
+    kernels: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    flows: pa.Table,
+    op_links: pa.Table,
+) -> pa.Table:
+    """The call, operator, step and range that launched each GPU activity."""
+    threads = Threads()
+    ops = _nested_ops(cpu_ops, op_links, threads)
+    launch_thread = threads.of(launches)
+    launch_start, launch_end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    launch = _launch_of(kernels, launches)
+    linked = launch != NONE
+    op = np.full(len(kernels), NONE, np.int64)
+    around = ops.around(launch_thread, launch_start)
+    op[linked] = around[launch[linked]]
+    by_nesting = op != NONE
+    by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
+    at, thread = _moment(launch, launch_start, launch_thread, cpu_ops, op, ops.thread)
+    by_flow = np.zeros(len(kernels), bool)
+    if (at == NONE).any() and len(flows):
+        by_flow = _follow_flows(kernels, flows, threads, ops, at, thread, op)
+    graph = np.append(matching(launches["name"], lambda n: "GraphLaunch" in n), False)[launch]
+    how = np.select([~linked, graph], [NONE, 1], 0)
+    op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
+    return pa.table(
+        [
+            _row(launch),
+            text(how, pa.array(["correlation", "graph"])),
+            number(np.append(launch_start, 0)[launch], pa.int64(), linked),
+            number(np.append(launch_end, 0)[launch], pa.int64(), linked),
+            _row(op),
+            text(op_how, pa.array(["nesting", "external_id", "flow"])),
+            _step_column(_steps_at(annotations, at)),
+            _row(_range_around(annotations, threads, thread, at)),
+            boolean(_carry_in(kernels, launches, linked)),
+        ],
+        schema=DERIVED["kernel_links"],
+    )
+
+
+def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
+    """The caller, depth, step, range and forward operator of each operator."""
+    threads = Threads()
+    ops = nested(cpu_ops, threads)
+    forward, how = _forward(cpu_ops, ops)
+    return pa.table(
+        [
+            _row(ops.parent),
+            number(ops.depth, pa.int32()),
+            number(ops.thread, pa.int32()),
+            _step_column(_steps_at(annotations, ops.start)),
+            _row(forward),
+            text(how, pa.array(["sequence", "parent"])),
+            _row(_range_around(annotations, threads, ops.thread, ops.start)),
+            boolean(np.ones(len(cpu_ops), bool)),
+        ],
+        schema=DERIVED["op_links"],
+    )
+
+
+def launch_links(
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    kernels: pa.Table,
+    op_links: pa.Table,
+) -> pa.Table:
+    """The operator and step of each launching call, and how much it launched."""
+    threads = Threads()
+    ops = _nested_ops(cpu_ops, op_links, threads)
+    start = numbers(launches["start_ns"])
+    launch = _launch_of(kernels, launches)
+    launched = np.bincount(launch[launch != NONE], minlength=len(launches))
+    return pa.table(
+        [
+            _row(ops.around(threads.of(launches), start)),
+            _step_column(_steps_at(annotations, start)),
+            number(launched, pa.int64()),
+        ],
+        schema=DERIVED["launch_links"],
+    )
+
+
+def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nested:
+    """Operators, whose callers `op_links` has found already."""
+    start, end = numbers(cpu_ops["start_ns"]), numbers(cpu_ops["end_ns"])
+    return Nested(threads.of(cpu_ops), start, end, numbers(op_links["parent_row"], NONE))
+
+
+def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
+    """By correlation; of several calls with one id, the last (a driver call inside a runtime's)."""
+    ids = numbers(launches["correlation"])
+    usable = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
+    wanted = numbers(kernels["correlation"])
+    found = look_up(ids[usable], usable, wanted)
+    found[wanted <= 0] = NONE
+    return found
+
+
+def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
+    ids = numbers(cpu_ops["external_id"])
+    usable = np.flatnonzero(ids > 0)
+    wanted = numbers(kernels["external_id"])
+    found = look_up(ids[usable], usable, wanted)
+    found[wanted <= 0] = NONE
+    return found
+
+
+def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
+    """Row of the last equal key, or NONE."""
+    if not len(keys):
+        return np.full(len(wanted), NONE, np.int64)
+    if (keys[1:] < keys[:-1]).any():
+        order = np.argsort(keys, kind="stable")
+        keys, rows = keys[order], rows[order]
+    place = np.searchsorted(keys, wanted, side="right") - 1
+    hit = (place >= 0) & (keys[np.maximum(place, 0)] == wanted)
+    return np.where(hit, rows[np.maximum(place, 0)], NONE)
+
+
+def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
+    """Put source into target where asked; says where it put something."""
+    put: NDArray[np.bool_] = where & (source != NONE)
+    target[put] = source[put]
+    return put
+
+
+def _moment(
+    launch: Rows,
+    launch_start: Rows,
+    launch_thread: NDArray[np.int32],
+    cpu_ops: pa.Table,
+    op: Rows,
+    op_thread: NDArray[np.int32],
+) -> tuple[Rows, NDArray[np.int32]]:
+    """When and on which thread an activity was launched: its call, else its operator."""
+    op_start = np.append(numbers(cpu_ops["start_ns"]), NONE)
+    at = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
+    thread = np.where(
+        launch != NONE,
+        np.append(launch_thread, np.int32(NONE))[launch],
+        np.append(op_thread, np.int32(NONE))[op],
+    )
+    return at, thread.astype(np.int32)
+
+
+def _follow_flows(
+    kernels: pa.Table,
+    flows: pa.Table,
+    threads: Threads,
+    ops: Nested,
+    at: Rows,
+    thread: NDArray[np.int32],
+    op: Rows,
+) -> NDArray[np.bool_]:
+    """Last resort: the arrow that ends at an activity's correlation starts on a CPU thread."""
+    starts = flows.filter(
+        pa.array(matching(flows["category"], "ac2g".__eq__) & truths(flows["is_start"]))
+    )
+    codes, ids = codes_of(starts["flow"])
+    as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
+    keys = np.append(as_number, NONE)[codes]
+    found = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
+    known = numbers(kernels["correlation"], NONE) > 0
+    use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & known
+    if use.any():
+        at[use] = numbers(starts["time_ns"])[found[use]]
+        thread[use] = threads.of(starts)[found[use]]
+        op[use] = ops.around(thread[use], at[use])
+    return use
+
+
+def _carry_in(
+    kernels: pa.Table, launches: pa.Table, linked: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Unlinked, and ahead of everything on its stream that was launched while recording.
+
+    Streams run in order, so what precedes the first linked activity was launched before it. On a
+    stream without any linked activity the id decides: ids only grow.
+    """
+    if not len(launches) or linked.all():
+        return np.zeros(len(kernels), bool)
+    start = numbers(kernels["start_ns"])
+    never = np.iinfo(np.int64).max
+    lane = numbers(kernels["stream"], NONE) * 4096 + numbers(kernels["device"], NONE)
+    lanes, which = np.unique(lane, return_inverse=True)
+    first = np.full(len(lanes), never, np.int64)
+    np.minimum.at(first, which[linked], start[linked])
+    ids = numbers(launches["correlation"])
+    first_id = ids[ids > 0].min() if (ids > 0).any() else 0
+    own = numbers(kernels["correlation"])
+    early = np.where(first[which] < never, start < first[which], (own > 0) & (own < first_id))
+    return ~linked & early
+
+
+def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
+    """ProfilerSteps of the CPU in order of time: number, start, end."""
+    mine = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    step = numbers(annotations["step"])[mine]
+    start, end = numbers(annotations["start_ns"])[mine], numbers(annotations["end_ns"])[mine]
+    order = np.argsort(start, kind="stable")
+    step, start, end = step[order], start[order], end[order]
+    first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
+    return step[first], start[first], end[first]
+
+
+def _steps_at(annotations: pa.Table, at: Rows) -> NDArray[np.int32]:
+    """Step that runs at each time, whichever thread asks."""
+    step, start, end = steps_of(annotations)
+    if not len(step):
+        return np.full(len(at), NONE, np.int32)
+    place = np.searchsorted(start, at, side="right") - 1
+    inside = (place >= 0) & (at < end[np.maximum(place, 0)])
+    return np.where(inside, step[np.maximum(place, 0)], NONE).astype(np.int32)
+
+
+def _range_around(
+    annotations: pa.Table, threads: Threads, thread: NDArray[np.int32], at: Rows
+) -> Rows:
+    """Innermost user range (not a step) on that thread, else on the thread that has the ranges."""
+    mine = np.flatnonzero(~valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    if not len(mine):
+        return np.full(len(at), NONE, np.int64)
+    ranges = nested(annotations.take(pa.array(mine)), threads)
+    found = ranges.around(thread, at)
+    main = np.bincount(ranges.thread).argmax().astype(np.int32)
+    lost = np.flatnonzero((found == NONE) & (thread != main))
+    found[lost] = ranges.around(np.full(len(lost), main, np.int32), at[lost])
+    return np.append(mine, NONE)[found]
+
+
+def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
+    """Forward operator of each backward one, by autograd sequence number, and how it was found.
+
+    Numbers are given by each forward thread on its own. Of the forward operators that share one
+    the innermost made the autograd node, as Kineto's own arrows have it. Operators inside a
+    backward one share its forward.
+    """
+    sequence = numbers(cpu_ops["sequence"], NONE)
+    forward_thread = numbers(cpu_ops["forward_thread"])
+    forward = np.full(len(cpu_ops), NONE, np.int64)
+    how = np.full(len(cpu_ops), NONE, np.int32)
+    ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
+    ahead = ahead[np.lexsort((ops.start[ahead], sequence[ahead]))]
+    behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
+    for thread in np.unique(forward_thread[behind]).tolist():  # one or a few
+        wants = behind[forward_thread[behind] == thread]
+        found = _made_on_one_thread(ahead, wants, sequence, ops)
+        good = found != NONE
+        forward[wants[good]] = found[good]
+        how[wants[good]] = 0
+    _inherit(forward, how, ops)
+    return forward, how
+
+
+def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -> Rows:
+    """Forward operators of the thread that knows most of the numbers.
+
+    The trace names the forward thread by a number of its own, which no thread of it carries.
+    """
+    best = np.full(len(wants), NONE, np.int64)
+    most = 0
+    for thread in np.unique(ops.thread[ahead]).tolist():  # one or a few
+        own = ahead[ops.thread[ahead] == thread]
+        found = look_up(sequence[own], own, sequence[wants])
+        found[(found != NONE) & (ops.start[found] >= ops.start[wants])] = NONE
+        count = int((found != NONE).sum())
+        if count > most:
+            best, most = found, count
+    return best
+
+
+def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
+    """Operators below a linked one take its link: callers first, level by level."""
+    if not (forward != NONE).any():
+        return
+    order = np.argsort(ops.depth, kind="stable")
+    ends = np.cumsum(np.bincount(ops.depth))
+    for rows in np.split(order, ends[:-1])[1:]:
+        rows = rows[forward[rows] == NONE]
+        above = forward[ops.parent[rows]]
+        put = above != NONE
+        forward[rows[put]] = above[put]
+        how[rows[put]] = 1
+
+
+def _row(rows: Rows) -> pa.Array:
+    return number(rows, pa.int64(), rows != NONE)
+
+
+def _step_column(steps: NDArray[np.int32]) -> pa.Array:
+    return number(steps, pa.int32(), steps != NONE) if len(steps) else nulls(pa.int32(), 0)

@@ -1,0 +1,336 @@
+"""Which collectives of different ranks are one, and what each rank waited in it.
+
+Matched by Comms Id; else by group and sequence number; else by order within the group, checked by
+type and size. Messages are matched by their order between two ranks. A rank that misses calls at
+either end of its recording, lacks one in the middle or has one too many is aligned by what the
+calls are; what has no counterpart stays unmatched and says why. Everything is linear in the number
+of collectives; Python loops run over groups and ranks, not over collectives.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.align import aligned_positions
+from htk.columns.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
+from htk.columns.groups import Groups
+from htk.derived.lateness import lateness
+from htk.derived.waits import Waits, waits
+from htk.schema.comm import COLLECTIVE_MATCHES
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NONE = -1
+
+_SILENT = ("wait", "split", "new_window")
+_MESSAGES = ("send", "recv")
+_SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_ANYTHING = ("unknown", "send_recv", "coalesced")  # a kernel's name may say no more
+BY = ("comms_id", "sequence", "order")
+
+
+def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Table:
+    """The match of each collective, row by row, and its waits on the ranks' own clocks."""
+    rows = Rows(collectives)
+    by, slot = _slots(rows)
+    found = _matched(rows, slot)
+    waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
+    before = _before_window(rows, found, rank_windows)
+    known = found.match != NONE
+    made = {
+        "match": number(found.match, pa.int64(), known),
+        "matched_by": text(np.where(known, by, NONE), pa.array(BY)),
+        "reason": _reasons(rows, found, waited),
+        "members_expected": _optional32(rows.group_size),
+        "members_present": number(found.present, pa.int32(), known),
+        "before_window": boolean(before),
+        **timed_columns(rows, found.match, waited, before, rows.start, rows.end),
+    }
+    return build(COLLECTIVE_MATCHES, made, rows.length)
+
+
+def timed_columns(
+    rows: "Rows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+) -> dict[str, pa.Array]:
+    """What depends on the clocks: waits, and who is late."""
+    late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
+    return {
+        "common_start_ns": number(waited.common_start, pa.int64(), waited.known),
+        "wait_ns": number(waited.wait, pa.int64(), waited.known),
+        "transfer_ns": number(waited.transfer, pa.int64(), waited.known),
+        "span_ns": number(waited.span, pa.int64(), waited.known),
+        "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
+        "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
+        "blamed": boolean(late.blamed),
+        "cost_ns": number(late.cost, pa.int64()),
+    }
+
+
+class Rows:
+    """The columns of `collectives` that matching reads, as NumPy."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.length = table.num_rows
+        rank, comm_rank = numbers(table["rank"], NONE), numbers(table["comm_rank"], NONE)
+        self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
+        self.cycle = numbers(table["cycle"], 0).astype(np.int64)
+        self.start, self.end = numbers(table["start_ns"], NONE), numbers(table["end_ns"], NONE)
+        real = matching(table["timing"], lambda t: t in ("gpu", "cpu"))
+        self.timed: Mask = real & (self.start >= 0) & (self.end >= self.start)
+        self.group_size = numbers(table["group_size"], NONE).astype(np.int64)
+        self.root = numbers(table["root"], NONE).astype(np.int64)
+        self.peer = numbers(table["peer"], NONE).astype(np.int64)
+        self.seq = numbers(table["seq"], NONE)
+        codes, names = codes_of(table["type"])
+        self.type, self.types = codes.astype(np.int64), names.to_pylist()
+
+    def is_type(self, *wanted: str) -> Mask:
+        return np.isin(self.type, [k for k, t in enumerate(self.types) if t in wanted])
+
+    @cached_property
+    def order(self) -> Ints:
+        """What tells which came first on a rank: its true start, else when it was enqueued."""
+        enqueue = numbers(self.table["enqueue_ns"], NONE)
+        return np.where(self.timed | (enqueue < 0), self.start, enqueue)
+
+    @cached_property
+    def size(self) -> Ints:
+        """Bytes, of types whose members all give the same; NONE: unknown, or no check."""
+        return np.where(self.is_type(*_SIZED), numbers(self.table["in_bytes"], NONE), NONE)
+
+    @cached_property
+    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
+        """Global ranks of each row's group, as a number into the list (NONE: unknown)."""
+        codes, listed = codes_of(self.table["group_ranks"])
+        return codes.astype(np.int64), [tuple(json.loads(x or "[]")) for x in listed.to_pylist()]
+
+    @cached_property
+    def group(self) -> Ints:
+        """One number for each process group (or communicator) of each source."""
+        source, _ = codes_of(self.table["source"])
+        name, _ = codes_of(self.table["group"])
+        ranks = self._filled_ranks(source, name)
+        comm = self.table["comm_hash"]
+        hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
+        hashed = np.where(valid(comm), hashed, NONE)
+        return Groups.of(np.column_stack([source, name, ranks, self.group_size, hashed])).which
+
+    def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
+        """A group's ranks, also where one record has them cut short and others have not."""
+        ranks, _ = self.group_ranks
+        named = Groups.of(np.stack([source, name, self.group_size], axis=1).astype(np.int64))
+        most = named.max(ranks)
+        least = named.min(np.where(ranks >= 0, ranks, np.iinfo(np.int64).max))
+        only = np.where((most >= 0) & (most == least), most, NONE)[named.which]
+        return np.where((ranks == NONE) & (name >= 0), only, ranks)
+
+    @cached_property
+    def unknown_group(self) -> Mask:
+        named = valid(self.table["group"]) | valid(self.table["comm_hash"])
+        return ~(named | valid(self.table["group_ranks"]))
+
+
+# Slots: rows of different ranks that share a slot are one collective.
+
+
+def _slots(rows: Rows) -> tuple[Ints, Ints]:
+    """How each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
+    by = np.full(rows.length, NONE, np.int64)
+    part = ~rows.is_type(*_SILENT) & (rows.rank >= 0)
+    message = rows.is_type(*_MESSAGES)
+    comms, _ = codes_of(rows.table["comms_id"])
+    by[part] = 2
+    kind, kinds = codes_of(rows.table["seq_kind"])
+    countable = np.isin(kind, [k for k, n in enumerate(kinds.to_pylist()) if n != "plan"])
+    by[part & ~message & countable & (rows.seq >= 0)] = 1
+    by[part & ~message & (comms >= 0)] = 0
+    per_function = matching(rows.table["seq_kind"], "function".__eq__)
+    function = np.where(per_function, rows.type, NONE)
+    slot = np.full(rows.length, NONE, np.int64)
+    _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
+    _number(slot, by == 1, rows, np.stack([rows.group, function, rows.seq], axis=1))
+    _by_order(slot, by == 2, rows)
+    return by, slot
+
+
+def _number(slot: Ints, mine: Mask, rows: Rows, key: Ints) -> None:
+    """Slots from a key that is alike on all ranks; the k-th of a rank with one key is the k-th."""
+    chosen = np.flatnonzero(mine)
+    if not len(chosen):
+        return
+    same = Groups.of(np.column_stack([key[chosen], rows.rank[chosen]])).which
+    order = np.lexsort((rows.order[chosen], same))
+    first = np.append(True, same[order][1:] != same[order][:-1])
+    since = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    occurrence = np.empty(len(order), np.int64)
+    occurrence[order] = since
+    found = Groups.of(np.column_stack([key[chosen], occurrence])).which
+    slot[chosen] = found + slot.max() + 1
+
+
+def _by_order(slot: Ints, mine: Mask, rows: Rows) -> None:
+    """Slots from the order within a lane: a group, or two ranks that exchange messages."""
+    chosen = np.flatnonzero(mine)
+    if not len(chosen):
+        return
+    lane = _lanes(rows, chosen)
+    order = np.lexsort((rows.order[chosen], rows.rank[chosen], lane))
+    chosen, lane = chosen[order], lane[order]
+    rank = rows.rank[chosen]
+    kind = np.where(rows.is_type(*_ANYTHING), NONE, rows.type)[chosen]
+    kind = np.where(rows.is_type(*_MESSAGES)[chosen], NONE, kind)
+    size = rows.size[chosen]
+    time = np.where(rows.end[chosen] >= 0, rows.end[chosen], rows.order[chosen])
+    change = np.append(True, (lane[1:] != lane[:-1]) | (rank[1:] != rank[:-1]))
+    starts = np.append(np.flatnonzero(change), len(chosen))
+    lane_of = lane[starts[:-1]]
+    free = int(slot.max()) + 1
+    for first, last in _runs(lane_of):  # a lane: one group of ranks
+        pieces = [slice(starts[k], starts[k + 1]) for k in range(first, last)]
+        base = max(pieces, key=lambda p: p.stop - p.start)  # the rank that saw most
+        next_free = free + (base.stop - base.start)
+        for piece in pieces:
+            places = aligned_positions(
+                (kind[base], size[base], time[base]), (kind[piece], size[piece], time[piece])
+            )
+            extra = places == NONE
+            alone = next_free + np.cumsum(extra) - 1
+            slot[chosen[piece]] = np.where(extra, alone, free + places)
+            next_free += int(extra.sum())
+        free = next_free
+
+
+def _runs(values: Ints) -> list[tuple[int, int]]:
+    """First and last+1 of each run of equal values."""
+    edges = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
+
+
+def _lanes(rows: Rows, chosen: Ints) -> Ints:
+    """What has one order on all ranks. A group without a name is told by library and stream."""
+    library, _ = codes_of(rows.table["library"])
+    unknown = rows.unknown_group[chosen]
+    stream = np.where(unknown, _stream_ordinals(rows, chosen), NONE)
+    library = np.where(unknown, library[chosen], NONE)
+    message = rows.is_type(*_MESSAGES)[chosen]
+    rank, peer = rows.rank[chosen], rows.peer[chosen]
+    sends = rows.is_type("send")[chosen]
+    source = np.where(message, np.where(sends, rank, peer), NONE)
+    target = np.where(message, np.where(sends, peer, rank), NONE)
+    group, cycle = rows.group[chosen], rows.cycle[chosen]
+    return Groups.of(np.column_stack([group, cycle, library, stream, source, target])).which
+
+
+def _stream_ordinals(rows: Rows, chosen: Ints) -> Ints:
+    """Streams of a rank in the order of their first collective: numbers differ between ranks."""
+    stream = numbers(rows.table["stream"], NONE)[chosen]
+    owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
+    streams = Groups.of(owner)
+    first = streams.min(rows.order[chosen])
+    order = np.lexsort((first, streams.keys[:, 1], streams.keys[:, 0]))
+    ranks = streams.keys[order, :2]
+    new = np.append(True, (ranks[1:] != ranks[:-1]).any(axis=1))
+    start = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    ordinal = np.empty(len(order), np.int64)
+    ordinal[order] = np.arange(len(order)) - start
+    return ordinal[streams.which]
+
+
+@dataclass(frozen=True)
+class _Found:
+    match: Ints  # NONE: unmatched
+    present: Ints  # ranks that took part
+
+
+def _matched(rows: Rows, slot: Ints) -> _Found:
+    """Slots that two or more ranks share, numbered by their first start."""
+    match = np.full(rows.length, NONE, np.int64)
+    present = np.zeros(rows.length, np.int64)
+    chosen = np.flatnonzero(slot >= 0)
+    if not len(chosen):
+        return _Found(match, present)
+    shared = Groups.of(slot[chosen])
+    several = shared.count > 1  # a rank is in a slot once
+    begun = shared.min(np.where(rows.order[chosen] >= 0, rows.order[chosen], 2**62))
+    place = np.full(len(shared), NONE, np.int64)
+    wanted = np.flatnonzero(several)
+    place[wanted[np.argsort(begun[wanted], kind="stable")]] = np.arange(len(wanted))
+    match[chosen] = place[shared.which]
+    present[chosen] = shared.count[shared.which]
+    return _Found(match, present)
+
+
+def _before_window(rows: Rows, found: _Found, windows: pa.Table) -> Mask:
+    """Collectives that some rank began before another one's recording."""
+    before = np.zeros(rows.length, bool)
+    chosen = np.flatnonzero((found.match != NONE) & rows.timed)
+    if not len(chosen) or not windows.num_rows:
+        return before
+    began = _window_starts(rows, windows)[chosen]
+    groups = Groups.of(found.match[chosen])
+    before[chosen] = (groups.min(rows.start[chosen]) < groups.max(began))[groups.which]
+    return before
+
+
+def _window_starts(rows: Rows, windows: pa.Table) -> Ints:
+    """When the recording of each row's rank and cycle began."""
+    rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
+    start = numbers(windows["start_ns"])
+    both = np.concatenate(
+        [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]
+    )
+    groups = Groups.of(both)
+    first = np.full(len(groups), np.iinfo(np.int64).max)
+    np.minimum.at(first, groups.which[rows.length :], start)
+    known = first[groups.which[: rows.length]]
+    return np.where(known == np.iinfo(np.int64).max, -1, known)
+
+
+_REASONS = (
+    "a group of one rank",
+    "no other rank of its group is at hand",
+    "no counterpart on the other ranks",
+    "ranks of a grouped send and receive are not recorded",
+    "not timed",
+    "times are those of the watchdog",
+    "its root is unknown or not at hand",
+    "moves nothing",
+)
+
+
+def _reasons(rows: Rows, found: _Found, waited: Waits) -> pa.Array:
+    """Why wait and transfer are unknown."""
+    lonely = _lonely(rows)
+    watched = matching(rows.table["timing"], "watchdog".__eq__)
+    grouped = rows.is_type("send_recv")
+    unmatched = found.match == NONE
+    cases = [
+        rows.is_type(*_SILENT),
+        rows.group_size == 1,
+        unmatched & lonely,
+        unmatched & grouped,
+        unmatched,
+        watched,
+        ~rows.timed,
+        ~waited.known,
+    ]
+    code = np.select([~waited.known & c for c in cases], [7, 0, 1, 3, 2, 5, 4, 6], NONE)
+    return text(code, pa.array(_REASONS))
+
+
+def _lonely(rows: Rows) -> Mask:
+    """Rows whose group no other rank has any row of."""
+    groups = Groups.of(rows.group)
+    if not len(groups):
+        return np.empty(0, bool)
+    alone: Mask = (groups.min(rows.rank) == groups.max(rows.rank))[groups.which]
+    return alone
+
+
+def _optional32(values: Ints) -> pa.Array:
+    return number(values, pa.int32(), values >= 0)

@@ -1,0 +1,251 @@
+"""What NCCL's own records know of the profiler's collectives: algorithm, protocol, channels.
+
+The two worlds share no name: NCCL's records say (communicator, rank in it, type, bytes, order), the
+profiler (process group, global rank, …). A communicator is taken for the process group of its size
+whose calls agree with its own best. Calls are then paired by order, the shift between recordings
+told by time where the source has real times; without them only where one shift fits. What cannot
+be paired still takes algorithm and protocol where the source has one answer for its type and size.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from htk.columns.align import aligned_positions, fitting_shifts
+from htk.columns.arrow import build, codes_of, number, numbers, text, texts, valid
+from htk.columns.groups import Groups
+from htk.derived.match import NONE, Rows
+from htk.schema.comm import COLLECTIVE_FACTS
+
+Ints = NDArray[np.int64]
+Sequence = tuple[Ints, Ints, Ints]
+
+PROFILER = "kineto"
+_NOT_JOINED = (PROFILER, "flight_recorder")
+_LEAST_SHARE = 0.5  # of the profiler's calls that must agree with a communicator's
+_NEAR_NS = 50_000_000  # real times of one call lie no farther apart
+BY = ("time", "order", "type and size")
+
+
+@dataclass
+class _Joined:
+    row: Ints  # of the source
+    by: Ints  # a number into BY
+    source: Ints  # row whose facts are taken, be it another call of that type and size
+
+
+@dataclass
+class _Side:
+    """Calls of one source by (communicator or group, rank), in order."""
+
+    rows: dict[tuple[int, int], Ints] = field(default_factory=dict)
+    size: dict[int, int] = field(default_factory=dict)  # ranks of each communicator or group
+
+
+def collective_facts(collectives: pa.Table, comm_channels: pa.Table) -> pa.Table:
+    """For each collective of the profiler the facts of the others, row by row; null elsewhere."""
+    if not _sources(collectives):
+        return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
+    rows = Rows(collectives)
+    joined = _Joined(*(np.full(rows.length, NONE, np.int64) for _ in range(3)))
+    ours = _sides(rows, collectives, {PROFILER}, by_rank=True)
+    for source in _sources(collectives):
+        theirs = _sides(rows, collectives, {source}, by_rank=False)
+        _join(rows, collectives, ours, theirs, joined)
+    return _facts(collectives, comm_channels, joined)
+
+
+def _sources(collectives: pa.Table) -> list[str]:
+    codes, names = codes_of(collectives["source"])
+    present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
+    return sorted(present - set(_NOT_JOINED))
+
+
+def _sides(rows: Rows, collectives: pa.Table, wanted: set[str], *, by_rank: bool) -> _Side:
+    codes, names = codes_of(collectives["source"])
+    listed = names.to_pylist()
+    mine = np.isin(codes, [k for k, n in enumerate(listed) if n in wanted])
+    comm_rank = numbers(collectives["comm_rank"], NONE).astype(np.int64)
+    rank = rows.rank if by_rank else np.where(comm_rank >= 0, comm_rank, rows.rank)
+    chosen = np.flatnonzero(mine & (rank >= 0) & ~rows.is_type("barrier", "coalesced"))
+    side = _Side()
+    if not len(chosen):
+        return side
+    keys = np.column_stack([rows.group[chosen], rank[chosen]])
+    groups = Groups.of(keys)
+    order = np.lexsort((rows.order[chosen], groups.which))
+    ends = np.cumsum(groups.count)
+    for k, (group, member) in enumerate(groups.keys.tolist()):  # a few groups of each rank
+        place = chosen[order[ends[k] - groups.count[k] : ends[k]]]
+        side.rows[group, member] = place
+        side.size[group] = int(rows.group_size[place[0]])
+    return side
+
+
+def _join(rows: Rows, table: pa.Table, ours: _Side, theirs: _Side, joined: _Joined) -> None:
+    for comm in sorted({c for c, _ in theirs.rows}):  # a few communicators
+        group = _group_of(rows, ours, theirs, comm)
+        if group is None:
+            continue
+        members = _members(rows, ours, group)
+        for (which, comm_rank), source in theirs.rows.items():
+            mine = ours.rows.get((group, members.get(comm_rank, NONE)))
+            if which == comm and mine is not None:
+                _pair(rows, mine, source, joined)
+        _by_size(rows, table, ours, theirs, group, comm, joined)
+
+
+def _members(rows: Rows, ours: _Side, group: int) -> dict[int, int]:
+    """Global rank of each rank of a group; the same where the group is not recorded."""
+    first = next(place[0] for (g, _), place in sorted(ours.rows.items()) if g == group)
+    codes, listed = rows.group_ranks
+    known = listed[codes[first]] if codes[first] != NONE else ()
+    ranks = known or sorted(r for g, r in ours.rows if g == group)
+    return dict(enumerate(ranks)) if known else {r: r for r in ranks}
+
+
+def _group_of(rows: Rows, ours: _Side, theirs: _Side, comm: int) -> int | None:
+    """The process group whose calls agree best with a communicator's."""
+    best: tuple[float, int] | None = None
+    for group in sorted({g for g, _ in ours.rows}):
+        sizes = {ours.size[group], theirs.size[comm]} - {NONE}
+        if len(sizes) > 1:
+            continue
+        share = _agreement(rows, ours, theirs, group, comm)
+        if share >= _LEAST_SHARE and (best is None or share > best[0]):
+            best = (share, group)
+    return best[1] if best else None
+
+
+def _agreement(rows: Rows, ours: _Side, theirs: _Side, group: int, comm: int) -> float:
+    """Share of the profiler's calls whose type and size the communicator has made."""
+    members = _members(rows, ours, group)
+    agreed = total = 0
+    for (which, comm_rank), source in theirs.rows.items():
+        mine = ours.rows.get((group, members.get(comm_rank, NONE)))
+        if which == comm and mine is not None:
+            made = set(_signatures(rows, source))
+            agreed += sum(s in made for s in _signatures(rows, mine))
+            total += len(mine)
+    return agreed / total if total else 0.0
+
+
+def _signatures(rows: Rows, place: Ints) -> list[tuple[int, int]]:
+    kind, size, _ = _sequence(rows, place)
+    return list(zip(kind.tolist(), size.tolist(), strict=True))
+
+
+def _sequence(rows: Rows, place: Ints) -> Sequence:
+    time = np.where(rows.timed[place], rows.end[place], NONE)
+    return rows.type[place], rows.size[place], time
+
+
+def _pair(rows: Rows, mine: Ints, source: Ints, joined: _Joined) -> None:
+    """Calls of one rank by order; the shift by time, or because no other fits."""
+    base, own = _sequence(rows, source), _sequence(rows, mine)
+    timed = bool(rows.timed[source].all() and rows.timed[mine].all())
+    if not timed:
+        shifts = fitting_shifts(base, own)
+        if len(shifts) != 1:
+            return
+        places = np.arange(len(mine)) + shifts[0]
+        places = np.where((places >= 0) & (places < len(source)), places, NONE)
+    else:
+        places = aligned_positions(base, own)
+        far = np.abs(base[2][places] - own[2]) > _NEAR_NS
+        places = np.where(far, NONE, places)
+    found = places != NONE
+    joined.row[mine[found]] = source[places[found]]
+    joined.source[mine[found]] = source[places[found]]
+    joined.by[mine[found]] = 0 if timed else 1
+
+
+def _by_size(
+    rows: Rows,
+    table: pa.Table,
+    ours: _Side,
+    theirs: _Side,
+    group: int,
+    comm: int,
+    joined: _Joined,
+) -> None:
+    """Calls without facts take those that all calls of their type and size have in common.
+
+    Also of a paired call, where the record of another rank tells and its own does not.
+    """
+    algorithm, _ = codes_of(table["algorithm"])
+    protocol, _ = codes_of(table["protocol"])
+    answers: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+    example: dict[tuple[int, int], int] = {}
+    for (which, _), place in theirs.rows.items():
+        if which != comm:
+            continue
+        told = place[algorithm[place] >= 0]
+        for row, key in zip(told.tolist(), _signatures(rows, told), strict=True):
+            answers[key].add((int(algorithm[row]), int(protocol[row])))
+            example[key] = row
+    for (which, _), place in ours.rows.items():
+        if which != group:
+            continue
+        for row, key in zip(place.tolist(), _signatures(rows, place), strict=True):
+            has = joined.source[row] != NONE and algorithm[joined.source[row]] >= 0
+            if not has and len(answers.get(key, ())) == 1:
+                joined.source[row] = example[key]
+                joined.by[row] = 2 if joined.by[row] == NONE else joined.by[row]
+
+
+def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
+    known = joined.source != NONE
+    source = number(np.maximum(joined.source, 0), pa.int64(), known)
+    low, high = _channel_times(collectives, channels)
+    low, high = (np.append(x, NONE)[joined.row] for x in (low, high))
+    names, listed = codes_of(collectives["source"])
+    made = {
+        "joined_by": text(joined.by, pa.array(BY)),
+        "facts_from": text(np.append(names, -1)[joined.source], listed),
+        "channel_min_ns": number(low, pa.int64(), low >= 0),
+        "channel_max_ns": number(high, pa.int64(), high >= 0),
+    }
+    there = number(np.maximum(joined.row, 0), pa.int64(), joined.row != NONE)
+    other = collectives.take(there) if len(known) else collectives
+    made["comm_hash"], made["seq"] = other["comm_hash"], other["seq"]
+    made["source_duration_ns"] = pc.coalesce(
+        other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
+    )
+    for column in ("algorithm", "protocol", "channels"):
+        taken = collectives[column].take(source) if len(known) else collectives[column]
+        made[column] = texts(taken.to_pylist()) if column != "channels" else taken
+    return build(COLLECTIVE_FACTS, made, len(known))
+
+
+def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Ints]:
+    """Shortest and longest channel of each call (NONE: not recorded)."""
+    length = collectives.num_rows
+    empty = np.full(length, NONE, np.int64)
+    timed = valid(channels["start_ns"]) & valid(channels["end_ns"])
+    channels = channels.filter(pa.array(timed))
+    if not channels.num_rows:
+        return empty, empty
+    both = pa.concat_tables(
+        [
+            t.select(["source", "comm_hash", "comm_rank", "type", "seq"])
+            for t in (collectives, channels)
+        ]
+    )
+    source, _ = codes_of(both["source"])
+    kind, _ = codes_of(both["type"])
+    hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
+    rank, seq = numbers(both["comm_rank"], NONE), numbers(both["seq"], NONE)
+    key = np.column_stack([source, hashed, rank, kind, seq]).astype(np.int64)
+    groups = Groups.of(key)
+    took = numbers(channels["end_ns"]) - numbers(channels["start_ns"])
+    low = np.full(len(groups), np.iinfo(np.int64).max)
+    high = np.full(len(groups), NONE, np.int64)
+    np.minimum.at(low, groups.which[length:], took)
+    np.maximum.at(high, groups.which[length:], took)
+    low = np.where(high == NONE, NONE, low)
+    return low[groups.which[:length]], high[groups.which[:length]]

@@ -1,0 +1,89 @@
+"""The Python call and the nn.Module round each operator, and round each Python call."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, number, numbers, text, valid
+from htk.columns.groups import Groups
+from htk.columns.nesting import NONE, Nested, Rows, Threads, nested
+from htk.schema.links import OP_CALLERS, PYTHON_LINKS
+
+MODULE = "nn.Module: "
+
+
+def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) -> pa.Table:
+    """Innermost Python call, and the path of nn.Modules, round each operator."""
+    threads = Threads()
+    calls = nested(python_calls, threads)
+    caller = calls.around(threads.of(cpu_ops), numbers(cpu_ops["start_ns"]))
+    path, paths = module_paths(python_calls, calls)
+    module = np.append(path, NONE)[caller]
+    by_python = module != NONE
+    recorded, recorded_paths = codes_of(cpu_ops["module_hierarchy"])
+    by_hierarchy = recorded != NONE
+    module = np.where(by_hierarchy, recorded + len(paths), module)
+    every = pa.concat_arrays([paths, recorded_paths.cast(pa.string())])
+    by_forward = _from_forward(module, op_links)
+    how = np.select([by_hierarchy, by_python, by_forward], [0, 1, 2], NONE)
+    return pa.table(
+        [
+            number(caller, pa.int64(), caller != NONE),
+            text(module, every),
+            text(how, pa.array(["hierarchy", "python", "forward"])),
+        ],
+        schema=OP_CALLERS,
+    )
+
+
+def python_links(python_calls: pa.Table) -> pa.Table:
+    """The caller, depth, thread and module of each Python call."""
+    calls = nested(python_calls, Threads())
+    path, paths = module_paths(python_calls, calls)
+    return pa.table(
+        [
+            number(calls.parent, pa.int64(), calls.parent != NONE),
+            number(calls.depth, pa.int32()),
+            number(calls.thread, pa.int32()),
+            text(path, paths),
+        ],
+        schema=PYTHON_LINKS,
+    )
+
+
+def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int64], pa.Array]:
+    """The path of nn.Modules that each Python call is inside of (itself too), as codes.
+
+    Level by level of the call tree: a call has its caller's path, and a module adds its name.
+    """
+    codes, names = codes_of(python_calls["name"])
+    labels = names.to_pylist()
+    is_module = np.array([n.startswith(MODULE) for n in labels] + [False], bool)[codes]
+    path = np.full(len(codes) + 1, NONE, np.int64)  # the last one for no caller
+    found: dict[tuple[int, int], int] = {}
+    paths: list[str] = []
+    depth = calls.depth
+    order = np.argsort(depth, kind="stable")
+    levels = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    for low, high in zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True):
+        rows = order[low:high]
+        path[rows] = path[calls.parent[rows]]
+        modules = rows[is_module[rows]]
+        distinct = Groups.of(np.stack([path[modules], codes[modules].astype(np.int64)], axis=1))
+        made = []
+        for above, name in distinct.keys.tolist():  # a distinct module each
+            if (above, name) not in found:
+                found[above, name] = len(paths)
+                own = labels[name].removeprefix(MODULE)
+                paths.append(f"{paths[above]}.{own}" if above != NONE else own)
+            made.append(found[above, name])
+        path[modules] = np.array(made, np.int64)[distinct.which]
+    return path[:-1], pa.array(paths, pa.string())
+
+
+def _from_forward(module: NDArray[np.int64], op_links: pa.Table) -> NDArray[np.bool_]:
+    """Operators of the backward pass take their forward operator's module."""
+    forward: Rows = numbers(op_links["forward_row"], NONE)
+    wants = valid(op_links["forward_row"]) & (module == NONE)
+    module[wants] = module[forward[wants]]
+    return np.asarray(wants & (module != NONE))

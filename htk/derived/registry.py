@@ -1,0 +1,49 @@
+"""Tables made from tables: which maker makes which, and whether file by file or over all ranks.
+
+A maker's parameter names are the tables it reads, as an analysis's are.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Maker:
+    function: Callable[..., pa.Table]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.function).parameters)
+
+
+_PER_FILE = {  # cached beside the tables of the file
+    "kernel_links": "htk.derived.links",
+    "op_links": "htk.derived.links",
+    "launch_links": "htk.derived.links",
+    "op_callers": "htk.derived.op_ancestors",
+    "python_links": "htk.derived.op_ancestors",
+    "activities": "htk.derived.windows",
+    "rank_windows": "htk.derived.windows",
+    "step_windows": "htk.derived.windows",
+    "idle_causes": "htk.derived.idle",
+}
+OVER_RANKS: dict[str, str] = {  # read all ranks at once
+    "collective_matches": "htk.derived.match",
+    "rank_clocks": "htk.derived.clocks",
+    "aligned_matches": "htk.derived.clocks",
+    "collective_facts": "htk.derived.nccl_facts",
+}
+
+NAMES = (*_PER_FILE, *OVER_RANKS)
+
+
+@cache
+def maker(name: str) -> Maker:
+    """Who makes a table of that name; its module is imported only then."""
+    module = _PER_FILE.get(name) or OVER_RANKS[name]
+    return Maker(getattr(importlib.import_module(module), name))

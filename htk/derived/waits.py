@@ -1,0 +1,101 @@
+"""Wait and transfer: what part of a collective a rank spent waiting for those it depends on.
+
+S = the latest start over the ranks that a rank depends on: all of them in a synchronising
+collective, the root in broadcast and scatter, the peer of a message; in reduce and gather only
+the root depends on others. wait = clip(S - start, 0, duration), transfer = duration - wait.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.columns.groups import Groups
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NONE = -1
+_NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
+
+
+class Rows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    root: Ints
+    group_size: Ints
+    timed: Mask
+
+    @property
+    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+@dataclass(frozen=True)
+class Waits:
+    known: Mask
+    common_start: Ints  # S
+    wait: Ints
+    transfer: Ints
+    span: Ints  # last end less last start over the members: the time that bandwidth counts
+    last_rank: Ints  # who started last; NONE: unknown
+
+
+def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
+    """Wait and transfer of matched, timed rows, from times on one clock."""
+    length = len(match)
+    common = np.full(length, _NEVER, np.int64)
+    span, last = (np.full(length, NONE, np.int64) for _ in range(2))
+    chosen = np.flatnonzero((match != NONE) & rows.timed)
+    members = Groups.of(match[chosen])
+    latest = members.max(start[chosen])[members.which]
+    common[chosen] = _dependency(rows, chosen, members, latest, start)
+    span[chosen] = members.max(end[chosen])[members.which] - latest
+    last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
+    known = common != _NEVER
+    known[chosen] &= (members.count > 1)[members.which]
+    common = np.where(known, common, start)
+    duration = end - start
+    wait = np.where(known, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
+    return Waits(known, common, wait, np.where(known, duration - wait, 0), span, last)
+
+
+def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
+    """S of each chosen row; _NEVER where whom it depends on is not at hand."""
+    own = start[chosen]
+    mine = rows.rank[chosen]
+    root = _global_root(rows)[chosen]
+    is_root = (root == mine) & (root >= 0)
+    of_root = members.max(np.where(is_root, own, _NEVER))[members.which]
+    from_root = rows.is_type("broadcast", "scatter")[chosen]
+    to_root = rows.is_type("reduce", "gather")[chosen]
+    found = latest
+    found = np.where(from_root, np.where(is_root, own, of_root), found)
+    found = np.where(to_root, np.where(root < 0, _NEVER, np.where(is_root, latest, own)), found)
+    message = rows.is_type("send", "recv")[chosen]
+    other = members.sum(own)[members.which] - own  # of two
+    pair = (members.count == 2)[members.which]
+    return np.where(message, np.where(pair, other, _NEVER), found)
+
+
+def _global_root(rows: Rows) -> Ints:
+    """Global rank of each row's root (NONE: unknown). Roots are recorded as ranks of the group."""
+    codes, groups = rows.group_ranks
+    root = rows.root.copy()
+    for code, ranks in enumerate(groups):  # a few groups
+        mine = (codes == code) & (root >= 0)
+        lookup = np.array([*ranks, NONE], np.int64)
+        root[mine] = lookup[np.minimum(rows.root[mine], len(ranks))]
+    unlisted = (codes == NONE) & (root >= 0)
+    whole = unlisted & (rows.group_size > rows.rank.max(initial=-1))  # everyone is in it
+    root[unlisted & ~whole] = NONE
+    return root
+
+
+def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
+    """Who started last in each match; of several the lowest rank."""
+    order = np.lexsort((-rank, start, members.which))
+    ends = np.cumsum(members.count) - 1
+    return rank[order][ends][members.which] if len(rank) else rank

@@ -1,0 +1,186 @@
+"""Windows of time on a GPU, and what fills them.
+
+A rank's recorded window runs from its first GPU activity to the end of its last. GPU step k ends
+with the last end of any activity launched in ProfilerStep k; steps tile the window. What was
+launched after the last step is a window of its own without a number.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import boolean, codes_of, number, numbers
+from htk.columns.groups import Groups
+from htk.columns.intervals import Axis, Clipped, Ints, Spans, clip, union
+from htk.derived.links import steps_of
+from htk.schema.links import ACTIVITIES, WINDOWS
+
+_WITHOUT_WHO = ("rank", "cycle")
+
+
+def activities(kernels: pa.Table) -> pa.Table:
+    """GPU activities as time tables want them: whole, never cut by a choice of steps."""
+    return kernels.select([f.name for f in ACTIVITIES if f.name not in _WITHOUT_WHO])
+
+
+def rank_windows(kernels: pa.Table) -> pa.Table:
+    """First GPU activity to last end, for each device."""
+    device, start, end = _spans(kernels)
+    lows, highs, devices = _extent(device, start, end)
+    return _windows(
+        devices, np.full(len(devices), -1, np.int64), lows, highs, np.ones(len(devices), bool)
+    )
+
+
+def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
+    """GPU steps of each device."""
+    device, start, end = _spans(kernels)
+    step = numbers(kernel_links["step"], -1)
+    lows, highs, devices = _extent(device, start, end)
+    rows: list[tuple[int, int, int, int, bool]] = []
+    for low, high, which in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
+        mine = (device == which) & (step >= 0)  # a few devices in one process
+        rows += _steps(which, low, high, step[mine], end[mine], _cut_step(annotations))
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    return _windows(columns[0], columns[1], columns[2], columns[3], columns[4] > 0)
+
+
+def _steps(
+    device: int, low: int, high: int, step: Ints, end: Ints, cut: int
+) -> list[tuple[int, int, int, int, bool]]:
+    """Steps one behind the other; the first begins with the window."""
+    rows = []
+    at = low
+    launched = Groups.of(step)
+    reaches = np.maximum.accumulate(launched.max(end))
+    for k, reach in zip(launched.keys.ravel().tolist(), reaches.tolist(), strict=True):
+        rows.append((device, k, at, reach, k != cut))
+        at = reach
+    if rows and at < high:
+        rows.append((device, -1, at, high, False))
+    return rows
+
+
+def _cut_step(annotations: pa.Table) -> int:
+    """The last step, where the recording's end cut it: less than half as long as the others."""
+    step, start, end = steps_of(annotations)
+    if len(step) < 2:
+        return -1
+    length = end - start
+    return int(step[-1]) if 2 * length[-1] < np.median(length[:-1]) else -1
+
+
+def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    devices, which = np.unique(device, return_inverse=True)
+    lows = np.full(len(devices), np.iinfo(np.int64).max, np.int64)
+    highs = np.full(len(devices), np.iinfo(np.int64).min, np.int64)
+    np.minimum.at(lows, which, start)
+    np.maximum.at(highs, which, end)
+    return lows, highs, devices
+
+
+def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
+    return (
+        numbers(kernels["device"], -1).astype(np.int64),
+        numbers(kernels["start_ns"]),
+        numbers(kernels["end_ns"]),
+    )
+
+
+def _windows(
+    device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
+) -> pa.Table:
+    names = [f.name for f in WINDOWS if f.name not in _WITHOUT_WHO]
+    columns = [
+        number(device, pa.int32(), device >= 0),
+        number(step, pa.int32(), step >= 0),
+        number(start, pa.int64()),
+        number(end, pa.int64()),
+        boolean(complete),
+    ]
+    return pa.table(columns, names=names)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """GPU activities cut to windows, laid on one axis."""
+
+    axis: Axis
+    length: Ints  # of each window
+    row: Ints  # activity row of each piece
+    window: Ints  # window of each piece
+    start: Ints  # on the axis
+    end: Ints
+
+    def union(self, pieces: NDArray[np.bool_]) -> Spans:
+        """Time on the axis that the chosen pieces cover."""
+        return union(self.start[pieces], self.end[pieces])
+
+
+def fill(activities: pa.Table, windows: pa.Table) -> Filled:
+    """Cut activities to the windows of their rank, cycle and device."""
+    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    cut = cut_to_windows(activities, windows)
+    axis = Axis.of(from_, to)
+    return Filled(
+        axis,
+        to - from_,
+        cut.row,
+        cut.window,
+        axis.place(cut.window, cut.start),
+        axis.place(cut.window, cut.end),
+    )
+
+
+def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
+    """Parts of spans that lie in windows of their rank, cycle and device."""
+    start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
+    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    lane, window_lane = _lanes(spans, windows)
+    rows, places, starts, ends = [], [], [], []
+    order = np.argsort(lane, kind="stable")
+    lane = lane[order]
+    for which in np.unique(window_lane).tolist():  # one device of one rank after the other
+        mine = order[slice(*np.searchsorted(lane, [which, which + 1]))]
+        its = np.flatnonzero(window_lane == which)
+        its = its[np.argsort(from_[its], kind="stable")]
+        cut = clip(start[mine], end[mine], from_[its], to[its])
+        rows.append(mine[cut.row])
+        places.append(its[cut.window])
+        starts.append(cut.start)
+        ends.append(cut.end)
+    return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What kind each row is of."""
+
+    codes: NDArray[np.int32]
+    names: list[str]
+
+    def are(self, kind: str) -> NDArray[np.bool_]:
+        return np.asarray(self.codes == (self.names.index(kind) if kind in self.names else -2))
+
+
+def kinds_of(activities: pa.Table, row: Ints) -> Kinds:
+    """Kinds of some rows of activities."""
+    codes, kinds = codes_of(activities["kind"])
+    return Kinds(codes[row], kinds.to_pylist())
+
+
+def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
+    """One number for each (rank, cycle, device)."""
+    keys = [
+        np.stack([numbers(t[c], -1).astype(np.int64) for c in ("rank", "cycle", "device")])
+        for t in (activities, windows)
+    ]
+    high = np.max([k.max(axis=1, initial=0) for k in keys], axis=0) + 2
+    flat = [((k[0] + 1) * high[1] + k[1] + 1) * high[2] + k[2] + 1 for k in keys]
+    return flat[0], flat[1]
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

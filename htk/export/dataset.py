@@ -1,0 +1,114 @@
+"""Tables on disk as a dataset partitioned by rank, which any tool can read, and read back."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.columns.arrow import plain_text
+from htk.core.parser import Parsed
+from htk.io.store import MemoryEntry
+from htk.schema import TABLES
+from htk.trace.file import Part
+from htk.trace.trace import Trace
+
+_NO_RANK = "__HIVE_DEFAULT_PARTITION__"
+
+
+def write_dataset(trace: Trace, names: Iterable[str], folder: Path, form: str) -> dict[str, int]:
+    """Write tables that hold rows as folder/NAME/rank=R/part-0.FORM; says how many rows."""
+    written = {}
+    for name in names:
+        table = trace.tables[name]
+        if table.num_rows:
+            written[name] = table.num_rows
+            for where, piece in _pieces(table):
+                _write(piece, folder / name / f"{where}.{form}", form)
+    return written
+
+
+def _pieces(table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
+    """A piece for each rank and cycle; the rank is in the folder's name, not in the file."""
+    if "rank" not in table.column_names:
+        yield "part-0", table
+        return
+    for rank in pc.unique(table["rank"]).to_pylist():
+        mine = pc.is_null(table["rank"]) if rank is None else pc.equal(table["rank"], rank)
+        rows = table.filter(mine)
+        yield f"{_place(rank)}/part-0", rows.drop_columns(["rank"])
+
+
+def _place(rank: int | None) -> str:
+    return f"rank={_NO_RANK if rank is None else rank}"
+
+
+def _write(table: pa.Table, path: Path, form: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form == "parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(table, path, compression="zstd")
+    elif form == "arrow":
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table.unify_dictionaries())
+    else:
+        from pyarrow import csv
+
+        csv.write_csv(plain_text(table), path)
+
+
+def read_dataset(folder: Path) -> Trace:
+    """The trace that a whole Parquet dataset was written from; a table is read when it is asked
+    for. Files of one rank and cycle are one, for nothing in the rows tells them apart."""
+    from pyarrow import parquet
+
+    parts: dict[tuple[int | None, int], Part] = {}
+    for path in sorted(folder.glob("ranks/rank=*/*.parquet")):
+        name = path.parent.name.removeprefix("rank=")
+        rank = None if name == _NO_RANK else int(name)
+        for row in parquet.ParquetFile(path).read().to_pylist():
+            entry = MemoryEntry(Parsed(_Stored(folder, rank, row["cycle"]), facts=row))
+            part = Part(
+                entry,
+                row["file"],
+                rank,
+                row["cycle"],
+                rank_from=row["rank_from"] or "",
+                format=row["format"] or "",
+                file_bytes=row["file_bytes"],
+            )
+            parts.setdefault((rank, row["cycle"]), part)
+    whole = sorted(parts.values(), key=lambda p: (p.rank is None, p.rank or 0, p.cycle))
+    return Trace(tuple(whole))
+
+
+class _Stored(Mapping[str, pa.Table]):
+    """Tables of one rank and cycle of a dataset, each read when it is asked for."""
+
+    def __init__(self, folder: Path, rank: int | None, cycle: int) -> None:
+        self._folder, self._rank, self._cycle = folder, rank, cycle
+        self._read: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._read:
+            self._read[name] = self._stored(name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from TABLES
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+    def _stored(self, name: str) -> pa.Table:
+        from pyarrow import parquet
+
+        own = pa.schema([field for field in TABLES[name] if field.name != "rank"])
+        path = self._folder / name / _place(self._rank) / "part-0.parquet"
+        if not path.exists():
+            return own.empty_table()
+        table = parquet.ParquetFile(path).read()
+        if "cycle" in table.column_names:
+            table = table.filter(pc.equal(table["cycle"], self._cycle))
+        return table.select(own.names).cast(own)

@@ -1,0 +1,260 @@
+"""All ranks in one Chrome trace: on one clock, with counters and the critical path.
+
+Opens in Perfetto, chrome://tracing or any other viewer of such files. Events are copied as they
+were recorded, but for their times (from the first event of the trace on, with three decimals),
+process numbers and arrow ids, which are made different for each rank.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import matching, number, numbers, valid, with_column
+from htk.core.humanize import microseconds
+from htk.core.parser import Source
+from htk.derived.clocks import corrections
+from htk.errors import HtkError
+from htk.export.overlay import drawn
+from htk.export.rewrite import kineto_parts, part_of
+from htk.graph.critical_path import path_events
+from htk.io.decompress import open_stream
+from htk.parsers.kineto import scan
+from htk.parsers.kineto.text import copy
+from htk.trace.file import Part
+from htk.trace.trace import Trace
+
+_DROPPED = {"process_name", "process_sort_index", "process_labels"}
+_PATH_PROCESS = 1  # first of all
+_Points = tuple[NDArray[np.int64], NDArray[Any]]  # times and values
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What was written, and what could not be drawn in."""
+
+    file: Path
+    events: int
+    aligned: bool
+    without: tuple[str, ...]
+
+
+def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merged:
+    """Write folder/merged.json.gz."""
+    parts = kineto_parts(trace.parts)
+    clocks = _clocks(trace)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "merged.json.gz"
+    count, without = 0, []
+    with part_of(target) as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as out:
+        write = _listing(out.write)
+        out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+        for place, part in enumerate(parts):
+            known = numbers(part.table("ranks")["base_ns"])
+            base = int(known[0]) if len(known) else 0
+            rank = _Rank(place, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
+            with sources[part.file].open() as file, open_stream(file) as stream:
+                copy(stream, lambda _: None, lambda *_: None, _passed(rank, write))
+            for text in (*rank.counted(), *rank.described()):
+                write(text)
+            count += rank.events
+        try:
+            for text in _path(trace):
+                write(text)
+        except HtkError as error:
+            without.append(f"critical path: {error}")
+        out.write(b"\n]}\n")
+    aligned = any(clock != _AS_IS for clock in clocks.values())
+    return Merged(target, count, aligned, tuple(without))
+
+
+def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
+    """Items of a JSON list, one after the other."""
+    first = True
+
+    def item(text: bytes) -> None:
+        nonlocal first
+        write((b"\n" if first else b",\n") + text)
+        first = False
+
+    return item
+
+
+def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[int, bytes], None]:
+    def event(_: int, piece: bytes) -> None:
+        text = rank.event(piece)
+        if text is not None:
+            write(text)
+
+    return event
+
+
+_Clock = tuple[int, float, int]  # offset, drift in parts per million, and the time they are for
+_AS_IS: _Clock = (0, 0.0, 0)
+
+
+def _clocks(trace: Trace) -> dict[int, _Clock]:
+    """What to add to each rank's times; nothing where its clock could not be compared."""
+    found: dict[int, _Clock] = {}
+    for row in trace.tables["rank_clocks"].to_pylist():
+        if row["rank"] is not None and row["offset_ns"] is not None:
+            drift = row["drift_ppm"] or 0.0
+            found[row["rank"]] = (row["offset_ns"], drift, row["reference_ns"] or 0)
+    return found
+
+
+@dataclass
+class _Rank:
+    """One file's way into the whole: its clock, and numbers of its own."""
+
+    place: int
+    part: Part
+    base_ns: int
+    origin_ns: int
+    clock: _Clock
+    events: int = 0
+    processes: dict[bytes, int] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+
+    def event(self, piece: bytes) -> bytes | None:
+        """An event with this rank's process numbers, arrow ids and clock."""
+        members, _ = scan.members(piece, 0)
+        known = {scan.plain(member.key): member.value for member in members}
+        if known.get("ph") == b'"M"' and "name" in known and self._named(known):
+            return None
+        self.events += 1
+        written = []
+        for key, value in members:
+            match scan.plain(key):
+                case "pid":
+                    value = str(self._process(value)).encode()
+                case "id":
+                    value = self._arrow(value)
+                case "ts":
+                    value = self._moment(value)
+            written.append(key + b": " + value)
+        return b"{" + b", ".join(written) + b"}"
+
+    def described(self) -> Iterator[bytes]:
+        """What the viewer shows of the processes: rank first, in order."""
+        who = "rank ?" if self.part.rank is None else f"rank {self.part.rank}"
+        for recorded, process in self.processes.items():
+            text = recorded.decode("utf8", "replace").strip('"')
+            name = f"{who}: {self.names.get(recorded) or text or 'process'}"
+            yield _json(ph="M", name="process_name", pid=process, args={"name": name})
+            order = {"sort_index": process}
+            yield _json(ph="M", name="process_sort_index", pid=process, args=order)
+
+    def counted(self) -> Iterator[bytes]:
+        """Counters of this rank, as a process of their own."""
+        process = self._process(b'"counters"')
+        for name, (times, values) in _series(self.part):
+            at = self.shifted(times) - self.origin_ns
+            for time, value in zip(at.tolist(), values.tolist(), strict=True):
+                said = _json(ph="C", name=name, pid=process, args={"value": value})
+                yield b'{"ts": ' + microseconds(time).encode() + b", " + said[1:]
+
+    def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Absolute times of this rank on the common clock."""
+        offset, drift, reference = self.clock
+        grown = np.rint((times - reference) * (drift / 1e6)).astype(np.int64)
+        return np.asarray(times + offset + grown)
+
+    def _process(self, recorded: bytes) -> int:
+        return self.processes.setdefault(recorded, (self.place + 1) * 1000 + len(self.processes))
+
+    def _named(self, known: dict[str, bytes]) -> bool:
+        """Keep what a process is called for later; true for what is told anew then."""
+        what = scan.plain(known["name"])
+        key = {"process_name": "name", "process_labels": "labels"}.get(what)
+        if key and known.get("args", b"").startswith(b"{"):
+            inner = {scan.plain(m.key): m.value for m in scan.members(known["args"], 0)[0]}
+            said = [self.names.get(known.get("pid", b""), ""), scan.plain(inner.get(key, b'""'))]
+            self.names[known.get("pid", b"")] = " ".join(filter(None, said))
+        return what in _DROPPED
+
+    def _arrow(self, value: bytes) -> bytes:
+        if value.isdigit() and len(value) < 13:
+            return str((self.place << 40) + int(value)).encode()
+        return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
+
+    def _moment(self, value: bytes) -> bytes:
+        said = value.strip(b'"').decode("utf8", "replace")
+        recorded = scan.scaled(said, 3)
+        if recorded is None or not recorded:  # a viewer's own event without a time
+            return value
+        at = self.shifted(np.array([recorded + self.base_ns]))
+        return microseconds(int(at[0]) - self.origin_ns).encode()
+
+
+def _path(trace: Trace) -> Iterator[bytes]:
+    """The critical path of the steadiest step, on the common clock."""
+    path = path_events(trace.tables)
+    ranks = numbers(path["rank"])
+    for name in ("start_ns", "end_ns"):
+        times = numbers(path[name])
+        times = times + corrections(trace.tables["rank_clocks"], ranks, times)
+        path = with_column(path, name, number(times, pa.int64()))
+    yield from (text.encode() for text in drawn(path, trace, trace.origin_ns, _PATH_PROCESS))
+    named = {"name": "critical path"}
+    yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
+
+
+def _series(part: Part) -> Iterator[tuple[str, _Points]]:
+    """Counters that the tables tell: queue lengths, copies' bandwidth, memory."""
+    yield from _queues(part)
+    yield from _bandwidth(part)
+    memory = part.table("memory")
+    on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
+    for column in ("allocated_bytes", "reserved_bytes"):
+        mine = on_gpu & valid(memory[column])
+        if mine.any():
+            yield column, (numbers(memory["time_ns"])[mine], numbers(memory[column])[mine])
+
+
+def _queues(part: Part) -> Iterator[tuple[str, _Points]]:
+    """Activities launched and not yet begun, by stream."""
+    kernels, links = part.table("kernels"), part.table("kernel_links")
+    launched = valid(links["launch_start_ns"])
+    streams = numbers(kernels["stream"], -1)
+    for stream in np.unique(streams[launched]).tolist():
+        mine = launched & (streams == stream)
+        begin = numbers(links["launch_start_ns"])[mine]
+        end = np.maximum(numbers(kernels["start_ns"])[mine], begin)
+        ones = np.ones(len(begin), np.int64)
+        yield f"queue length, stream {stream}", _running([(begin, ones), (end, -ones)])
+
+
+def _bandwidth(part: Part) -> Iterator[tuple[str, _Points]]:
+    """Bandwidth of copies and sets, by what they are."""
+    kernels = part.table("kernels")
+    moving = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])
+    moving &= matching(kernels["activity"], lambda a: a != "kernel")
+    moving &= valid(kernels["bandwidth_gbps"])
+    rows = kernels.filter(pa.array(moving))
+    for name in rows["name"].unique().to_pylist():
+        mine = matching(rows["name"], name.__eq__)
+        rate = numbers(rows["bandwidth_gbps"])[mine]
+        begin, end = numbers(rows["start_ns"])[mine], numbers(rows["end_ns"])[mine]
+        yield f"{name}, GB/s", _running([(begin, rate), (end, -rate)])
+
+
+def _running(changes: list[_Points]) -> _Points:
+    """The sum of all changes so far, at each moment at which it changes."""
+    times = np.concatenate([when for when, _ in changes])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    total = np.cumsum(np.concatenate([by for _, by in changes])[order])
+    last = np.append(times[1:] != times[:-1], True)[: len(times)]
+    return times[last], np.round(total[last], 6)
+
+
+def _json(**event: Any) -> bytes:
+    return json.dumps(event, ensure_ascii=False).encode()

@@ -1,0 +1,99 @@
+"""Kineto files written anew, event by event: what trimming and scrubbing share."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from htk.core.parser import Source
+from htk.errors import TraceError, UsageError
+from htk.io.decompress import open_stream
+from htk.io.sources import resolve
+from htk.parsers import kineto
+from htk.parsers.kineto import text
+from htk.parsers.kineto.text import Copied, Entry, Event
+from htk.trace.file import Part
+from htk.trace.opening import Inputs, with_sample
+from htk.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file that was written, and what of its original is in it."""
+
+    file: Path
+    copied: Copied
+    stored_bytes: int
+
+
+def kineto_parts(parts: Iterable[Part]) -> list[Part]:
+    """The profiler traces among the files; other formats cannot be written anew."""
+    found = [part for part in parts if part.format == kineto.NAME]
+    if not found:
+        raise TraceError("no PyTorch profiler trace among the files, and only those can be written")
+    return found
+
+
+def sources_of(inputs: Inputs) -> dict[str, Source]:
+    """The files that were opened, by name."""
+    return {source.name: source for source in resolve(with_sample(inputs))}
+
+
+def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> list[Written]:
+    """A copy of each file that Holistic Trace Analysis finds the rank of: rank-R.json.gz.
+
+    It looks for `"rank": R` with a blank in it, and takes the first file of a rank.
+    """
+    written = []
+    for part in kineto_parts(trace.parts):
+        if part.cycle:
+            continue
+        rank = part.rank or 0
+
+        def entry(key: str, value: bytes, rank: int = rank) -> bytes:
+            if key != "distributedInfo":
+                return value
+            known = msgspec.json.decode(value)
+            return json.dumps((known if isinstance(known, dict) else {}) | {"rank": rank}).encode()
+
+        target = folder / f"rank-{rank}.json.gz"
+        written.append(write(sources[part.file], target, entry, lambda _, text: text))
+    return written
+
+
+def write(
+    source: Source,
+    target: Path,
+    entry: Entry,
+    event: Event,
+    progress: Callable[[int], None] | None = None,
+) -> Written:
+    """A compressed copy of a file, changed on the way; it appears when it is whole."""
+    with (
+        source.open() as file,
+        open_stream(file) as stream,
+        part_of(target) as raw,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+    ):
+        copied = text.copy(stream, packed.write, entry, event, progress)
+    return Written(target, copied, target.stat().st_size)
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[BinaryIO]:
+    """A new file, which appears under its name when it is whole."""
+    if target.exists():
+        raise UsageError(f"{target}: is there already; give another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_name(target.name + ".part")
+    try:
+        with half.open("wb") as raw:
+            yield raw
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)

@@ -1,0 +1,160 @@
+"""The execution graph of one GPU step over all ranks: what had to happen before what.
+
+Nodes are instants: start and end of every call that launches or synchronises, start and end of
+every GPU activity, and the moment when the last rank has arrived at a collective. An edge says that
+its head comes no earlier than its tail plus a weight. Nodes are numbered in an order that every
+edge follows, so that one pass over the edges replays the step (`htk.graph.replay`).
+
+Edges that lead into the next step (a thread goes on, a stream goes on) are kept apart: with them
+the step repeats itself until its period is steady.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import numbers
+from htk.errors import MissingTable
+from htk.graph.edges import KINDS, Edges, edges_of
+from htk.graph.nodes import Activities, Calls, Steps, activities_of, calls_of, steps_of_all
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One step. Times are ns since `origin_ns`, on clocks aligned where that could be done."""
+
+    step: int | None
+    origin_ns: int
+    window: tuple[int, int]  # the step on the slowest rank: from the last end of the one before
+    time: Ints  # of each node, as observed
+    src: Ints
+    dst: Ints
+    weight: Ints
+    kind: Ints  # of each edge, into KINDS
+    observed: Mask  # edges that were recorded; the others are inferred
+    wrap_src: Ints  # edges into the next step
+    wrap_dst: Ints
+    wrap_weight: Ints
+    wrap_seen: Ints  # when the tail of each came in the step before this one
+    activities: Activities
+    calls: Calls
+    start: Ints  # node of each activity's start
+    end: Ints
+    call_start: Ints  # node of each call's start
+    call_end: Ints
+    dropped: int  # edges that ran against the clock
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def period_ns(self) -> int:
+        return self.window[1] - self.window[0]
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted({int(r) for r in np.unique(self.activities.rank)})
+
+    def edges(self, *kinds: str) -> Mask:
+        """Which edges are of these kinds."""
+        return np.isin(self.kind, [KINDS.index(k) for k in kinds])
+
+
+READS = (
+    "kernels",
+    "kernel_links",
+    "launches",
+    "launch_links",
+    "step_windows",
+    "rank_windows",
+    "syncs",
+    "cpu_ops",
+    "op_links",
+    "collectives",
+    "collective_matches",
+    "rank_clocks",
+    "ranks",
+)
+
+
+def steps_at_hand(tables: Mapping[str, pa.Table]) -> Steps:
+    """The whole steps, the same on all ranks, and how long each took."""
+    return steps_of_all(tables["step_windows"], tables["rank_windows"])
+
+
+def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
+    """The graph of a step; without a number that of the steadiest."""
+    if not tables["kernels"].num_rows or not tables["launches"].num_rows:
+        raise MissingTable(
+            "the execution graph needs both sides of a step, CPU calls and GPU activities; record "
+            "with activities=[CPU, CUDA]"
+        )
+    steps = steps_at_hand(tables)
+    chosen = steps.steadiest if step is None and steps.numbers else step
+    if chosen is not None and chosen not in steps.numbers:
+        raise MissingTable(f"step {chosen} is not whole on every rank; there are {steps.numbers}")
+    origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    calls = calls_of(tables, chosen, origin, steps.cycle)
+    activities = activities_of(tables, calls, chosen, origin, steps.cycle)
+    if not len(activities.start) or not len(calls.start):
+        raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
+    found = edges_of(tables, activities, calls, origin)
+    low, high = steps.window(chosen, origin)
+    return _numbered(chosen, origin, (low, high), activities, calls, found)
+
+
+def _numbered(
+    step: int | None,
+    origin: int,
+    window: tuple[int, int],
+    activities: Activities,
+    calls: Calls,
+    edges: Edges,
+) -> Graph:
+    """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
+    n, c, joins = len(activities.start), len(calls.start), len(edges.join_time)
+    time = np.concatenate(
+        [activities.start, activities.end, calls.start, calls.end, edges.join_time]
+    )
+    within = np.arange(n) * 2, np.arange(n) * 2 + 1, np.arange(c) * 2, np.arange(c) * 2 + 1
+    ordinal = np.concatenate([*within, np.full(joins, 2 * n)])
+    of_call = np.zeros(len(time), np.int8)
+    of_call[2 * n : 2 * n + 2 * c] = 1
+    place = np.empty(len(time), np.int64)
+    place[np.lexsort((ordinal, of_call, time))] = np.arange(len(time))
+    src, dst = place[edges.src], place[edges.dst]
+    upward = src < dst
+    order = np.argsort(dst[upward], kind="stable")
+    sorted_time = np.empty_like(time)
+    sorted_time[place] = time
+
+    def kept(values: NDArray[np.generic]) -> NDArray[np.generic]:
+        return values[upward][order]
+
+    return Graph(
+        step=step,
+        origin_ns=origin,
+        window=window,
+        time=sorted_time,
+        src=np.ascontiguousarray(src[upward][order]),
+        dst=np.ascontiguousarray(dst[upward][order]),
+        weight=np.ascontiguousarray(edges.weight[upward][order]),
+        kind=edges.kind[upward][order],
+        observed=edges.observed[upward][order],
+        wrap_src=place[edges.wrap_src],
+        wrap_dst=place[edges.wrap_dst],
+        wrap_weight=edges.wrap_weight,
+        wrap_seen=edges.wrap_seen,
+        activities=activities,
+        calls=calls,
+        start=place[:n],
+        end=place[n : 2 * n],
+        call_start=place[2 * n : 2 * n + c],
+        call_end=place[2 * n + c : 2 * n + 2 * c],
+        dropped=int((~upward).sum()),
+        notes=edges.notes,
+    )

@@ -1,0 +1,330 @@
+"""Edges of the execution graph, kind by kind, each with where its weight comes from.
+
+Nodes are numbered here as activity starts, activity ends, call starts, call ends, arrivals;
+`htk.graph.build` numbers them anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import numbers, valid
+from htk.columns.groups import Groups, event_keys
+from htk.graph.nodes import Activities, Calls
+from htk.graph.sm_contention import waits_for_room
+from htk.graph.waits import Wait, communicators, handovers, synchronised, waits_for_events
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+KINDS = (
+    "run",  # an activity's own length
+    "transfer",  # of a collective, from the last rank's arrival
+    "arrive",  # of a rank at a collective
+    "call",  # a call's own length
+    "think",  # CPU time between two calls of a thread
+    "handover",  # from one thread to another and back: backward on the autograd thread
+    "launch",  # from the start of a call to the activity
+    "stream",  # order on a stream
+    "event",  # a stream waits for another
+    "sync",  # a call waits for the GPU
+    "queue",  # a launch waits for room in the queue
+    "room",  # a kernel waits for room on the GPU, which one of another stream fills
+)
+QUEUED_GAP_NS = 20_000  # longer gaps on a busy stream have another cause than the stream
+LAUNCH_NS = 100_000  # a longer delay of a launch on an idle stream has another cause
+FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
+
+
+@dataclass
+class Edges:
+    """Edges under construction."""
+
+    activities: int
+    calls: int
+    join_time: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    parts: list[tuple[Ints, Ints, Ints, int, Mask]] = field(default_factory=list)
+    wraps: list[tuple[Ints, Ints, Ints, Ints]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def add(self, kind: str, src: Ints, dst: Ints, weight: Ints, observed: Mask | bool) -> None:
+        seen = np.broadcast_to(np.asarray(observed), src.shape)
+        self.parts.append((src, dst, weight.astype(np.int64), KINDS.index(kind), seen))
+
+    def wrap(self, src: Ints, dst: Ints, weight: Ints, seen: Ints) -> None:
+        self.wraps.append((src, dst, weight, seen))
+
+    # Node numbers.
+    def start(self, which: Ints) -> Ints:
+        return which
+
+    def end(self, which: Ints) -> Ints:
+        return which + self.activities
+
+    def call_start(self, which: Ints) -> Ints:
+        return which + 2 * self.activities
+
+    def call_end(self, which: Ints) -> Ints:
+        return which + 2 * self.activities + self.calls
+
+    def join(self, which: Ints) -> Ints:
+        return which + 2 * (self.activities + self.calls)
+
+    def _column(self, place: int) -> Ints:
+        return np.concatenate([p[place] for p in self.parts])
+
+    @property
+    def src(self) -> Ints:
+        return self._column(0)
+
+    @property
+    def dst(self) -> Ints:
+        return self._column(1)
+
+    @property
+    def weight(self) -> Ints:
+        return self._column(2)
+
+    @property
+    def kind(self) -> Ints:
+        return np.concatenate([np.full(len(p[0]), p[3], np.int64) for p in self.parts])
+
+    @property
+    def observed(self) -> Mask:
+        return np.concatenate([p[4] for p in self.parts])
+
+    def _wrap_column(self, place: int) -> Ints:
+        return np.concatenate([w[place] for w in self.wraps] + [np.empty(0, np.int64)])
+
+    @property
+    def wrap_src(self) -> Ints:
+        return self._wrap_column(0)
+
+    @property
+    def wrap_dst(self) -> Ints:
+        return self._wrap_column(1)
+
+    @property
+    def wrap_weight(self) -> Ints:
+        return self._wrap_column(2)
+
+    @property
+    def wrap_seen(self) -> Ints:
+        return self._wrap_column(3)
+
+
+def edges_of(
+    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+) -> Edges:
+    edges = Edges(len(activities.start), len(calls.start))
+    joined = _collectives(edges, tables, activities)
+    _runs(edges, activities, joined)
+    _streams(edges, activities, calls)
+    _launches(edges, activities, calls)
+    held = _queue(edges, tables, activities, calls, origin)
+    events = waits_for_events(tables, activities, calls, origin)
+    _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
+    ordered = communicators(tables, activities, calls)
+    _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
+    blocked = _syncs(edges, activities, calls)
+    cut = _threads(edges, tables, calls, blocked, held)
+    _room(edges, activities, calls)
+    if cut:
+        edges.notes += (f"{cut} waits of a thread for another one inferred from when each ran",)
+    return edges
+
+
+def _wait(edges: Edges, kind: str, src: Ints, dst: Ints, wait: Wait) -> None:
+    edges.add(kind, src, dst, wait.lag, wait.observed)
+
+
+def _runs(edges: Edges, activities: Activities, joined: Mask) -> None:
+    alone = np.flatnonzero(~joined)
+    edges.add("run", edges.start(alone), edges.end(alone), activities.length[alone], True)
+
+
+def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activities) -> Mask:
+    """Members of a collective end when its transfer is done, which begins with the last arrival."""
+    joined = np.zeros(len(activities.start), bool)
+    collectives, matches = tables["collectives"], tables["collective_matches"]
+    if not collectives.num_rows:
+        return joined
+    ours, theirs = event_keys(tables["kernels"])[activities.row], event_keys(collectives)
+    order = np.argsort(ours)
+    place = np.minimum(np.searchsorted(ours[order], theirs), len(ours) - 1)
+    known = valid(collectives["event"]) & (ours[order][place] == theirs)
+    known &= numbers(matches["match"], -1) >= 0
+    which, match = order[place][known], numbers(matches["match"], -1)[known]
+    which, first = np.unique(which, return_index=True)
+    members = Groups.of(match[first])
+    several = members.count[members.which] > 1
+    which, match = which[several], match[first][several]
+    if not len(which):
+        return joined
+    members = Groups.of(match)
+    arrived = members.max(activities.start[which])
+    edges.join_time = arrived
+    nodes = edges.join(members.which)
+    zero = np.zeros(len(which), np.int64)
+    edges.add("arrive", edges.start(which), nodes, zero, True)
+    left = np.maximum(activities.end[which] - arrived[members.which], 0)
+    edges.add("transfer", nodes, edges.end(which), left, True)
+    joined[which] = True
+    return joined
+
+
+def _streams(edges: Edges, activities: Activities, calls: Calls) -> None:
+    """One after the other; where neighbours overlapped (programmatic launch), as far as seen."""
+    here = np.arange(1, len(activities.start))
+    here = here[activities.lane[here] == activities.lane[here - 1]]
+    before = here - 1
+    gap = activities.start[here] - activities.end[before]
+    launched = calls.start[activities.call[here]]
+    ready = (activities.call[here] < 0) | (launched < activities.end[before])
+    cheap = gap[(gap >= 0) & ready & (gap <= QUEUED_GAP_NS)]
+    least = int(np.quantile(cheap, 0.1)) if len(cheap) else 0
+    own = ready & (gap <= QUEUED_GAP_NS)
+    weight = np.where(own, gap, least)
+    after = gap >= 0
+    edges.add("stream", edges.end(before[after]), edges.start(here[after]), weight[after], True)
+    beside = ~after
+    lead = activities.start[here] - activities.start[before]
+    edges.add("stream", edges.start(before[beside]), edges.start(here[beside]), lead[beside], True)
+    firsts = np.flatnonzero(np.append(True, activities.lane[1:] != activities.lane[:-1]))
+    lasts = np.append(firsts[1:], len(activities.lane)) - 1
+    known = activities.before[firsts] >= 0
+    firsts, lasts = firsts[known], lasts[known]
+    seen = activities.before[firsts]
+    close = np.clip(activities.start[firsts] - seen, 0, least)
+    edges.wrap(edges.end(lasts), edges.start(firsts), close, seen)
+
+
+def _launches(edges: Edges, activities: Activities, calls: Calls) -> None:
+    """From the start of the call. On an idle stream the delay seen, unless it has another cause."""
+    which = np.flatnonzero(activities.call >= 0)
+    call = activities.call[which]
+    delay = activities.start[which] - calls.start[call]
+    previous = np.append(-1, np.where(activities.lane[1:] == activities.lane[:-1], 0, -1))
+    end_before = np.where(previous < 0, activities.before, np.append(-1, activities.end[:-1]))
+    idle = (end_before[which] <= calls.start[call]) & (delay >= 0)
+    seen = delay[idle & (delay <= LAUNCH_NS)]
+    least = int(np.quantile(seen, 0.1)) if len(seen) else 0
+    most = 4 * int(np.median(seen)) if len(seen) else 0
+    weight = np.where(idle & (delay <= most), delay, np.minimum(np.maximum(delay, 0), least))
+    edges.add("launch", edges.call_start(call), edges.start(which), weight, True)
+
+
+def _queue(
+    edges: Edges, tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+) -> Mask:
+    """A launch returns once the activity that lies a full queue before it has started.
+
+    Says which calls were so held up. The queue is as long as the longest seen.
+    """
+    held = np.zeros(len(calls.start), bool)
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    rank = numbers(kernels["rank"], -1).astype(np.int64)
+    lane = (rank << 16) + numbers(kernels["device"], -1)
+    start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], -1)
+    at = numbers(links["launch_start_ns"], -1)
+    place = np.full(len(lane), -1, np.int64)
+    place[activities.row] = np.arange(len(activities.row))
+    for device in np.unique(lane[activities.row]).tolist():  # a few devices
+        mine = np.flatnonzero((lane == device) & (at >= 0))
+        mine = mine[np.argsort(at[mine], kind="stable")]
+        depth = np.arange(len(mine)) - np.searchsorted(np.sort(start[mine]), at[mine], "right")
+        deepest = int(depth.max(initial=0))
+        length = end[mine] - at[mine]
+        blocked = (depth >= 0.9 * deepest) & (length > 10 * np.median(length))
+        if deepest < FULL_QUEUE or not blocked.any():
+            continue
+        ours = np.flatnonzero(place[mine] >= 0)
+        head = ours - deepest
+        before = head >= 0
+        tails, heads = place[mine[ours[before]]], place[mine[head[before]]]
+        held[activities.call[place[mine[ours]]][blocked[ours]]] = True
+        _queue_edges(edges, activities, tails, heads, start[mine[head[before]]] - origin)
+    return held
+
+
+def _queue_edges(
+    edges: Edges, activities: Activities, tails: Ints, heads: Ints, seen: Ints
+) -> None:
+    """Within the step, and from the step before: there the same place of this one stands for it."""
+    inside = heads >= 0
+    node = edges.call_end(activities.call[tails])
+    zero = np.zeros(len(tails), np.int64)
+    edges.add("queue", edges.start(heads[inside]), node[inside], zero[inside], True)
+    across = np.flatnonzero(~inside)
+    if not len(across):
+        return
+    last = np.sort(activities.start.argsort(kind="stable")[-len(across) :])
+    alike = last[np.argsort(activities.start[last], kind="stable")]
+    ordered = across[np.argsort(seen[across], kind="stable")]
+    edges.wrap(edges.start(alike), node[ordered], zero[ordered], seen[ordered])
+
+
+def _room(edges: Edges, activities: Activities, calls: Calls) -> None:
+    """Starts that nothing else explains, where another stream's kernel filled the GPU."""
+    time = np.concatenate(
+        [activities.start, activities.end, calls.start, calls.end, edges.join_time]
+    )
+    src, dst, weight = edges.src, edges.dst, edges.weight
+    ready = np.full(len(time), np.iinfo(np.int64).min)
+    upward = time[src] + weight <= time[dst]
+    np.maximum.at(ready, dst[upward], (time[src] + weight)[upward])
+    ended, running = waits_for_room(activities, calls, ready[: edges.activities])
+    _wait(edges, "room", edges.end(ended.src), edges.start(ended.dst), ended)
+    _wait(edges, "room", edges.start(running.src), edges.start(running.dst), running)
+
+
+def _syncs(edges: Edges, activities: Activities, calls: Calls) -> Mask:
+    """Calls that waited for the GPU, which then have no length of their own."""
+    found = synchronised(activities, calls)
+    blocked = np.zeros(len(calls.start), bool)
+    blocked[found.dst] = activities.end[found.src] > calls.start[found.dst]
+    _wait(edges, "sync", edges.end(found.src), edges.call_end(found.dst), found)
+    return blocked
+
+
+def _threads(
+    edges: Edges, tables: Mapping[str, pa.Table], calls: Calls, blocked: Mask, held: Mask
+) -> int:
+    """Calls of a thread follow each other after the time that the CPU needed between them."""
+    every = np.arange(len(calls.start))
+    length = calls.end - calls.start
+    own = np.where(blocked, 0, np.where(held, int(np.median(length)), length))
+    edges.add("call", edges.call_start(every), edges.call_end(every), own, True)
+    handed = handovers(tables, calls)
+    here = every[1:][(calls.lane[1:] == calls.lane[:-1]) & ~np.isin(every[1:], handed.cut)]
+    nested = calls.start[here] < calls.end[here - 1]
+    think = calls.start[here] - calls.end[here - 1]
+    plain = ~nested
+    edges.add(
+        "think", edges.call_end(here[plain] - 1), edges.call_start(here[plain]), think[plain], True
+    )
+    lead = calls.start[here] - calls.start[here - 1]
+    edges.add(
+        "think",
+        edges.call_start(here[nested] - 1),
+        edges.call_start(here[nested]),
+        lead[nested],
+        True,
+    )
+    edges.add(
+        "handover",
+        edges.call_end(handed.src),
+        edges.call_start(handed.dst),
+        calls.start[handed.dst] - calls.end[handed.src],
+        handed.observed,
+    )
+    firsts = np.flatnonzero(np.append(True, calls.lane[1:] != calls.lane[:-1]))
+    lasts = np.append(firsts[1:], len(calls.lane)) - 1
+    known = (calls.before[firsts] >= 0) & ~np.isin(firsts, handed.cut)
+    firsts, lasts = firsts[known], lasts[known]
+    seen = calls.before[firsts]
+    edges.wrap(edges.call_end(lasts), edges.call_start(firsts), calls.start[firsts] - seen, seen)
+    return int((~handed.observed).sum())

@@ -1,0 +1,260 @@
+"""May the graph be believed? The untouched step is replayed and held against what was recorded.
+
+Trusted: all five tests hold. Indicative: the step replays within 5 % and a step that the graph
+was not made from within 10 %. Else refused. Nothing is scaled to fit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import numbers
+from htk.columns.groups import Groups
+from htk.columns.intervals import subtract, union
+from htk.graph.build import Graph, build, steps_at_hand
+from htk.graph.replay import Replay, critical, once, replay
+
+Ints = NDArray[np.int64]
+
+STEP_PCT = 3.0
+EXPOSED_POINTS = 2.0
+START_PCT = 1.0
+OBSERVED_PCT = 80.0
+INDICATIVE_STEP_PCT = 5.0
+_CLOCKS_NS = 1_000_000  # least delay of a launch that no queue explains
+_LINKED = 0.9  # of GPU time
+INDICATIVE_HELD_OUT_PCT = 10.0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What each test found; None: it could not be made."""
+
+    step_error_pct: float
+    exposed_error_points: float
+    start_error_pct: float
+    held_out_error_pct: float | None
+    held_out_limit_pct: float
+    observed_path_pct: float
+    remarks: tuple[str, ...] = ()  # on the recording: what explains a failure
+
+    @property
+    def failures(self) -> list[str]:
+        """The tests that do not hold, in words."""
+        tests = (
+            (self.step_error_pct <= STEP_PCT, f"step replays {self.step_error_pct:.1f} % off"),
+            (
+                self.exposed_error_points <= EXPOSED_POINTS,
+                f"exposed communication {self.exposed_error_points:.1f} points off",
+            ),
+            (
+                self.start_error_pct <= START_PCT,
+                f"activities start {self.start_error_pct:.1f} % of the step off",
+            ),
+            (
+                self.observed_path_pct >= OBSERVED_PCT,
+                f"only {self.observed_path_pct:.0f} % of the critical path was recorded; record "
+                "with event synchronisation enabled",
+            ),
+        )
+        return [text for held, text in tests if not held] + self._held_out()
+
+    def _held_out(self) -> list[str]:
+        if self.held_out_error_pct is None:
+            return ["only one whole step is at hand, so none could be held out; record three"]
+        if self.held_out_error_pct <= self.held_out_limit_pct:
+            return []
+        return [f"another step is predicted {self.held_out_error_pct:.1f} % off"]
+
+    @property
+    def verdict(self) -> str:
+        failures = self.failures
+        if not failures:
+            return "trusted"
+        held = self.held_out_error_pct
+        close = self.step_error_pct <= INDICATIVE_STEP_PCT
+        if close and held is not None and held <= INDICATIVE_HELD_OUT_PCT:
+            return "indicative: " + "; ".join(failures)
+        return "refused: " + "; ".join([*failures, *self.remarks])
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """What the tests found, as precise as it is known."""
+        held = self.held_out_error_pct
+        return {
+            "step_error_pct": round(self.step_error_pct, 3),
+            "exposed_error_points": round(self.exposed_error_points, 3),
+            "start_error_pct": round(self.start_error_pct, 3),
+            "held_out_error_pct": None if held is None else round(held, 3),
+            "observed_path_pct": round(self.observed_path_pct, 1),
+        }
+
+    @property
+    def residual_pct(self) -> float:
+        """What a prediction inherits from the replay."""
+        return max(self.step_error_pct, self.held_out_error_pct or 0.0)
+
+
+def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate:
+    """All five tests."""
+    period = graph.period_ns
+    low = graph.window[0]
+    step = abs(replayed.first_end - low - period)
+    steps = steps_at_hand(tables)
+    periods = np.array([steps.periods[k] for k in steps.numbers[1:] or steps.numbers], np.float64)
+    cv = 100 * float(periods.std() / periods.mean()) if len(periods) > 1 else 0.0
+    starts = np.abs(replayed.time[graph.start] - graph.activities.start)
+    seen = exposed(graph, graph.time)
+    again = exposed(graph, replayed.time)
+    return Gate(
+        step_error_pct=100 * step / period,
+        exposed_error_points=100 * abs(again - seen) / period,
+        start_error_pct=100 * float(np.quantile(starts, 0.9)) / period,
+        held_out_error_pct=_held_out(tables, graph, steps.numbers),
+        held_out_limit_pct=max(3.0, 2 * cv),
+        observed_path_pct=_observed_path(graph, replayed),
+        remarks=_remarks(tables, graph),
+    )
+
+
+def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
+    """What is wrong with a recording that is refused."""
+    found = []
+    if graph.step is None:
+        found.append("no steps are marked: call profiler.step() after each")
+    launched = np.flatnonzero(graph.activities.call >= 0)
+    calls = graph.calls.start[graph.activities.call[launched]]
+    delay = graph.activities.start[launched] - calls
+    least = int(delay.min()) if len(delay) else 0
+    if abs(least) > _CLOCKS_NS:
+        found.append(
+            f"no activity starts within {abs(least) / 1e6:.0f} ms of its launch: the clocks of CPU "
+            "and GPU differ"
+        )
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    linked = int(length[numbers(links["launch_row"], -1) >= 0].sum())
+    if linked < _LINKED * length.sum():
+        part = 100 * linked / max(int(length.sum()), 1)
+        found.append(f"launches of only {part:.0f} % of GPU time were recorded")
+    return tuple(found)
+
+
+def exposed(graph: Graph, time: Ints) -> float:
+    """Communication that no compute hides, mean over devices, ns."""
+    start, end = time[graph.start], time[graph.end]
+    kind, device = graph.activities.kind, graph.activities.device
+    devices = np.unique(device)
+    total = 0
+    for one in devices.tolist():  # a few
+        comm, compute = (device == one) & (kind == 1), (device == one) & (kind == 0)
+        total += subtract(union(start[comm], end[comm]), union(start[compute], end[compute])).total
+    return total / max(len(devices), 1)
+
+
+def idle(graph: Graph, time: Ints, period: int) -> float:
+    """Time of a step in which a device runs nothing, mean over devices, ns."""
+    start, end, device = time[graph.start], time[graph.end], graph.activities.device
+    devices = np.unique(device)
+    busy = sum(union(start[device == d], end[device == d]).total for d in devices.tolist())
+    return max(period - busy / max(len(devices), 1), 0.0)
+
+
+def _observed_path(graph: Graph, replayed: Replay) -> float:
+    """What runs on the path counts as observed where the edge that leads there was recorded."""
+    path = critical(graph, replayed.time)
+    length = np.maximum(graph.weight[path], 0)
+    total = int(length.sum())
+    observed = graph.observed[path]
+    runs = graph.edges("run", "transfer", "call")[path]
+    led = np.append(True, observed[:-1])
+    seen = observed & (led | ~runs)
+    return 100 * float(length[seen].sum()) / total if total else 0.0
+
+
+def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) -> float | None:
+    """The graph of this step with the durations of its neighbour predicts that neighbour."""
+    others = [k for k in (numbers[1:] or numbers) if k != graph.step]
+    if graph.step is None or not others:
+        return None
+    step = graph.step
+    other = build(tables, min(others, key=lambda k: (abs(k - step), k)))
+    weight, wraps = _with_durations(graph, other)
+    shift = graph.window[0] - other.window[0]
+    alike = len(graph.wrap_seen) == len(other.wrap_seen)
+    seen = other.wrap_seen + shift if alike else graph.wrap_seen
+    time = once(graph, weight, wraps, seen)
+    predicted = int(time[graph.end].max()) - graph.window[0]
+    return 100 * abs(predicted - other.period_ns) / other.period_ns
+
+
+def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
+    """The graph's weights, with lengths of activities and CPU times of the other's."""
+    weight, wraps = graph.weight.copy(), graph.wrap_weight.copy()
+    mine, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
+    here, there = _paired(mine, theirs)
+    for kinds in (("run",), ("transfer",)):
+        _copy(weight, graph, other, kinds, graph.end[here], other.end[there])
+    mine, theirs = (_keys(g.calls.lane, g.calls.name) for g in (graph, other))
+    here, there = _paired(mine, theirs)
+    _copy(
+        weight, graph, other, ("think", "handover"), graph.call_start[here], other.call_start[there]
+    )
+    _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
+    if len(wraps) == len(other.wrap_weight):
+        wraps = other.wrap_weight.copy()
+    return _with_room(weight, graph), wraps
+
+
+def _with_room(weight: Ints, graph: Graph) -> Ints:
+    """A kernel that waited while another ran waits for as large a part of that one's new length."""
+    runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("room"))
+    run_of = np.full(len(graph.time), -1, np.int64)
+    run_of[graph.src[runs]] = runs
+    beside = room[run_of[graph.src[room]] >= 0]  # those that hang on a start
+    run = run_of[graph.src[beside]]
+    part = graph.weight[beside] / np.maximum(graph.weight[run], 1)
+    weight[beside] = np.rint(part * weight[run])
+    return weight
+
+
+def _copy(
+    weight: Ints, graph: Graph, other: Graph, kinds: tuple[str, ...], heads: Ints, others: Ints
+) -> None:
+    """Weights of the edges of these kinds into nodes of the one, from those of the other."""
+    into, from_ = np.full(len(graph.time), -1, np.int64), np.full(len(other.time), -1, np.int64)
+    own, theirs = np.flatnonzero(graph.edges(*kinds)), np.flatnonzero(other.edges(*kinds))
+    into[graph.dst[own]] = own
+    from_[other.dst[theirs]] = theirs
+    a, b = into[heads], from_[others]
+    known = (a >= 0) & (b >= 0)
+    weight[a[known]] = other.weight[b[known]]
+
+
+def _keys(lane: Ints, name: Ints) -> Ints:
+    """Lane, name, and how many of that name came before on the lane."""
+    groups = Groups.of(np.column_stack([lane, name]))
+    order = np.argsort(groups.which, kind="stable")
+    first = np.cumsum(groups.count) - groups.count
+    nth = np.empty(len(lane), np.int64)
+    nth[order] = np.arange(len(lane)) - first[groups.which[order]]
+    return np.column_stack([lane, name, nth])
+
+
+def _paired(mine: Ints, theirs: Ints) -> tuple[Ints, Ints]:
+    """Rows with the same key."""
+    both = Groups.of(np.concatenate([mine, theirs]))
+    place = np.full(len(both), -1, np.int64)
+    place[both.which[len(mine) :]] = np.arange(len(theirs))
+    found = place[both.which[: len(mine)]]
+    return np.flatnonzero(found >= 0), found[found >= 0]
+
+
+def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
+    """The steadiest step, replayed and judged."""
+    graph = build(tables)
+    replayed = replay(graph)
+    return graph, replayed, gate(tables, graph, replayed)

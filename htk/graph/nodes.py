@@ -1,0 +1,220 @@
+"""What a step is made of: its GPU activities and the CPU calls that matter, lane by lane."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.columns.groups import Groups, event_keys
+from htk.derived.clocks import corrections
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
+_MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Whole steps of all ranks; window rows are of the rank that ends last."""
+
+    numbers: list[int]
+    low: dict[int, int]
+    high: dict[int, int]
+    whole: tuple[int, int]  # where none are marked: all of one recording
+    cycle: int = 0  # which of them: that with the most GPU time
+
+    @property
+    def periods(self) -> dict[int, int]:
+        return {k: self.high[k] - self.low[k] for k in self.numbers}
+
+    @property
+    def steadiest(self) -> int:
+        """The step nearest the median; the first, whose start was not seen, only if it must be."""
+        usable = self.numbers[1:] or self.numbers
+        periods = self.periods
+        middle = float(np.median([periods[k] for k in usable]))
+        return min(usable, key=lambda k: (abs(periods[k] - middle), k))
+
+    def window(self, step: int | None, origin: int) -> tuple[int, int]:
+        low, high = self.whole if step is None else (self.low[step], self.high[step])
+        return low - origin, high - origin
+
+
+def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
+    known = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
+    rank = numbers(step_windows["rank"], -1)
+    step = numbers(step_windows["step"], -1)
+    low, high = numbers(step_windows["start_ns"]), numbers(step_windows["end_ns"])
+    ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
+    found, lows, highs = [], {}, {}
+    for k in np.unique(step[known]).tolist():  # a few steps
+        mine = known & (step == k)
+        if len(np.unique(rank[mine])) == ranks:
+            found.append(int(k))
+            lows[int(k)], highs[int(k)] = int(low[mine].max()), int(high[mine].max())
+    return Steps(found, lows, highs, *_longest(rank_windows))
+
+
+def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
+    """From when to when the recording with the most GPU time lasts, and its cycle: between two
+    recordings nobody knows what ran."""
+    cycles = Groups.of(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
+    low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
+    most = int(cycles.sum(high - low).argmax())
+    mine = cycles.which == most
+    return (int(low[mine].min()), int(high[mine].max())), int(cycles.keys[most, 0])
+
+
+@dataclass(frozen=True)
+class Activities:
+    """GPU activities of the step, by stream and start."""
+
+    row: Ints  # in `kernels`
+    rank: Ints
+    lane: Ints  # (rank, device, stream)
+    device: Ints  # (rank, device)
+    start: Ints
+    end: Ints
+    name: Ints  # into `names`
+    names: list[str]
+    kind: Ints  # 0 compute, 1 comm, 2 memory
+    call: Ints  # the call that launched it, in Calls; -1: none
+    before: Ints  # end of the stream's last activity of the step before; -1: none
+
+    @property
+    def length(self) -> Ints:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls that launch, wait, record or synchronise, by thread and start."""
+
+    row: Ints  # in `launches`
+    rank: Ints
+    lane: Ints  # (rank, thread)
+    start: Ints
+    end: Ints
+    name: Ints
+    names: list[str]
+    correlation: Ints
+    before: Ints  # end of the thread's last call before the step; -1: none
+
+    def named(self, pattern: re.Pattern[str]) -> Mask:
+        hits = np.array([bool(pattern.search(n)) for n in self.names] + [False])
+        return hits[self.name]
+
+
+def calls_of(
+    tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
+) -> Calls:
+    """Calls of a step; without one those of a recording, or of all."""
+    launches, links = tables["launches"], tables["launch_links"]
+    matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
+    matters |= numbers(links["activities"]) > 0
+    rank = numbers(launches["rank"], -1).astype(np.int64)
+    shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
+    start = numbers(launches["start_ns"]) - origin + shift
+    end = numbers(launches["end_ns"]) - origin + shift
+    lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
+    rows = np.flatnonzero(matters)
+    rows = rows[np.lexsort((start[rows], lane[rows]))]
+    ours = _chosen(launches, links, step, cycle)[rows]
+    before = _last_before(lane[rows], end[rows], ours)
+    rows = rows[ours]
+    names, dictionary = codes_of(launches["name"])
+    return Calls(
+        rows,
+        rank[rows],
+        lane[rows],
+        start[rows],
+        np.maximum(end[rows], start[rows]),
+        names[rows].astype(np.int64),
+        dictionary.to_pylist(),
+        numbers(launches["correlation"], -1)[rows],
+        before,
+    )
+
+
+def activities_of(
+    tables: Mapping[str, pa.Table],
+    calls: Calls,
+    step: int | None,
+    origin: int,
+    cycle: int | None = None,
+) -> Activities:
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    rank = numbers(kernels["rank"], -1).astype(np.int64)
+    shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
+    start = numbers(kernels["start_ns"]) - origin + shift
+    end = numbers(kernels["end_ns"]) - origin + shift
+    device = _lane(rank, numbers(kernels["device"], -1))
+    lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
+    rows = np.lexsort((start, lane))
+    launched = numbers(links["launch_row"], -1)
+    ours = _chosen(kernels, links, step, cycle)[rows] & (launched[rows] >= 0)
+    before = _last_before(lane[rows], end[rows], ours)
+    rows = rows[ours]
+    names, dictionary = codes_of(kernels["name"])
+    kinds, kind_names = codes_of(kernels["kind"])
+    place = {"compute": 0, "comm": 1, "memory": 2}
+    to_kind = np.array([place.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
+    where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
+    where[calls.row] = np.arange(len(calls.row))
+    return Activities(
+        rows,
+        rank[rows],
+        lane[rows],
+        device[rows],
+        start[rows],
+        np.maximum(end[rows], start[rows]),
+        names[rows].astype(np.int64),
+        dictionary.to_pylist(),
+        to_kind[kinds[rows]],
+        where[launched[rows]],
+        before,
+    )
+
+
+def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | None) -> Mask:
+    every: Mask = np.ones(len(table), bool)
+    if step is not None:
+        every &= numbers(links["step"], -1) == step
+    elif cycle is not None:
+        every &= numbers(table["cycle"]) == cycle
+    return every
+
+
+def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
+    """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
+    found = np.full(len(lane), -1, np.int64)
+    for one in np.unique(lane[ours]).tolist():  # a few threads or streams
+        mine = np.flatnonzero(lane == one)
+        first = int(mine[ours[mine]][0])
+        earlier = mine[mine < first]
+        if len(earlier):
+            found[mine] = end[earlier].max()
+    return found[ours]
+
+
+def _lane(*columns: NDArray[np.integer]) -> Ints:
+    """One number for each distinct combination."""
+    return Groups.of(np.column_stack([c.astype(np.int64) for c in columns])).which
+
+
+def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
+    """Row of `collectives` for each activity; -1: none."""
+    kernels, comm = tables["kernels"], tables["collectives"]
+    keys, theirs = event_keys(kernels), event_keys(comm)
+    known = np.flatnonzero(valid(comm["event"]))
+    if not len(known):
+        return np.full(len(rows), -1, np.int64)
+    order = known[np.argsort(theirs[known], kind="stable")]
+    place = np.minimum(np.searchsorted(theirs[order], keys[rows]), len(order) - 1)
+    return np.where(theirs[order[place]] == keys[rows], order[place], -1)

@@ -1,0 +1,100 @@
+"""Replays an execution graph: when does each instant come, given the weights of the edges?
+
+An edge says: not before its tail plus its weight. Edges are in the order of their heads, and
+tails come first, so one pass settles everything. Edges into the next step repeat the step until
+its period is steady; CPU work that runs ahead of the GPU is so accounted for.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.graph.build import Graph
+
+Ints = NDArray[np.int64]
+
+NEVER = -(1 << 62)  # the weight of an edge that an edit removed
+_EARLIEST = -(1 << 61)
+_PASSES = 24
+_STEADY = 1e-4  # of the period
+
+
+@dataclass(frozen=True)
+class Replay:
+    time: Ints  # of each node
+    first_end: int  # end of the step when it follows the observed one
+    period_ns: int  # once steady
+    steady: Ints  # of each node, in a step that follows one like it where the observed one began
+
+
+def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = None) -> Replay:
+    """Replay with these weights; without any, the untouched step."""
+    weight = graph.weight if weight is None else weight
+    wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
+    time = once(graph, weight, wraps, graph.wrap_seen)
+    end = int(time[graph.end].max())
+    if not len(graph.wrap_src):
+        return Replay(time, end, end - graph.window[0], time)
+    first_time, last, period = time, end, end - graph.window[0]
+    for _ in range(_PASSES):
+        time = once(graph, weight, wraps, time[graph.wrap_src])
+        end = int(time[graph.end].max())
+        before, period, last = period, end - last, end
+        if abs(period - before) <= _STEADY * max(period, 1):
+            break
+    steady = time - (last - period - graph.window[0])
+    return Replay(first_time, int(first_time[graph.end].max()), period, steady)
+
+
+def once(graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints) -> Ints:
+    """One step, after one whose last instants came when `seen` says."""
+    time = _pinned(graph)
+    np.maximum.at(time, graph.wrap_dst, seen + wrap_weight)
+    longest(time, graph.src, graph.dst, weight)
+    return time
+
+
+def _pinned(graph: Graph) -> Ints:
+    """Nodes that nothing leads to begin when they did; if a step repeats, only what has no wrap."""
+    time = np.full(len(graph.time), _EARLIEST, np.int64)
+    led = np.zeros(len(time), bool)
+    led[graph.dst] = True
+    led[graph.wrap_dst] = True
+    time[~led] = graph.time[~led]
+    return time
+
+
+def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
+    """Raise each head to its tail plus the weight, edge by edge, in place."""
+    try:
+        from htk import _replay
+    except ImportError:
+        longest_pure(time, src, dst, weight)
+    else:
+        _replay.longest(time, src, dst, np.ascontiguousarray(weight))
+
+
+def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
+    """The same in Python: each edge needs what the ones before it settled."""
+    at = time.tolist()
+    for tail, head, length in zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True):
+        reached = at[tail] + length
+        if reached > at[head]:
+            at[head] = reached
+    time[:] = at
+
+
+def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
+    """The edges that bound the step, first to last: from its last end back to its beginning."""
+    weight = graph.weight if weight is None else weight
+    tight = np.flatnonzero(time[graph.src] + weight == time[graph.dst])
+    into = np.full(len(time), -1, np.int64)
+    into[graph.dst[tight[::-1]]] = tight[::-1]  # of several the first
+    ends = graph.end
+    node = int(ends[np.argmax(time[ends])])
+    path = []
+    while into[node] >= 0:  # as many as the path is long
+        path.append(int(into[node]))
+        node = int(graph.src[into[node]])
+    return np.array(path[::-1], np.int64)

@@ -1,0 +1,172 @@
+"""What a user names (files, folders, globs, archives, `-`, URLs) as an ordered list of sources."""
+
+import glob
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from htk.core.parser import HEAD_BYTES, Head, Source
+from htk.errors import TraceError
+from htk.io import archives, remote
+from htk.io.decompress import open_stream
+from htk.io.raw_files import Spool, broken, guarded, reason
+
+STDIN_LIMIT = 64 << 30
+# Files that lie beside traces and are never one.
+_OTHERS = re.compile(
+    r"\.(py|pyc|toml|ya?ml|md|rst|html?|css|js|png|jpe?g|svg|gif|pdf|csv|tsv|xlsx|parquet|arrow"
+    r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
+    re.IGNORECASE,
+)
+_XPLANE = (
+    "an XLA profile (xplane.pb), which htk does not read; export a PyTorch profiler trace "
+    "(*.pt.trace.json) instead"
+)
+# The rank in a file's name: after the word rank or worker. A pid or a time stamp is none, nor is
+# a rank within a node or a parallel group.
+_RANK = re.compile(r"(?:([a-z]+)[-_. ]?)?(?<![a-z])rank[-_ =]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_OTHER_RANKS = {"local", "node", "group", "tp", "dp", "pp", "ep", "cp", "sp", "dcp", "pcp"}
+_RANK_FOLDER = re.compile(r"rank[-_ =]?(\d{1,6})", re.IGNORECASE)
+_WORKER = re.compile(r"^worker[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# torch's default, <host>_<pid>.<ns>, on a host called worker-3: eight ranks may share it.
+_WORKER_HOST = re.compile(
+    r"^worker[-_]?\d+(\.[\w.-]+)?_\d+\.\d{10,}\.pt\.trace\.json", re.IGNORECASE
+)
+# SGLang names the tensor-parallel rank, and others only where there are more dimensions.
+_SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
+
+
+def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
+    """Every file that the inputs name, each once, in the order they were named.
+
+    One that cannot be used (a damaged archive, say) is there too, and says why when opened.
+    """
+    given = [inputs] if isinstance(inputs, str | Path) else inputs
+    names = list(dict.fromkeys(map(str, given)))
+    found: dict[str, Source] = {}
+    for name in names:
+        for source in _named(name):
+            found.setdefault(source.identity or f"{name}|{source.name}", source)
+    if not found:
+        raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
+    return [replace(s, open=partial(guarded, s.name, s.open)) for s in found.values()]
+
+
+def head(source: Source) -> Head:
+    """The first bytes of a source, decompressed."""
+    buffer = bytearray(HEAD_BYTES)
+    done = 0
+    with source.open() as file, open_stream(file) as stream:
+        while done < HEAD_BYTES and (size := stream.readinto(memoryview(buffer)[done:])):
+            done += size
+    return Head(source.name, bytes(buffer[:done]), done < HEAD_BYTES)
+
+
+def rank_from_name(name: str) -> int | None:
+    """The global rank that a file's name states, else the folder it lies in; None if unsure."""
+    *folders, file = re.split(r"[\\/!]", name)
+    named = [m for m in _RANK.finditer(file) if (m[1] or "").lower() not in _OTHER_RANKS]
+    if named:
+        ranks = {int(m[2]) for m in named}
+        return ranks.pop() if len(ranks) == 1 else None
+    worker = None if _WORKER_HOST.match(file) else _WORKER.match(file)
+    match = worker or _SGLANG.search(file)
+    for folder in reversed(folders):
+        match = match or _RANK_FOLDER.fullmatch(folder)
+    return int(match[1]) if match else None
+
+
+def content_identity(source: Source) -> str:
+    """A hash of the stored bytes, for who does not trust times and sizes."""
+    digest = hashlib.sha256()
+    with source.open() as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _named(name: str) -> list[Source]:
+    if name == "-":
+        return _spooled("-", sys.stdin.buffer)
+    if name.startswith("file://"):
+        name = unquote(urlsplit(name).path)
+    if remote.is_url(name):
+        return [s for one in remote.sources(name, _may_be_trace) for s in _with_members(one)]
+    try:
+        return _local(name, Path(name).expanduser())
+    except OSError as error:
+        raise TraceError(f"{name}: {reason(error)}") from error
+
+
+def _local(name: str, path: Path) -> list[Source]:
+    if path.is_dir():
+        return list(_folder(path))
+    if path.is_file():
+        return _with_members(_file(path))
+    if path.is_fifo():  # <(gunzip -c x) of a shell
+        with path.open("rb") as pipe:
+            return _spooled(name, pipe)
+    if path.exists():
+        raise TraceError(f"{name}: neither a file nor a folder")
+    if any(c in name for c in "*?["):
+        return [s for match in _glob(str(path)) for s in _local(match, Path(match))]
+    raise TraceError(f"{name}: no such file or folder")
+
+
+def _glob(pattern: str) -> list[str]:
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise TraceError(f"{pattern}: nothing matches")
+    return matches
+
+
+def _folder(folder: Path) -> Iterator[Source]:
+    """Files below a folder that may be traces; links to folders are not followed."""
+    for at, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
+        for file in sorted(files):
+            path = Path(at) / file
+            if _may_be_trace(file) and path.is_file():
+                yield from _with_members(_file(path))
+
+
+def _may_be_trace(name: str) -> bool:
+    file = name.rsplit("/", 1)[-1]
+    return bool(file) and not file.startswith(".") and not _OTHERS.search(file)
+
+
+def _with_members(source: Source) -> list[Source]:
+    """The source, or what it holds if it is an archive."""
+    if source.name.endswith(".xplane.pb"):
+        return [broken(source.name, _XPLANE)]
+    return _members(source) if archives.is_archive(source.name) else [source]
+
+
+def _members(source: Source) -> list[Source]:
+    within = [m for m in archives.members(source) if _may_be_trace(m.name)]
+    return within or [broken(source.name, "no file in it that may be a trace")]
+
+
+def _file(path: Path) -> Source:
+    resolved = path.resolve()
+    facts = resolved.stat()
+    identity = f"{resolved}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_ino}"
+    return Source(str(path), partial(_open, resolved), facts.st_size, identity)
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=0)
+
+
+def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
+    """A pipe, kept in a file: it has to be looked at before it is read."""
+    kept = Spool.of(name, pipe.read, STDIN_LIMIT)
+    source = Source(name, kept.open, kept.size)
+    return _members(source) if archives.starts_archive(head(source).data) else [source]

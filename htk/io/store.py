@@ -1,0 +1,327 @@
+"""The cache: a parsed file's tables on disk, memory-mapped when it is opened again.
+
+An entry is a folder named by what the file is (its identity), who read it and how; it holds one
+Arrow file for each table and `meta.json`. Entries appear whole (a rename) or not at all, so two
+processes may work at once and a kill leaves nothing but a temporary folder, swept later.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from htk.core.parser import Parsed, ParseOptions, Source
+from htk.errors import UsageError
+from htk.schema import DERIVED, SCHEMA_VERSION, TABLES
+
+DEFAULT_LIMIT_BYTES = 20 << 30
+_META = "meta.json"
+_TEMPORARY = ".new-"
+_STALE_S = 24 * 3600
+
+
+class Entry(Protocol):
+    """The tables of one parsed file, and what is derived from them."""
+
+    @property
+    def parsed(self) -> Parsed: ...
+
+    @property
+    def tables(self) -> Mapping[str, pa.Table]: ...
+
+    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table: ...
+
+
+class MemoryEntry:
+    """Kept as long as it is used."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        self.parsed = parsed
+        self.tables = parsed.tables
+        self._derived: dict[str, pa.Table] = {}
+
+    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]
+
+
+class _Mapped(Mapping[str, pa.Table]):
+    """Tables of a folder, each mapped when first asked for."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self._folder, self._names = folder, names
+        self._open: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._open:
+            self._open[name] = _read(self._folder / f"{name}.arrow")
+        return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class StoredEntry:
+    """Tables on disk."""
+
+    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self.tables = _Mapped(folder, list(meta["tables"]))
+        self.parsed = Parsed(self.tables, meta["rank"], meta["world_size"], meta["facts"])
+        self._derived: dict[str, pa.Table] = {}
+
+    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        if name not in self._derived:
+            found = self._find(name)
+            self._derived[name] = self._keep(name, make()) if found is None else found
+        return self._derived[name]
+
+    def _find(self, name: str) -> pa.Table | None:
+        try:
+            return _read(self._folder / f"derived-{name}.arrow")
+        except (OSError, pa.ArrowException):
+            return None
+
+    def _keep(self, name: str, table: pa.Table) -> pa.Table:
+        temporary = self._folder / f"{_TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
+        try:
+            _write(temporary, table)
+            temporary.replace(self._folder / f"derived-{name}.arrow")
+        except FileNotFoundError:  # another process removed the entry; what is mapped stays
+            return table
+        except OSError as error:
+            _warn(self._folder, error)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        return table
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An entry, as `htk cache ls` shows it."""
+
+    source: str
+    size_bytes: int
+    created: float
+    last_used: float
+    folder: Path
+
+
+class Store:
+    """Parsed files by what they are."""
+
+    def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
+        self.root = root or cache_root()
+        self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
+        self._room: int | None = None  # bytes that may be added before others have to go
+        self._counting = threading.Lock()
+
+    def key(self, source: Source, parser: str, options: ParseOptions) -> str:
+        """What an entry is called; another file, reader or version has another name."""
+        facts = [
+            source.identity,
+            source.file_name,  # some parsers read facts from it
+            parser,
+            _version(),
+            options.keep_unknown_arguments,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
+
+    def find(self, key: str) -> Entry | None:
+        """The entry, unless there is none or it is damaged (then it is dropped)."""
+        folder = self.root / key
+        try:
+            meta = json.loads((folder / _META).read_text())
+            entry = StoredEntry(folder, meta)
+            for name in entry.tables:  # a dozen tables: mapping them shows whether they are whole
+                entry.tables[name]
+        except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
+            if folder.is_dir():
+                self._remove(folder)
+            return None
+        except OSError:  # not ours to read, or the disk is ill
+            return None
+        with suppress(OSError):  # a cache that one may only read is a cache
+            os.utime(folder / _META)
+        return entry
+
+    def save(self, key: str, parsed: Parsed, source_name: str = "") -> Entry:
+        """Keep what was parsed; where the disk will not, it stays in memory, with a warning."""
+        temporary = None
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
+            self._fill(temporary, parsed, source_name)
+            size = _size(temporary)
+            self._publish(temporary, self.root / key)
+        except (OSError, pa.ArrowException) as error:
+            _warn(self.root, error)
+            return MemoryEntry(parsed)
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+        self._make_room(size, key)
+        return self.find(key) or MemoryEntry(parsed)
+
+    def list(self) -> list[Listed]:
+        """What is kept, the last used first."""
+        found = []
+        for folder in self._folders():
+            try:
+                meta = json.loads((folder / _META).read_text())
+                used = (folder / _META).stat().st_mtime
+                size = _size(folder)
+                found.append(Listed(meta["source"], size, meta["created"], used, folder))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # being removed by another process
+        return sorted(found, key=lambda e: -e.last_used)
+
+    def clear(self) -> int:
+        """Remove everything; says how many entries there were."""
+        folders = list(self._folders())
+        for folder in folders:
+            self._remove(folder)
+        self._sweep(0)
+        return len(folders)
+
+    def _folders(self) -> Iterator[Path]:
+        for folder in _inside(self.root):
+            if not folder.name.startswith(_TEMPORARY) and (folder / _META).is_file():
+                yield folder
+
+    def _fill(self, folder: Path, parsed: Parsed, source_name: str) -> None:
+        for name, table in parsed.tables.items():
+            _write(folder / f"{name}.arrow", table)
+        meta = {
+            "source": source_name,
+            "created": time.time(),
+            "tables": list(parsed.tables),
+            "rank": parsed.rank,
+            "world_size": parsed.world_size,
+            "facts": dict(parsed.facts),
+        }
+        (folder / _META).write_text(json.dumps(meta))
+
+    def _publish(self, temporary: Path, target: Path) -> None:
+        """Give the entry its name; whoever came first has it."""
+        try:
+            temporary.rename(target)
+        except OSError:
+            if not (target / _META).is_file():
+                raise
+
+    def _remove(self, folder: Path) -> None:
+        """Gone at once for everybody, then bit by bit."""
+        doomed = self.root / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        with suppress(OSError):
+            folder.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+    def _make_room(self, added: int, keep: str) -> None:
+        """The least recently used go, until the rest fits. What is there is counted seldom."""
+        with self._counting:
+            if self._room is not None:
+                self._room -= added
+            if self._room is None or self._room < 0:
+                self._sweep(_STALE_S)
+                self._room = self._evict(keep)
+
+    def _evict(self, keep: str) -> int:
+        entries = self.list()
+        total = sum(e.size_bytes for e in entries)
+        for entry in reversed(entries):
+            if total <= self.limit_bytes:
+                break
+            if entry.folder.name != keep:
+                self._remove(entry.folder)
+                total -= entry.size_bytes
+        return self.limit_bytes - total
+
+    def _sweep(self, older_than_s: float) -> None:
+        """What killed processes left behind."""
+        for left in [f for folder in (self.root, *self._folders()) for f in _inside(folder)]:
+            with suppress(OSError):
+                old = time.time() - left.stat().st_mtime >= older_than_s
+                if not old or not left.name.startswith(_TEMPORARY):
+                    continue
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink()
+
+
+def cache_root() -> Path:
+    """HTK_CACHE_DIR, else the user's cache folder."""
+    said = os.environ.get("HTK_CACHE_DIR")
+    if said:
+        return Path(said)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("htk", appauthor=False))
+
+
+def _limit() -> int:
+    said = os.environ.get("HTK_CACHE_LIMIT")
+    if not said:
+        return DEFAULT_LIMIT_BYTES
+    if not said.isdigit():
+        raise UsageError(f"HTK_CACHE_LIMIT is {said!r}; expected a number of bytes")
+    return int(said)
+
+
+@cache
+def _version() -> list[str]:
+    """Of htk and of what its tables mean; a column that changed needs no one to remember it."""
+    try:
+        ours = version("htk")
+    except PackageNotFoundError:  # run from a checkout
+        ours = ""
+    schemas = b"".join(s.serialize() for s in (*TABLES.values(), *DERIVED.values()))
+    return [ours, str(SCHEMA_VERSION), hashlib.sha256(schemas).hexdigest()]
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What a folder holds; nothing, if another process removed it."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _size(folder: Path) -> int:
+    return sum(f.stat().st_size for f in folder.iterdir())
+
+
+def _read(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as mapped:
+        return pa.ipc.open_file(mapped).read_all()
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.unify_dictionaries().combine_chunks())
+
+
+def _warn(where: Path, error: Exception) -> None:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
+    warnings.warn(f"nothing kept in {where}: {why}", RuntimeWarning, stacklevel=3)

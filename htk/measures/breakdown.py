@@ -1,0 +1,127 @@
+"""Shared by the analyses of time: sums over windows, and answers per rank or per step."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import boolean, number, numbers, truths
+from htk.columns.groups import quotient
+from htk.columns.intervals import Ints, Spans, sweep
+from htk.derived.windows import Filled, fill, kinds_of
+
+Per = Literal["rank", "step"]
+Pool = Literal["all", "rank", "step"]
+Like = Literal["hta"]
+KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
+BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
+
+
+def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> pa.Table:
+    return rank_windows if per == "rank" else step_windows
+
+
+@dataclass(frozen=True)
+class KindTimes:
+    """How long each combination of kinds runs, window by window."""
+
+    filled: Filled
+    times: Ints  # a row per window; column = sum of bits: 1 compute, 2 comm, 4 memory, 8 other
+
+    @property
+    def total(self) -> Ints:
+        return self.filled.length
+
+    @property
+    def busy(self) -> Ints:
+        return self._sum(lambda on: on > 0)
+
+    @property
+    def idle(self) -> Ints:
+        return self.filled.length - self.busy
+
+    def any(self, kind: str) -> Ints:
+        """At least one activity of that kind runs."""
+        return self._sum(lambda on: bool(on & BITS[kind]))
+
+    def both(self, kind: str, other: str) -> Ints:
+        """Activities of both kinds run."""
+        return self._sum(lambda on: bool(on & BITS[kind]) and bool(on & BITS[other]))
+
+    def exposed(self, kind: str, *hiding: str) -> Ints:
+        """Activities of that kind run, and none of the hiding kinds."""
+        hidden = sum(BITS[other] for other in hiding)
+        return self._sum(lambda on: bool(on & BITS[kind]) and not on & hidden)
+
+    def exactly(self, *kinds: str) -> Ints:
+        """Activities of just these kinds run, whatever of no kind runs beside them."""
+        wanted = sum(BITS[kind] for kind in kinds)
+        return self._sum(lambda on: on & ~BITS["other"] == wanted)
+
+    def _sum(self, wanted: Callable[[int], bool]) -> Ints:
+        columns = [on for on in range(self.times.shape[1]) if wanted(on)]
+        return np.asarray(self.times[:, columns].sum(axis=1))
+
+
+def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
+    """How long each combination of kinds runs in each window."""
+    filled = fill(activities, windows)
+    kinds = kinds_of(activities, filled.row)
+    unions: list[Spans] = [filled.union(kinds.are(kind)) for kind in KINDS]
+    swept = sweep(unions)
+    window = filled.axis.window(swept.start)
+    times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)
+    np.add.at(times, (window, swept.on), swept.end - swept.start)
+    return KindTimes(filled, times)
+
+
+def summed(
+    per: Per, windows: pa.Table, values: Mapping[str, Ints]
+) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
+    """Windows of the same rank and device (and step) added up: who they are, and the sums."""
+    step = numbers(windows["step"], -1) if per == "step" else np.full(windows.num_rows, -1)
+    keys = np.stack(
+        [numbers(windows["rank"], -1), numbers(windows["device"], -1), step], axis=1
+    ).astype(np.int64)
+    order = keys.copy()
+    order[:, 2] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
+    _, first, which = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    who = keys[first]
+    complete = np.ones(len(first), bool)
+    np.logical_and.at(complete, which.ravel(), truths(windows["complete"]))
+    columns = {
+        "rank": _nullable(who[:, 0]),
+        "device": _nullable(who[:, 1]),
+        "step": _nullable(who[:, 2]),
+        "complete": boolean(complete),
+    }
+    sums = {}
+    for name, value in values.items():
+        sums[name] = np.zeros(len(first), np.int64)
+        np.add.at(sums[name], which.ravel(), value)
+    return columns, sums
+
+
+def pooled(per: Pool, rank: Ints, step: Ints) -> Ints:
+    """Rank and step of each row, as far as they are kept apart (-1 where they are not)."""
+    anyone = np.full(len(rank), -1, np.int64)
+    return np.column_stack(
+        [anyone if per == "all" else rank, step if per == "step" else anyone]
+    ).astype(np.int64)
+
+
+def percent(part: Ints, whole: Ints) -> pa.Array:
+    """100·part/whole; null where there is no whole."""
+    return number(quotient(100.0 * part, whole), pa.float64(), whole > 0)
+
+
+def ratio(part: Ints, whole: Ints) -> pa.Array:
+    """part/whole; null where there is no whole."""
+    return number(quotient(part, whole), pa.float64(), whole > 0)
+
+
+def _nullable(values: NDArray[np.int64]) -> pa.Array:
+    return number(values, pa.int32(), values >= 0)

@@ -1,0 +1,99 @@
+"""Which operator launched each node of a CUDA graph, when the graph was captured.
+
+A replay shows its kernels and one call. Where the capture was recorded too, in the same recording
+or in another of the rank that was opened with it, its launches stand between BeginCapture and
+EndCapture in the order in which a replay on one stream runs them. A replay is that of the capture
+that has as many nodes; of several the one captured next after the replay before. Where that does
+not decide, nothing is linked.
+"""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, matching, numbers
+from htk.columns.groups import Groups
+
+Ints = NDArray[np.int64]
+NONE = -1
+_NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
+
+
+def captured_ops(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table, launch_links: pa.Table
+) -> tuple[Ints, Ints]:
+    """For each activity of a replay the operator that launched it in the capture, and the call
+    that replays it; NONE for all others."""
+    op = np.full(kernels.num_rows, NONE, np.int64)
+    call = op.copy()
+    captures = _captures(launches)
+    if not captures:
+        return op, call
+    launched_by = numbers(launch_links["op_row"], NONE)
+    for replay, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
+        op[rows] = launched_by[capture]
+        call[rows] = replay
+    known = op != NONE
+    return op, np.where(known, call, NONE)
+
+
+def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
+    """Rows of the launches of each capture, of each rank, in order."""
+    begins = matching(launches["name"], lambda n: "BeginCapture" in n)
+    if not begins.any():
+        return {}
+    ends = matching(launches["name"], lambda n: "EndCapture" in n)
+    nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
+    rank = numbers(launches["rank"], NONE).astype(np.int64)
+    threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
+    cycle = numbers(launches["cycle"], 0).astype(np.int64)
+    lane = Groups.of(np.column_stack([rank, cycle, *threads])).which
+    order = np.lexsort((numbers(launches["start_ns"]), lane))
+    inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
+    number = np.cumsum(begins[order])
+    rows = order[inside & nodes[order]]
+    which = number[inside & nodes[order]]
+    found: dict[int, list[Ints]] = {}
+    for capture in np.split(rows, np.flatnonzero(np.diff(which)) + 1):  # graphs are few
+        if len(capture):
+            found.setdefault(int(rank[capture[0]]), []).append(capture)
+    for several in found.values():
+        several.sort(key=lambda one: int(numbers(launches["start_ns"])[one[0]]))
+    return found
+
+
+def _replays(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table
+) -> dict[int, list[tuple[int, Ints]]]:
+    """Calls that replay a graph and the rows of their activities, of each rank, in order."""
+    graph = matching(kernel_links["launch_by"], "graph".__eq__)
+    rows = np.flatnonzero(graph)
+    call = numbers(kernel_links["launch_row"], NONE)[rows]
+    at = numbers(launches["start_ns"])[call]
+    order = np.lexsort((numbers(kernels["start_ns"])[rows], call, at))
+    rows, call = rows[order], call[order]
+    rank = numbers(kernels["rank"], NONE)
+    found: dict[int, list[tuple[int, Ints]]] = {}
+    for one in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
+        if len(one):
+            found.setdefault(int(rank[rows[one[0]]]), []).append((int(call[one[0]]), rows[one]))
+    return found
+
+
+def _matched(
+    captures: dict[int, list[Ints]], replays: dict[int, list[tuple[int, Ints]]]
+) -> list[tuple[int, Ints, Ints]]:
+    """Replays with their activities and the launches of their capture."""
+    found = []
+    for rank, calls in replays.items():
+        known = captures.get(rank, [])
+        before: int | None = None
+        for call, rows in calls:
+            alike = [k for k, capture in enumerate(known) if len(capture) == len(rows)]
+            after = None if before is None else (before + 1) % len(known)
+            before = after if after in alike else alike[0] if len(alike) == 1 else None
+            if before is not None:
+                found.append((call, rows, known[before]))
+    return found

@@ -1,0 +1,245 @@
+"""Collectives as the analyses of communication see them: matched, timed, and what they moved."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, matching, number, numbers, text
+from htk.columns.groups import Groups
+from htk.derived.match import NONE, Rows
+from htk.derived.waits import Waits
+from htk.models.bandwidth import traffic
+from htk.names.collectives import dtype_bytes
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All rows of `collectives`, and their matches (aligned or not)."""
+
+    rows: Rows
+    table: pa.Table
+    matches: pa.Table
+    ranks: pa.Table
+
+    @classmethod
+    def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
+        return cls(Rows(collectives), collectives, matches, ranks)
+
+    @classmethod
+    def of_one_source(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
+        """What one source recorded, the profiler if it did: several would count a call twice."""
+        codes, names = codes_of(collectives["source"])
+        present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
+        best = next((s for s in _PREFERRED if s in present), None)
+        return cls.of(*only_source(collectives, matches, best), ranks)
+
+    @cached_property
+    def match(self) -> Ints:
+        return numbers(self.matches["match"], NONE)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """As they were found over all ranks, whichever of them are looked at."""
+        column = {n: numbers(self.matches[n], NONE) for n in _TIMED}
+        known = column["wait_ns"] != NONE
+        return Waits(
+            known,
+            column["common_start_ns"],
+            np.where(known, column["wait_ns"], 0),
+            np.where(known, column["transfer_ns"], 0),
+            column["span_ns"],
+            column["last_rank"].astype(np.int64),
+        )
+
+    @cached_property
+    def correction(self) -> Ints:
+        """What the alignment adds to each row's times."""
+        return numbers(self.matches["clock_offset_ns"], 0)
+
+    @cached_property
+    def duration(self) -> Ints:
+        """How long each ran (NONE: unknown)."""
+        recorded = numbers(self.table["duration_ns"], NONE)
+        return np.where(self.rows.timed, self.rows.end - self.rows.start, recorded)
+
+    @cached_property
+    def span(self) -> Ints:
+        """The time that bandwidth counts: from the last start to the last end; else how long a
+        source says that it ran, where it tells no times (NONE: unknown)."""
+        measured = np.where((self.waits.span > 0) & (self.match != NONE), self.waits.span, NONE)
+        return np.where(self.rows.timed, measured, self.duration)
+
+    @cached_property
+    def size(self) -> Ints:
+        """Ranks of the group (NONE: unknown). What all ranks of the job take part in needs none."""
+        world = max((n for n in self.ranks["world_size"].to_pylist() if n), default=NONE)
+        present = numbers(self.matches["members_present"], NONE)
+        recorded = self.rows.group_size
+        return np.where((recorded == NONE) & (present == world), present, recorded)
+
+    @cached_property
+    def traffic(self) -> tuple[Floats, Floats]:
+        """Bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
+        into = numbers(self.table["in_bytes"], NONE)
+        out = numbers(self.table["out_bytes"], NONE)
+        return traffic(self.rows.type, self.rows.types, into, out, self.size, self._kept)
+
+    @cached_property
+    def moved(self) -> tuple[Floats, Floats]:
+        """The same of the whole collective: of the rank that moves most, where they differ."""
+        size, factor = self.traffic
+        chosen = np.flatnonzero((self.match != NONE) & ~np.isnan(size))
+        if len(chosen):
+            members = Groups.of(self.match[chosen])
+            most = np.full(len(members), -np.inf)
+            np.maximum.at(most, members.which, size[chosen])
+            size = size.copy()
+            size[chosen] = most[members.which]
+        return size, factor
+
+    @cached_property
+    def _kept(self) -> Ints:
+        """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
+        kept = np.full(self.rows.length, NONE, np.int64)
+        for first, rows in self.with_splits():
+            found, own = self.sent(first), _place(self, first)
+            if found is not None and 0 <= own < len(found):
+                kept[rows] = found[own]
+        return kept
+
+    def with_splits(self) -> Iterator[tuple[int, Ints]]:
+        """All-to-alls with splits: of those that are alike on a rank the first, and all rows."""
+        split, _ = codes_of(self.table["in_split"])
+        rows = np.flatnonzero(split >= 0)
+        size = numbers(self.table["in_bytes"], NONE)
+        key = np.column_stack([split, size, self.rows.rank, self.rows.group])[rows]
+        alike = Groups.of(key.astype(np.int64))
+        order = np.argsort(alike.which, kind="stable")
+        ends = np.cumsum(alike.count)
+        for k, first in enumerate(rows[alike.first].tolist()):
+            yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]
+
+    def members(self, row: int) -> tuple[int, ...] | None:
+        """Global ranks of a row's group."""
+        code, groups = self.rows.group_ranks
+        return groups[code[row]] if code[row] != NONE else None
+
+    def sent(self, row: int) -> list[int] | None:
+        """Bytes from a rank to each of its group, in an all-to-all."""
+        return self._per_peer(row, "in_split", "in_bytes")
+
+    def received(self, row: int) -> list[int] | None:
+        """Bytes to a rank from each of its group, in an all-to-all."""
+        return self._per_peer(row, "out_split", "out_bytes")
+
+    def _per_peer(self, row: int, split: str, total: str) -> list[int] | None:
+        listed = self.table[split][row].as_py()
+        dtype = self.table["dtype"][row].as_py()
+        whole = self.table[total][row].as_py()
+        if listed:
+            elements = _elements(listed)
+            count = sum(elements)
+            width = whole // count if whole is not None and count else dtype_bytes(dtype or "")
+            return None if width is None else [n * width for n in elements]
+        size = int(self.size[row])
+        even = self.table["in_bytes"][row].as_py() == self.table["out_bytes"][row].as_py()
+        return [whole // size] * size if whole is not None and size > 0 and even else None
+
+
+# Who knows times best comes first.
+_PREFERRED = (
+    "kineto",
+    "profiler_plugin",
+    "inspector",
+    "inspector_prometheus",
+    "rccl_replay",
+    "nccl_debug",
+    "flight_recorder",
+)
+_TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
+
+
+def _place(calls: Calls, row: int) -> int:
+    """A rank's place in its group (NONE: unknown)."""
+    place = calls.table["comm_rank"][row].as_py()
+    if place is not None:
+        return int(place)
+    members = calls.members(row) or ()
+    rank = int(calls.rows.rank[row])
+    return members.index(rank) if rank in members else NONE
+
+
+@lru_cache(maxsize=10_000)
+def _elements(listed: str) -> tuple[int, ...]:
+    return tuple(json.loads(listed))
+
+
+def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
+    """GB/s (bytes a nanosecond); null where either is unknown."""
+    known = ~np.isnan(bytes_) & (time_ns > 0)
+    found = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=known)
+    return number(found, pa.float64(), known)
+
+
+def hosts_of(ranks: pa.Table) -> dict[int, str]:
+    """Host of each rank, where recorded."""
+    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
+    return {rank: host for rank, host in pairs if rank is not None and host}
+
+
+def scopes(calls: Calls) -> pa.Array:
+    """Whether each group lies within a node or spans several; null where hosts are unknown."""
+    hosts = hosts_of(calls.ranks)
+    codes, groups = calls.rows.group_ranks
+    found = []
+    for members in groups:  # a few groups
+        seen = [hosts.get(r) for r in members]
+        several = len({h for h in seen if h}) > 1
+        found.append(1 if several else 0 if seen and None not in seen else NONE)
+    return text(np.array([*found, NONE])[codes], pa.array(["node", "across nodes"]))
+
+
+def event_keys(table: pa.Table) -> Ints:
+    """Rank, cycle and event of each row: what a collective shares with its kernel."""
+    columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
+    return np.column_stack([column.astype(np.int64) for column in columns])
+
+
+def only_source(
+    table: pa.Table, matches: pa.Table, source: str | None
+) -> tuple[pa.Table, pa.Table]:
+    """Rows that one source wrote."""
+    if source is None:
+        return table, matches
+    mine = matching(table["source"], source.__eq__)
+    if mine.all():
+        return table, matches
+    return table.filter(pa.array(mine)), matches.filter(pa.array(mine))
+
+
+def match_facts(calls: Calls, align: bool) -> dict[str, object]:
+    """What an answer rests on: collectives, matched ones, why the others are not, the clocks."""
+    codes, names = codes_of(calls.matches["reason"])
+    reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
+    inferred = calls.table["inferred"]
+    expected = numbers(calls.matches["members_expected"], NONE)
+    present = numbers(calls.matches["members_present"], NONE)
+    short = np.unique(calls.match[(calls.match != NONE) & (present < expected)])
+    return {
+        "sources": [s for s in calls.table["source"].unique().to_pylist() if s],
+        "collectives": calls.rows.length,
+        "matched": int((calls.match != NONE).sum()),
+        "matches_lacking_members": len(short),
+        "without_wait_because": {k: n for k, n in reasons.items() if k and n},
+        "partly_inferred": calls.rows.length - inferred.null_count,
+        "clock_alignment": "applied" if align else "not applied",
+    }

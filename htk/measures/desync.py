@@ -1,0 +1,211 @@
+"""Whether the members of a collective made the same call, and who did not.
+
+A majority says what the call was; who says otherwise is the culprit. Without a majority nobody is.
+Sizes are elements, as they are to the communication library; shapes do not matter to it.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from htk.measures.flight import Call, Histories, Place
+
+_SIZE_FREE = ("all_to_all", "barrier", "coalesced", "unknown", "send_recv")
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Members of one collective that did not make the same call."""
+
+    place: Place
+    what: str  # type, size, dtype, order
+    culprits: tuple[int, ...]
+    decided: bool  # a majority tells who is wrong
+    words: str
+
+
+def mismatch(history: Histories, place: Place) -> Mismatch | None:
+    """How the calls made at a place disagree; None: they do not, or there is one only."""
+    calls = {r: c for r, c in history.at.get(place, {}).items() if c.operations}
+    if place.pair:
+        return _message(place, calls)
+    inconsistent = _inconsistent(place, calls)
+    if inconsistent:
+        return inconsistent
+    for what, facet in _FACETS.items():
+        said = {r: facet(c) for r, c in calls.items()}
+        known = {r: s for r, s in said.items() if s is not None}
+        if len(set(known.values())) > 1:
+            return _in_order(history, _vote(place, what, known))
+    return _exchanged(history, place, calls)
+
+
+def _vote(place: Place, what: str, said: Mapping[int, Hashable]) -> Mismatch:
+    sides: dict[Hashable, list[int]] = defaultdict(list)
+    for rank, saying in sorted(said.items()):
+        sides[saying].append(rank)
+    ranked = sorted(sides.items(), key=lambda side: -len(side[1]))
+    decided = len(ranked[0][1]) > len(ranked[1][1])
+    wrong = ranked[1:] if decided else ranked
+    culprits = tuple(sorted(r for _, ranks in wrong for r in ranks))
+    words = "; ".join(
+        f"{named(ranks)} {'calls' if len(ranks) == 1 else 'call'} {saying}"
+        for saying, ranks in ranked[:4]
+    )
+    return Mismatch(place, what, culprits, decided, words)
+
+
+def _type(call: Call) -> str | None:
+    return " + ".join(str(o["type"]) for o in call.operations)
+
+
+def _size(call: Call) -> str | None:
+    parts = []
+    for operation in call.operations:
+        kind = operation["type"]
+        if kind in _SIZE_FREE:
+            continue
+        into = "" if kind == "scatter" else f"in {elements(operation['in_shapes'])}"
+        out = "" if kind == "gather" else f"out {elements(operation['out_shapes'])}"
+        parts.append(f"{kind} of {' '.join(p for p in (into, out) if p)} elements")
+    return " + ".join(parts) or None
+
+
+def _dtype(call: Call) -> str | None:
+    parts = []
+    for operation in call.operations:
+        into = None if operation["type"] in ("scatter", "broadcast") else operation["dtype"]
+        out = None if operation["type"] == "gather" else operation["out_dtype"]
+        parts += [part for part in (into, out) if part]
+    return f"{_type(call)} of {'/'.join(dict.fromkeys(parts))}" if parts else None
+
+
+_FACETS: dict[str, Callable[[Call], str | None]] = {"type": _type, "size": _size, "dtype": _dtype}
+
+
+def elements(shapes: str | None) -> str:
+    """Elements of each tensor: "[[4096,64]]" is 262144."""
+    counts = _counts(shapes)
+    return "+".join(str(n) for n in counts) or "no"
+
+
+@lru_cache(maxsize=100_000)
+def _counts(shapes: str | None) -> list[int]:
+    found = json.loads(shapes or "[]")
+    counts = []
+    for shape in found:
+        total = 1
+        for size in shape:
+            total *= size
+        counts.append(total)
+    return counts
+
+
+# Elements in and out, in a group of n.
+_CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
+    "all_reduce": lambda into, out, n: into == out,
+    "all_gather": lambda into, out, n: out == into * n,
+    "reduce_scatter": lambda into, out, n: into == out * n,
+}
+
+
+def _inconsistent(place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+    """Calls that contradict themselves: nobody else is needed to tell."""
+    size = len(place.group.ranks)
+    wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
+    if not wrong or len(wrong) == len(calls):
+        return None
+    operation = calls[wrong[0]].operations[0]
+    words = (
+        f"{named(wrong)}: {operation['type']} with {elements(operation['in_shapes'])} elements "
+        f"in and {elements(operation['out_shapes'])} out, in a group of {size}"
+    )
+    return Mismatch(place, "size", tuple(wrong), True, words)
+
+
+def _contradicts(call: Call, size: int) -> bool:
+    if len(call.operations) != 1:
+        return False
+    operation = call.operations[0]
+    rule = _CONSISTENT.get(operation["type"])
+    into, out = _counts(operation["in_shapes"]), _counts(operation["out_shapes"])
+    return bool(rule and into and out and not rule(sum(into), sum(out), size))
+
+
+def _exchanged(history: Histories, place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+    """All-to-all: what all send is what all receive. Who is wrong cannot be told from sums."""
+    alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
+    if len(alone) != len(history.members(place)):
+        return None
+    if any(o["type"] != "all_to_all" for o in alone):
+        return None
+    sent = sum(sum(_counts(o["in_shapes"])) for o in alone)
+    received = sum(sum(_counts(o["out_shapes"])) for o in alone)
+    if sent == received or not sent or not received:
+        return None
+    words = f"all ranks send {sent} elements and receive {received}"
+    return Mismatch(place, "size", tuple(sorted(calls)), False, words)
+
+
+def _message(place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+    if len(calls) < 2 or place.pair is None:
+        return None
+    sender, receiver = place.pair
+    sent = elements(calls[sender].operations[0]["in_shapes"])
+    received = elements(calls[receiver].operations[0]["out_shapes"])
+    if sent == received:
+        return None
+    words = f"rank {sender} sends {sent} elements, rank {receiver} expects {received}"
+    return Mismatch(place, "size", (sender, receiver), False, words)
+
+
+def _in_order(history: Histories, found: Mismatch) -> Mismatch:
+    """Whether the culprit made the calls of the others in another order, skipped or added one."""
+    if not found.decided:
+        return found
+    here = found.place
+    after = Place(here.group, here.seq + 1)
+    now, later = history.at.get(here, {}), history.at.get(after, {})
+    right = next(r for r in sorted(now) if r not in found.culprits)
+    for rank in found.culprits:
+        own, own_next = _saying(now.get(rank)), _saying(later.get(rank))
+        theirs = _saying(now[right])
+        theirs_next = _saying(later.get(right))
+        if own is None or own == theirs:
+            continue
+        early = own == theirs_next
+        late = own_next is not None and own_next == theirs
+        if early or late:
+            how = (
+                "swaps two calls"
+                if early and late
+                else "skips one call"
+                if early
+                else "makes a call that the others do not"
+            )
+            words = f"rank {rank} {how}; {found.words}"
+            return Mismatch(here, "order", found.culprits, True, words)
+    return found
+
+
+def _saying(call: Call | None) -> tuple[Any, ...] | None:
+    return None if call is None else (_type(call), _size(call), _dtype(call))
+
+
+def named(ranks: list[int] | tuple[int, ...]) -> str:
+    """rank 3; ranks 0-2,7."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}"
+
+
+def listed(ranks: list[int] | tuple[int, ...]) -> str:
+    """Ranks, neighbours joined: 0-2,7."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

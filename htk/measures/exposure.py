@@ -1,0 +1,70 @@
+"""Time in which communication runs and no compute does, shared by those that run at that time.
+
+An instant with k collectives active belongs to each of them by 1/k, so that rows add up to the
+whole. A nanosecond is never split: what a division leaves over goes to the first ones.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import matching, numbers
+from htk.columns.groups import Groups
+from htk.columns.intervals import Clipped, Ints, Spans, clip, subtract, union
+
+
+def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end: Ints) -> Ints:
+    """For each span: its shared part of the time that spans run, and of that without compute.
+
+    A column each. Spans are collectives or parts of them, by rank and device.
+    """
+    shares = np.zeros((len(start), 2), np.int64)
+    compute = activities.filter(pa.array(matching(activities["kind"], "compute".__eq__)))
+    of_rank, of_device = (numbers(compute[c], -1).astype(np.int64) for c in ("rank", "device"))
+    begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
+    both = np.column_stack([np.append(rank, of_rank), np.append(device, of_device)])
+    lane = Groups.of(both).which
+    ours, theirs = lane[: len(rank)], lane[len(rank) :]
+    order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
+    for which in np.unique(ours).tolist():  # one device after the other
+        mine = order[slice(*np.searchsorted(ours[order], [which, which + 1]))]
+        mine = mine[end[mine] > start[mine]]
+        busy = order_too[slice(*np.searchsorted(theirs[order_too], [which, which + 1]))]
+        computing = union(begin[busy], finish[busy])
+        shares[mine, 0] = shared(start[mine], end[mine], None)
+        shares[mine, 1] = shared(start[mine], end[mine], computing)
+    return shares
+
+
+def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
+    """Shared time of each span outside what is covered."""
+    if not len(start):
+        return np.empty(0, np.int64)
+    whole = Spans(np.array([start.min()]), np.array([end.max()]))
+    free = whole if covered is None else subtract(whole, covered)
+    pieces = clip(start, end, free.start, free.end)
+    return _split(pieces, len(start))
+
+
+def _split(pieces: Clipped, length: int) -> Ints:
+    """Pieces cut where any of them begins or ends, each cut shared by those that run in it."""
+    total = np.zeros(length, np.int64)
+    some = pieces.end > pieces.start
+    row, start, end = pieces.row[some], pieces.start[some], pieces.end[some]
+    if not len(row):
+        return total
+    edges = np.unique(np.concatenate([start, end]))
+    first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    count = last - first
+    owner = np.repeat(np.arange(len(row)), count)
+    segment = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
+    order = np.lexsort((row[owner], segment))
+    owner, segment = owner[order], segment[order]
+    active = np.bincount(segment, minlength=len(edges))[segment]
+    new = np.append(True, segment[1:] != segment[:-1])
+    place = np.arange(len(segment)) - np.maximum.accumulate(
+        np.where(new, np.arange(len(segment)), 0)
+    )
+    width = edges[np.minimum(segment + 1, len(edges) - 1)] - edges[segment]
+    share = width // active + (place < width % active)
+    np.add.at(total, row[owner], share)
+    return total

@@ -1,0 +1,264 @@
+"""What flight recorders saw: which rank made which calls, where each waits, and for whom.
+
+A rank waits at its first call that has not completed. It waits for the members of that call's
+group which have not come to it: they never made the call, or made it behind another one that they
+wait at themselves.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, matching, valid
+
+_CALL_COLUMNS = (
+    "rank",
+    "event",
+    "group",
+    "group_desc",
+    "group_ranks",
+    "seq",
+    "seq_kind",
+    "type",
+    "raw_name",
+    "peer",
+    "dtype",
+    "out_dtype",
+    "in_shapes",
+    "out_shapes",
+    "coalesced",
+    "state",
+    "frames",
+)
+_STATUS_COLUMNS = ("rank", "group", "group_desc", "group_ranks", "last_enqueued", "last_completed")
+SOURCE = "flight_recorder"
+
+
+@dataclass(frozen=True, eq=False)
+class GroupId:
+    """Two groups may share a name; none share name and ranks. One object for each group."""
+
+    name: str
+    ranks: tuple[int, ...]  # empty: unknown
+
+
+class Place(NamedTuple):
+    """One collective of a group; for point-to-point, one message between two ranks."""
+
+    group: GroupId
+    seq: int
+    pair: tuple[int, int] | None = None  # sender, receiver
+
+
+@dataclass
+class Call:
+    """What one rank did at a place. A coalesced group is one call with several operations."""
+
+    rank: int
+    place: Place
+    record: int
+    operations: list[Mapping[str, Any]] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
+
+    @property
+    def completed(self) -> bool:
+        return self.states <= {"completed"}
+
+    @property
+    def started(self) -> bool:
+        return bool(self.states & {"started", "completed"})
+
+    @property
+    def type(self) -> str:
+        return str(self.operations[0]["type"]) if self.operations else "collective"
+
+    @property
+    def frames(self) -> str | None:
+        return next((o["frames"] for o in self.operations if o["frames"]), None)
+
+
+@dataclass
+class Histories:
+    """The calls of every rank that was dumped."""
+
+    calls: dict[int, list[Call]]  # in the order made
+    at: dict[Place, dict[int, Call]]
+    status: dict[tuple[int, GroupId], Mapping[str, Any]]
+    descriptions: dict[GroupId, str]
+    first_seq: dict[tuple[int, GroupId], int]
+
+    @property
+    def dumped(self) -> list[int]:
+        return sorted(self.calls)
+
+    def members(self, place: Place) -> tuple[int, ...]:
+        return place.pair or place.group.ranks or tuple(sorted(self.at[place]))
+
+    def waits_at(self, rank: int) -> Call | None:
+        """The first call of a rank that has not completed."""
+        return next((c for c in self.calls[rank] if not c.completed), None)
+
+    def passed(self, rank: int, place: Place) -> bool:
+        """It completed the call, recorded or overwritten since."""
+        call = self.at.get(place, {}).get(rank)
+        if call is not None:
+            return call.completed
+        if place.pair:
+            return False
+        key = (rank, place.group)
+        done = self.status.get(key, {}).get("last_completed")
+        if done is not None and done >= place.seq:
+            return True
+        return place.seq < self.first_seq.get(key, 0)
+
+    def arrived(self, rank: int, place: Place) -> bool:
+        """It came to the call: it made it, and waits at no earlier one."""
+        if self.passed(rank, place):
+            return True
+        call = self.at.get(place, {}).get(rank)
+        if call is not None:
+            return call.started or self.waits_at(rank) is call
+        made = self.status.get((rank, place.group), {}).get("last_enqueued")
+        return made is not None and not place.pair and made >= place.seq
+
+    def absent(self, place: Place) -> list[int]:
+        """Members with a dump that have not come to a call."""
+        return [r for r in self.members(place) if r in self.calls and not self.arrived(r, place)]
+
+    def unknown(self, place: Place) -> list[int]:
+        """Members without a dump."""
+        return [r for r in self.members(place) if r not in self.calls]
+
+
+def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
+    """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
+    records = _rows(collectives, _CALL_COLUMNS)
+    states = _rows(comm_groups, _STATUS_COLUMNS)
+    calls: dict[int, list[Call]] = {r["rank"]: [] for r in states}
+    at: dict[Place, dict[int, Call]] = defaultdict(dict)
+    first: dict[tuple[int, GroupId], int] = {}
+    descriptions: dict[GroupId, str] = {}
+    messages = _Messages(records)
+    for row in records:
+        group = group_id(row)
+        descriptions.setdefault(group, row["group_desc"] or "")
+        place = messages.place(row, group) if row["seq_kind"] == "p2p" else _place(row, group)
+        if place is None:
+            continue
+        rank = row["rank"]
+        if place.pair is None:
+            first.setdefault((rank, group), place.seq)
+        call = at[place].get(rank)
+        if call is None:
+            call = at[place][rank] = Call(rank, place, row["event"] or 0)
+            calls.setdefault(rank, []).append(call)
+        _add(call, row)
+    status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
+        (r["rank"], group_id(r)): r for r in states
+    }
+    for row in states:
+        descriptions.setdefault(group_id(row), row["group_desc"] or "")
+        if not calls[row["rank"]]:
+            _from_status(row, calls, at)
+    return Histories(calls, dict(at), status, descriptions, first)
+
+
+def _from_status(
+    row: Mapping[str, Any], calls: dict[int, list[Call]], at: dict[Place, dict[int, Call]]
+) -> None:
+    """Of a dump that lost its records, the counters still tell where its rank waits."""
+    made, done = row["last_enqueued"], row["last_completed"]
+    if made is None or done is None or made <= max(done, 0):
+        return
+    place = Place(group_id(row), max(done, 0) + 1)
+    call = Call(row["rank"], place, 0, states={"scheduled"})
+    at[place][row["rank"]] = call
+    calls[row["rank"]].append(call)
+
+
+def group_id(row: Mapping[str, Any]) -> GroupId:
+    return _group(row["group"] or "", row["group_ranks"] or "[]")
+
+
+@cache
+def _group(name: str, listed: str) -> GroupId:
+    return GroupId(name, tuple(json.loads(listed)))
+
+
+def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Rows of flight recorders, each text made once."""
+    ours = matching(table["source"], SOURCE.__eq__) & valid(table["rank"])
+    table = table.select(columns).filter(pa.array(ours))
+    values = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            codes, texts = codes_of(column)
+            known = [*texts.to_pylist(), None]
+            values.append([known[code] for code in codes.tolist()])
+        else:
+            values.append(column.to_pylist())
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _place(row: Mapping[str, Any], group: GroupId) -> Place | None:
+    return None if row["seq"] is None else Place(group, row["seq"])
+
+
+class _Messages:
+    """Numbers point-to-point calls: the order between two ranks is kept, p2p counters are not.
+
+    Where the ring of one of the two has lost its beginning, both count from their first call that
+    has not completed.
+    """
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self._made: dict[tuple[Any, ...], int] = defaultdict(int)
+        self._completed: dict[tuple[Any, ...], int] = defaultdict(int)
+        self._first: dict[int, int] = {}
+        for row in records:
+            self._first.setdefault(row["rank"], row["event"] or 0)
+            pair = _pair(row)
+            if pair and row["state"] == "completed":
+                self._completed[row["rank"], group_id(row), pair] += 1
+
+    def place(self, row: Mapping[str, Any], group: GroupId) -> Place | None:
+        pair = _pair(row)
+        if pair is None:
+            return None  # the closing record of a batch: its members stand for it
+        key = (row["rank"], group, pair)
+        self._made[key] += 1
+        lost = any(self._first.get(rank, 0) for rank in pair)
+        return Place(group, self._made[key] - (self._completed[key] if lost else 0), pair)
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Sender and receiver."""
+    if row["type"] not in ("send", "recv") or row["peer"] is None:
+        return None
+    rank, peer = row["rank"], row["peer"]
+    return (rank, peer) if row["type"] == "send" else (peer, rank)
+
+
+def _add(call: Call, row: Mapping[str, Any]) -> None:
+    """The closing record of a coalesced group says nothing that its members do not."""
+    closing = row["type"] == "coalesced" or (call.operations and row["in_shapes"] == "[]")
+    if not (closing and call.operations):
+        call.operations.append(row)
+    call.states.add(row["state"] or "scheduled")
+
+
+def cycle_among(waits_for: Mapping[int, Iterable[int]]) -> list[int]:
+    """Ranks that wait for each other in a circle, in that order; every rank given waits."""
+    path: list[int] = []
+    place: dict[int, int] = {}
+    rank = min(waits_for, default=None)
+    while rank is not None and rank not in place:
+        place[rank] = len(path)
+        path.append(rank)
+        rank = min((r for r in waits_for[rank] if r in waits_for), default=None)
+    return path[place[rank] :] if rank is not None else []

@@ -1,0 +1,61 @@
+"""Calls that launch GPU work, each with what it launched; spans, and what they launched."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers, valid
+from htk.columns.groups import Ints
+
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A row for each call that launched something; a graph launch is one call."""
+
+    call: Ints  # row of `launches`
+    count: Ints  # activities
+    length: Ints  # sum of their durations
+    first: Ints  # row of the activity that started first
+    call_length: Ints
+    delay: Ints  # from the end of the call to the first start; 0 where it started before
+
+    @classmethod
+    def of(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
+        launch = numbers(kernel_links["launch_row"], NONE)
+        linked = np.flatnonzero(launch != NONE)
+        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        order = linked[np.lexsort((start[linked], launch[linked]))]
+        call, at, count = np.unique(launch[order], return_index=True, return_counts=True)
+        sums = np.append(0, np.cumsum((end - start)[order]))
+        first = order[at]
+        began = numbers(kernel_links["launch_start_ns"])[first]
+        ended = numbers(kernel_links["launch_end_ns"])[first]
+        return cls(
+            call.astype(np.int64),
+            count.astype(np.int64),
+            sums[at + count] - sums[at],
+            first,
+            ended - began,
+            np.maximum(start[first] - ended, 0),
+        )
+
+
+def launched_within(
+    rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
+) -> Ints:
+    """Of spans that follow one another on their ranks, the one that launched each activity."""
+    launch = numbers(kernel_links["launch_start_ns"])
+    linked = valid(kernel_links["launch_start_ns"])
+    found = np.full(len(launch), NONE, np.int64)
+    owner = numbers(kernels["rank"], NONE)
+    for one in np.unique(rank).tolist():  # ranks
+        mine = np.flatnonzero(rank == one)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        theirs = np.flatnonzero((owner == one) & linked)
+        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
+        inside = (place >= 0) & (launch[theirs] < end[mine][place])
+        found[theirs[inside]] = mine[place[inside]]
+    return found

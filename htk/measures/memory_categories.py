@@ -1,0 +1,178 @@
+"""What blocks of memory are for, inferred where the recording does not say.
+
+From the phase in which a block is allocated and from how long it lives, as torch's own memory
+profiler defines its categories: what forward leaves for backward is activation, what backward
+leaves for the optimizer is gradient, what the optimizer keeps is its state, what data loading
+brings is input, what is set up before the first forward and stays is parameter. What is gone
+before any other phase could use it is temporary. All else is unknown.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.groups import Groups, Ints
+from htk.measures.memory_use import NONE, MemoryUse
+from htk.measures.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER, Phases, hosts
+
+Mask = NDArray[np.bool_]
+
+NAMES = (
+    "parameter",
+    "optimizer_state",
+    "input",
+    "temporary",
+    "activation",
+    "gradient",
+    "unknown",
+)
+_PARAMETER, _STATE, _INPUT, _TEMPORARY, _ACTIVATION, _GRADIENT, UNKNOWN = range(len(NAMES))
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Category of each memory event; a release has that of its block."""
+
+    code: Ints
+    names: list[str]
+    inferred: bool
+
+    @classmethod
+    def of(
+        cls, use: MemoryUse, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table
+    ) -> "Categories":
+        recorded = use.table["category"]
+        if valid(recorded).any():
+            code, names = codes_of(recorded)
+            listed = [str(name) for name in names.to_pylist()]
+            return cls(np.where(code < 0, len(listed), code), [*listed, "unknown"], False)
+        return cls(_inferred(use, cpu_ops, op_links, annotations), list(NAMES), True)
+
+
+def _inferred(use: MemoryUse, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> Ints:
+    code = np.full(use.table.num_rows, UNKNOWN, np.int64)
+    born, freed = blocks(use)
+    if not len(born) or not cpu_ops.num_rows:
+        return code
+    when = _When(cpu_ops, op_links, annotations)
+    host = hosts(use.table)[born]
+    birth = use.time[born]
+    death = np.where(freed == NONE, _NEVER, use.time[freed])
+    phase = when.phase(use.table.take(pa.array(born)))
+    code[born] = _by_life(phase, birth, death, host, when)
+    known = (freed != NONE) & (use.size[freed] < 0)
+    code[freed[known]] = code[born[known]]
+    return code
+
+
+def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
+    """Events that allocate a block, and for each the one by which it is gone (NONE: none).
+
+    It frees the block, or (where that was not recorded) gives its address to another.
+    """
+    told = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
+    address = codes_of(use.table["address"])[0][told].astype(np.int64)
+    place = Groups.of(np.column_stack([use.devices.which[told], address])).which
+    order = told[np.argsort(place, kind="stable")]
+    place = np.sort(place)
+    size = use.size[order]
+    here = np.flatnonzero(size > 0)
+    after = np.minimum(here + 1, max(len(order) - 1, 0))
+    freed = (after > here) & (place[after] == place[here])
+    return order[here], np.where(freed, order[after], NONE)
+
+
+def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -> Ints:
+    forward, backward, step = (
+        when.next(one, host, birth) for one in (FORWARD, BACKWARD, OPTIMIZER)
+    )
+    kept = death == _NEVER
+    trained = when.ever(BACKWARD, host)
+    outlives = kept & (step != _NEVER)  # kept beyond its step: a buffer, an output, a leak
+    code = np.full(len(phase), UNKNOWN, np.int64)
+    code[phase == DATALOADER] = _INPUT
+    code[(phase == OTHER) & kept & (forward != _NEVER)] = _PARAMETER
+    mine = phase == FORWARD
+    code[mine & ~kept & (death < backward)] = _TEMPORARY
+    code[mine & trained & (death >= backward) & ~outlives] = _ACTIVATION
+    mine = phase == BACKWARD
+    code[mine] = np.where(death >= step, _GRADIENT, np.where(kept, _GRADIENT, _TEMPORARY))[mine]
+    mine = phase == OPTIMIZER
+    code[mine] = np.where(death < np.minimum(forward, backward), _TEMPORARY, _STATE)[mine]
+    return code
+
+
+class _When:
+    """Which phase it is, thread by thread, and when the next begins on a rank."""
+
+    def __init__(self, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> None:
+        self._phases = Phases(annotations, cpu_ops, op_links)
+        self._ops = cpu_ops
+        self._start = numbers(cpu_ops["start_ns"])
+        host = hosts(cpu_ops)
+        self._of_ops = self._phases.at(host, self._start, self._phases.of_ops.phase).phase
+        self._starts = {
+            one: _Line(host[mine], self._start[mine])
+            for one in (FORWARD, BACKWARD, OPTIMIZER)
+            if (mine := self._of_ops == one).any()
+        }
+
+    def phase(self, events: pa.Table) -> Ints:
+        """That of the operator that began last on the thread; a range of the user decides."""
+        thread = _threads(self._ops, events)
+        mine, theirs = thread[: self._ops.num_rows], thread[self._ops.num_rows :]
+        line = _Line(mine, self._start)
+        time = numbers(events["time_ns"])
+        row = line.last(theirs, time)
+        phase = np.where(row == NONE, OTHER, self._of_ops[row])
+        return self._phases.at(hosts(events), time, phase).phase
+
+    def ever(self, phase: int, host: Ints) -> Mask:
+        """Whether there is such an operator at all."""
+        return np.asarray(self.next(phase, host, np.zeros(len(host), np.int64)) != _NEVER)
+
+    def next(self, phase: int, host: Ints, time: Ints) -> Ints:
+        """When an operator of that phase begins next."""
+        line = self._starts.get(phase)
+        return np.full(len(host), _NEVER) if line is None else line.next_time(host, time)
+
+
+class _Line:
+    """Times in order, key by key."""
+
+    def __init__(self, key: Ints, time: Ints) -> None:
+        self._order = np.lexsort((time, key))
+        self._key, self._time = key[self._order], time[self._order]
+
+    def _place(self, key: Ints, time: Ints) -> Ints:
+        """How many of the keys' times, of all keys in order, come at or before."""
+        both = Groups.of(np.concatenate([self._time, time])[:, None])  # times as their ranks
+        rank = both.which
+        stride = len(both) + 1
+        mine = self._key * stride + rank[: len(self._time)]
+        return np.searchsorted(mine, key * stride + rank[len(self._time) :], side="right")
+
+    def last(self, key: Ints, time: Ints) -> Ints:
+        """Row of the last at or before a time, or NONE."""
+        place = self._place(key, time) - 1
+        known = (place >= 0) & (self._key[place] == key)
+        return np.where(known, self._order[place], NONE)
+
+    def next_time(self, key: Ints, time: Ints) -> Ints:
+        place = self._place(key, time)
+        inside = np.minimum(place, len(self._key) - 1)
+        known = (place < len(self._key)) & (self._key[inside] == key)
+        return np.where(known, self._time[inside], _NEVER)
+
+
+def _threads(cpu_ops: pa.Table, events: pa.Table) -> Ints:
+    """Number of the (rank, cycle, process, thread) of operators, then of memory events."""
+    columns = [np.concatenate([hosts(cpu_ops), hosts(events)])]
+    for name in ("process", "thread"):
+        both = pa.chunked_array([*cpu_ops[name].chunks, *events[name].chunks], cpu_ops[name].type)
+        columns.append(codes_of(both)[0].astype(np.int64))
+    return Groups.of(np.column_stack(columns)).which

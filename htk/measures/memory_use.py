@@ -1,0 +1,93 @@
+"""Memory events told apart by device: what the analyses of memory share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, matching, number, numbers, text
+from htk.columns.groups import Groups, Ints
+from htk.columns.nesting import nest
+
+NONE = -1
+# c10::DeviceType; accelerators other than CUDA and HIP keep their number.
+_KINDS = {0: "cpu", 1: "gpu", 6: "gpu", 12: "xpu", 13: "mps", 20: "privateuse"}
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Allocations and releases, device after device, each in the order of time."""
+
+    table: pa.Table  # sorted
+    devices: Groups  # keys: rank, device type, device
+
+    @classmethod
+    def of(cls, memory: pa.Table) -> "MemoryUse":
+        told = memory.filter(
+            pa.array(matching(memory["name"], lambda name: name != "[OutOfMemory]"))
+        )
+        keys = _devices(told)
+        order = np.lexsort((numbers(told["event"]), numbers(told["time_ns"]), *keys.T[::-1]))
+        return cls(told.take(pa.array(order)), Groups.of(keys[order]))
+
+    @property
+    def time(self) -> Ints:
+        return numbers(self.table["time_ns"])
+
+    @property
+    def size(self) -> Ints:
+        return numbers(self.table["size_bytes"])
+
+    @property
+    def allocated(self) -> Ints:
+        return numbers(self.table["allocated_bytes"])
+
+    @property
+    def reserved(self) -> Ints:
+        return numbers(self.table["reserved_bytes"], NONE)
+
+    def who(self, devices: Ints) -> list[pa.Array]:
+        """Columns rank, device_kind and device of some devices."""
+        rank, kind, device = self.devices.keys[devices].T
+        names = [*_KINDS.values(), "not recorded"]
+        known = list(_KINDS)
+        codes = [names.index(_KINDS[k]) if k in known else len(names) - 1 for k in kind.tolist()]
+        return [
+            number(rank, pa.int32(), rank >= 0),
+            text(np.array(codes, np.int32), pa.array(names)),
+            number(device, pa.int32(), device >= 0),
+        ]
+
+
+def _devices(memory: pa.Table) -> Ints:
+    columns = ("rank", "device_type", "device")
+    return np.column_stack([numbers(memory[c], NONE).astype(np.int64) for c in columns])
+
+
+def failures(memory: pa.Table, use: MemoryUse) -> Ints:
+    """Allocations that failed, of each device."""
+    failed = memory.filter(pa.array(matching(memory["name"], lambda name: name == "[OutOfMemory]")))
+    wanted = {tuple(key): k for k, key in enumerate(use.devices.keys.tolist())}
+    count = np.zeros(len(use.devices), np.int64)
+    for key in _devices(failed).tolist():  # failures are few
+        if tuple(key) in wanted:
+            count[wanted[tuple(key)]] += 1
+    return count
+
+
+def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """The innermost operator of the thread at the time of each memory event, or NONE."""
+    columns = []
+    for name in ("process", "thread"):
+        both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)
+        columns.append(codes_of(both)[0].astype(np.int64))
+    ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
+    thread = Groups.of(np.column_stack([np.concatenate(ranks), *columns])).which
+    at = numbers(memory["time_ns"])
+    starts = np.concatenate([numbers(cpu_ops["start_ns"]), at])
+    ends = np.concatenate([numbers(cpu_ops["end_ns"]), at - 1])  # calls that end then are over
+    parent, _ = nest(thread.astype(np.int32), starts, ends)
+    found = parent[cpu_ops.num_rows :].astype(np.int64)
+    told = columns[1][cpu_ops.num_rows :] != NONE
+    # two events of one instant may seem to hold one another: only operators hold
+    return np.where((found < cpu_ops.num_rows) & told, found, NONE)

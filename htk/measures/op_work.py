@@ -1,0 +1,256 @@
+"""Which operator answers for each GPU activity, and what work its call was.
+
+Leaf accounting: an activity counts for the innermost operator round its launch. Where that one is
+not modelled (a backend's own operator), for the nearest caller that is, provided that no other
+modelled operator launches inside that caller: nothing is counted twice. Kernels of a CUDA graph
+count for the operators that were captured, where the capture was recorded.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, matching, numbers, truths
+from htk.columns.groups import Groups, Ints
+from htk.measures.call_tree import NONE, CallTree, Mask, labels_of
+from htk.measures.captures import captured_ops
+from htk.measures.launching import launched_within
+from htk.models import op_costs
+from htk.models.op_costs.call import FALLBACK, TYPES, Cost
+from htk.models.op_costs.serving import Tokens, is_served, tokens_of
+
+_DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls that are alike, and what one of them costs."""
+
+    which: Ints  # kind of call of each operator, or NONE
+    found: list[op_costs.Found]
+    told: list[tuple[str, str | None, str | None, str | None]]  # name, shapes, types, values
+    unknown: str  # type of tensors that have none
+
+
+@dataclass(frozen=True)
+class Work:
+    """GPU activities, the operator that answers for each, and the calls behind them."""
+
+    row: Ints  # operator that answers for each activity, or NONE
+    kind: Ints  # what it does, in `found`, or NONE
+    found: list[op_costs.Found]
+    replay: Ints  # the call that replays a captured operator, or NONE
+    length: Ints
+    recompute: Mask  # operators run once more in the backward pass
+    modelled: Mask  # activities
+
+    @classmethod
+    def of(
+        cls,
+        cpu_ops: pa.Table,
+        op_links: pa.Table,
+        kernels: pa.Table,
+        kernel_links: pa.Table,
+        launches: pa.Table,
+        launch_links: pa.Table,
+        annotations: pa.Table,
+    ) -> "Work":
+        captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
+        launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
+        length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+        tree = CallTree.of(cpu_ops, op_links)
+        launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
+        calls = _calls(cpu_ops, _with_callers(tree, launching))
+        tokens, iteration = _iterations(annotations, kernels, kernel_links)
+        served = np.array([bool(tokens) and is_served(t[0]) for t in calls.told], bool)
+        known = np.array([isinstance(f, Cost) for f in calls.found], bool) | served
+        modelled = np.append(known, False)[calls.which]
+        comm = matching(kernels["kind"], lambda kind: kind == "comm")
+        best = np.append(_answering(tree, launching, modelled), NONE)[launcher]
+        row = np.where((best != NONE) & ~comm, best, launcher)
+        kind, found = _served(calls, np.append(calls.which, NONE)[row], served, iteration, tokens)
+        costed = np.array([isinstance(f, Cost) for f in found] + [False], bool)
+        bears = costed[kind] & (row != NONE) & ~comm
+        again = _recompute(tree, cpu_ops)
+        return cls(row, kind, found, replay, length, again, bears)
+
+    def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
+        """Calls that answer for chosen activities, by their operator, and the first of these of
+        each; a replayed operator is called once more."""
+        activities = np.flatnonzero(chosen & (self.row != NONE))
+        if (self.replay != NONE).any():
+            pairs = np.column_stack([self.row[activities], self.replay[activities]])
+            begun = activities[Groups.of(pairs).first]
+            return self.row[begun], begun
+        first = np.full(len(self.recompute), NONE, np.int64)
+        first[self.row[activities[::-1]]] = activities[::-1]  # the last one written is the first
+        rows = np.flatnonzero(first != NONE)
+        return rows, first[rows]
+
+    def missing(self, kernels: pa.Table, kernel_links: pa.Table) -> dict[str, int]:
+        """GPU time that no model covers, by reason."""
+        comm = matching(kernels["kind"], lambda kind: kind == "comm")
+        carried = truths(kernel_links["carry_in"])
+        graph = matching(kernel_links["launch_by"], lambda by: by == "graph")
+        rest = ~self.modelled
+        found = {
+            "communication": rest & comm,
+            "launched before the recording": rest & ~comm & carried & (self.row == NONE),
+            "in CUDA graphs": rest & ~comm & ~carried & (self.row == NONE) & graph,
+            "launched outside operators": rest & ~comm & ~carried & (self.row == NONE) & ~graph,
+        }
+        sums = Counter({why: int(self.length[rows].sum()) for why, rows in found.items()})
+        left = np.flatnonzero(rest & ~comm & (self.row != NONE))
+        kinds = np.bincount(self.kind[left], self.length[left])
+        for k in np.flatnonzero(kinds).tolist():
+            sums[str(self.found[k])] += int(kinds[k])
+        return {why: n for why, n in sums.most_common() if n}
+
+
+def coverage_facts(
+    work: Work, cpu_ops: pa.Table, kernels: pa.Table, kernel_links: pa.Table
+) -> dict[str, object]:
+    """How much of the GPU time is modelled, and why the rest is not."""
+    whole = int(work.length.sum())
+    comm = matching(kernels["kind"], lambda kind: kind == "comm")
+    carried = truths(kernel_links["carry_in"])
+    own = int(work.length[~comm & ~carried].sum())
+    modelled = int(work.length[work.modelled].sum())
+    left = work.missing(kernels, kernel_links)
+    return {
+        "modelled_pct_of_device_time": round(100 * modelled / whole, 2) if whole else None,
+        "modelled_pct_of_time_launched_here_less_communication": (
+            round(100 * modelled / own, 2) if own else None
+        ),
+        "not_modelled_ns": left,
+        "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
+        "operators_without_model": _worst(work, cpu_ops),
+    }
+
+
+def tf32_rows(kernels: pa.Table, work: Work, operators: int) -> Mask:
+    """Operators of which some kernel computes in TF32."""
+    found = np.zeros(operators + 1, bool)
+    found[work.row[matching(kernels["name"], lambda name: "tf32" in name.lower())]] = True
+    return found[:-1]
+
+
+def _worst(work: Work, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
+    name, names = labels_of(cpu_ops["name"])
+    rows = np.flatnonzero(~work.modelled & (work.row != NONE))
+    times = np.bincount(name[work.row[rows]], work.length[rows])
+    order = np.argsort(-times)[:most]
+    return {names[k]: int(times[k]) for k in order.tolist() if times[k] > 0}
+
+
+def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
+    """The chosen calls and all that called them."""
+    marked = chosen.copy()
+    for rows in reversed(tree.levels[1:]):
+        inside = rows[marked[rows]]
+        marked[tree.parent[inside]] = True
+    return np.flatnonzero(marked)
+
+
+def _calls(cpu_ops: pa.Table, rows: Ints) -> Calls:
+    which = np.full(cpu_ops.num_rows, NONE, np.int64)
+    coded = [codes_of(cpu_ops[c])[0][rows].astype(np.int64) for c in _DESCRIBED]
+    groups = Groups.of(np.column_stack(coded))
+    which[rows] = groups.which
+    unknown = _usual_type(cpu_ops)
+    chosen = cpu_ops.select(_DESCRIBED).take(pa.array(rows[groups.first]))
+    told = list(zip(*(chosen[c].to_pylist() for c in _DESCRIBED), strict=True))
+    found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
+    return Calls(which, found, told, unknown)
+
+
+def _iterations(
+    annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table
+) -> tuple[list[Tokens], Ints]:
+    """Iterations of a server that tell their tokens, and that of each activity (or NONE)."""
+    codes, names = codes_of(annotations["name"])
+    by_name = [tokens_of(str(name)) for name in names.to_pylist()]
+    told = np.array([t is not None for t in by_name] + [False], bool)[codes]
+    rows = np.flatnonzero(told & ~truths(annotations["on_gpu"]))
+    start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
+    rank = numbers(annotations["rank"], NONE)[rows]
+    iteration = launched_within(rank, start, end, kernels, kernel_links)
+    return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
+
+
+def _served(
+    calls: Calls, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
+) -> tuple[Ints, list[op_costs.Found]]:
+    """Kinds of calls, a server's attention told apart by iteration."""
+    rows = np.flatnonzero(np.append(served, False)[kind])
+    if not len(rows):
+        return kind, calls.found
+    groups = Groups.of(np.column_stack([kind[rows], iteration[rows]]))
+    found = []
+    for k, at in groups.keys.tolist():  # as many as there are shapes and iterations
+        name, dims, types, values = calls.told[k]
+        there = tokens[at] if at != NONE else None
+        found.append(op_costs.served_cost(name, dims, types, values, there, calls.unknown))
+    refined = kind.copy()
+    refined[rows] = len(calls.found) + groups.which
+    return refined, [*calls.found, *found]
+
+
+def _usual_type(cpu_ops: pa.Table) -> str:
+    """The floating type that most calls have first: what lists of tensors, whose types are not
+    recorded, most likely hold."""
+    codes, dictionary = codes_of(cpu_ops["input_types"])
+    counts = np.bincount(codes[codes >= 0], minlength=len(dictionary))
+    seen: Counter[str] = Counter()
+    for kinds, count in zip(dictionary.to_pylist(), counts.tolist(), strict=True):
+        first = kinds.split('"')[1] if kinds and kinds.count('"') > 1 else ""
+        if TYPES.get(first, (0, ""))[1] in ("bf16", "fp16", "fp32"):
+            seen[first] += count
+    return seen.most_common(1)[0][0] if seen else FALLBACK
+
+
+def _answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
+    """The operator that answers for what each operator launches, or NONE."""
+    leaves = (launching & modelled).astype(np.int64)
+    alone = modelled & (tree.subtree(leaves) - leaves == 0)
+    above = np.full(len(tree.parent), NONE, np.int64)
+    for rows in tree.levels[1:]:
+        parent = tree.parent[rows]
+        above[rows] = np.where(alone[parent], parent, above[parent])
+    return np.where(modelled, np.arange(len(modelled)), above)
+
+
+def _recompute(tree: CallTree, cpu_ops: pa.Table) -> Mask:
+    """Operators that a checkpoint runs again in the backward pass."""
+    name, names = labels_of(cpu_ops["name"])
+    kinds = np.array([_node(n) for n in names], np.int64)[name]
+    state = np.zeros(len(name), np.int64)
+    for depth, rows in enumerate(tree.levels):
+        above = state[tree.parent[rows]] if depth else np.zeros(len(rows), np.int64)
+        kind = kinds[rows]
+        again = (kind == _FORWARD) & (above == _BUILT_IN)
+        new = np.where(again, _AGAIN, kind)
+        state[rows] = np.where((kind == 0) | ((kind == _FORWARD) & ~again), above, new)
+    return np.asarray(state == _AGAIN)
+
+
+_AGAIN, _BUILT_IN, _GRADIENT, _FORWARD = 1, 2, 3, 4
+_NODE = "autograd::engine::evaluate_function"
+# No derivative of torch's own calls these: only a model's forward does.
+_FORWARD_ONLY = re.compile(
+    r"aten::(conv\d+d|conv_transpose\d+d|linear|matmul|batch_norm|layer_norm|group_norm"
+    r"|scaled_dot_product_attention)$"
+)
+
+
+def _node(name: str) -> int:
+    """What an operator says of those inside it: that they are recomputed (a checkpoint's own node),
+    or gradients of a node that torch generated (numbered) or someone wrote."""
+    if "CheckpointFunctionBackward" in name:
+        return _AGAIN
+    if name.startswith(_NODE):
+        return _BUILT_IN if name[-1].isdigit() else _GRADIENT
+    return _FORWARD if _FORWARD_ONLY.match(name) else 0

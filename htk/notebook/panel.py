@@ -1,0 +1,116 @@
+"""What-ifs to try by hand, in a notebook: widgets that predict the step as they are changed."""
+
+import json
+from html import escape
+from typing import Any
+
+from htk.core.humanize import size, time
+from htk.errors import HtkError, UsageError
+from htk.trace.trace import Trace
+from htk.whatif.api import WhatIf
+from htk.whatif.label import SHARDINGS
+
+_AS_IS = "as recorded"
+# Label, edit, and the values to choose from.
+_CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("micro-batch", "batch", ("0.5x", "2x", "4x", "8x")),
+    ("sharding", "sharding", SHARDINGS),
+    ("network", "network", ("bandwidth=0.5x", "bandwidth=2x", "bandwidth=4x", "latency=0.5x")),
+    ("host", "host", ("0.5x", "2x", "4x")),
+)
+_SWITCHES = (
+    ("ranks arrive together", "no_skew", "on"),
+    ("communication hidden", "overlap", "perfect"),
+    ("no blocking calls", "remove_syncs", "on"),
+    ("no launch overhead", "graphs", "on"),
+)
+
+
+def panel(trace: Trace) -> Any:
+    """The panel: choices on the left, what they predict on the right."""
+    try:
+        import ipywidgets as widgets
+    except ImportError:
+        raise UsageError("ipywidgets is not installed: pip install 'htk[notebook]'") from None
+    start = WhatIf(trace)
+    answer = widgets.HTML()
+    controls: list[tuple[str, Any, str]] = []
+    for label, edit, values in _CHOICES:
+        chosen = widgets.Dropdown(options=(_AS_IS, *values), description=label)
+        controls.append((edit, chosen, ""))
+    for label, edit, value in _SWITCHES:
+        controls.append((edit, widgets.Checkbox(description=label, indent=False), value))
+
+    def predict(_: Any = None) -> None:
+        edits = [(edit, on or one.value) for edit, one, on in controls if _is_set(one.value)]
+        answer.value = told(start, edits)
+
+    for _, control, _ in controls:
+        control.observe(predict, names="value")
+    predict()
+    left = widgets.VBox([control for _, control, _ in controls])
+    return widgets.HBox([left, answer])
+
+
+def _is_set(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value != _AS_IS)
+
+
+def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
+    """What these edits predict, as HTML; what goes wrong is said in its place."""
+    try:
+        asked = start
+        for name, value in edits:
+            asked = asked.change(name, value)
+        judged = start.stage.gate
+        if not edits:
+            return _box(
+                f"<b>{time(start.stage.graph.period_ns)}</b>", f"recorded; {judged.verdict}"
+            )
+        row = asked.run().to_pylist()[0]
+    except HtkError as error:
+        return _box("<b>–</b>", str(error))
+    if row["step_time_ns"] is None:
+        return _box("<b>–</b>", str(row["verdict"]))
+    return _box(_step(row), str(row["verdict"]), _waterfall(row))
+
+
+def _step(row: dict[str, Any]) -> str:
+    change = row["change_pct"]
+    lines = [f"<b>{time(row['step_time_ns'])}</b> a step, {change:+.1f} %"]
+    low, high = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
+    lines.append(f"nine of ten: {time(low)} to {time(high)}")
+    if row["time_per_sample_change_pct"] is not None:
+        lines.append(f"{row['time_per_sample_change_pct']:+.1f} % for a sample")
+    if row["tokens_per_s"] is not None:
+        lines.append(f"{row['tokens_per_s']:,.0f} tokens/s")
+    if row["peak_memory_bytes"] is not None:
+        risk = f", out of memory {100 * row['p_oom']:.0f} %" if row["p_oom"] is not None else ""
+        lines.append(f"peak memory {size(row['peak_memory_bytes'])}{risk}")
+    return "<br>".join(lines)
+
+
+def _waterfall(row: dict[str, Any]) -> str:
+    """The change by cause: bars to the left win, to the right lose."""
+    causes = {k: v for k, v in json.loads(row["waterfall"]).items() if isinstance(v, int | float)}
+    most = max((abs(v) for v in causes.values()), default=0)
+    if not most:
+        return ""
+    lines = []
+    for name, ns in sorted(causes.items(), key=lambda item: -abs(item[1])):
+        colour = "#0898FF" if ns < 0 else "#C7830E"
+        sign = "−" if ns < 0 else "+"
+        lines.append(
+            f"<tr><td>{escape(name)}</td><td style='text-align:right'>{sign}{time(abs(ns))}</td>"
+            f"<td style='width:160px'><div style='height:10px;border-radius:3px;"
+            f"background:{colour};width:{100 * abs(ns) / most:.1f}%'></div></td></tr>"
+        )
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _box(head: str, verdict: str, more: str = "") -> str:
+    return (
+        "<div style='padding:4px 18px;font:14px/1.5 system-ui,sans-serif;max-width:560px'>"
+        f"<div style='font-size:16px'>{head}</div>{more}"
+        f"<div style='opacity:.7;font-size:12.5px'>{escape(verdict)}</div></div>"
+    )

@@ -1,0 +1,114 @@
+"""A session as a notebook shows it: who, how long, and the verdict."""
+
+from html import escape
+
+import numpy as np
+
+from htk.columns.arrow import numbers, valid
+from htk.core.humanize import size, spans_of, time
+from htk.errors import HtkError
+from htk.output.html import share_bar
+from htk.output.render import coverage_lines
+from htk.overview.summary import Verdict, verdict
+from htk.trace.coverage import coverage
+from htk.trace.trace import Trace
+
+MOST_EVENTS = 3_000_000  # of a trace whose verdict is worked out to show it
+_MOST_FILES = 200
+_STYLE = "font:13px/1.5 system-ui,sans-serif;max-width:900px"
+_QUIET = "opacity:.7"
+
+
+def card(trace: Trace) -> str:
+    """HTML that stands alone."""
+    ranks = trace.tables["ranks"]
+    events = int(numbers(ranks["events"]).sum())
+    found = _verdict(trace) if events <= MOST_EVENTS else None
+    facts = [
+        ("ranks", _ranks(trace)),
+        ("steps", _steps(trace)),
+        ("devices", ", ".join(sorted({d for d in ranks["device_name"].to_pylist() if d})) or "–"),
+        ("recorded", _span(trace)),
+        ("events", f"{events:,}"),
+    ]
+    cells = "".join(
+        f'<td style="text-align:left;padding:2px 22px 2px 0"><span style="{_QUIET}">{name}</span>'
+        f"<br><b>{escape(value)}</b></td>"
+        for name, value in facts
+    )
+    notes = coverage_lines(coverage(trace, ("kernels",)))
+    said = "".join(f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes)
+    return (
+        f'<div style="{_STYLE}"><b>htk trace</b>{_told(found)}<table><tr>{cells}</tr></table>'
+        f"{said}{_files(trace)}</div>"
+    )
+
+
+def _verdict(trace: Trace) -> Verdict | None:
+    try:
+        return verdict(trace)
+    except HtkError:
+        return None
+
+
+def _told(found: Verdict | None) -> str:
+    if found is None:
+        return f' <span style="{_QUIET}">trace.summary() says where the time goes</span>'
+    causes = "".join(
+        f"<li>{escape(c.finding)}: {escape(c.evidence)}. <i>{escape(c.advice)}</i></li>"
+        for c in found.causes
+    )
+    shares = [(s.name, s.pct) for s in found.shares]
+    return (
+        f" · {escape(found.headline)}{share_bar(shares)}"
+        f"{f'<ol style=margin-top:4px>{causes}</ol>' if causes else ''}"
+    )
+
+
+def _ranks(trace: Trace) -> str:
+    """`0..7 of 8`."""
+    if not trace.ranks:
+        return "unknown"
+    sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
+    return spans_of(trace.ranks) + (f" of {max(sizes)}" if sizes else "")
+
+
+def _steps(trace: Trace) -> str:
+    steps = trace.tables["step_windows"]["step"]
+    known = np.unique(numbers(steps)[valid(steps)])
+    if not len(known):
+        notes = trace.tables["annotations"]["step"]
+        known = np.unique(numbers(notes)[valid(notes)])
+    return spans_of(known.tolist()) if len(known) else "none"
+
+
+def _span(trace: Trace) -> str:
+    rows = trace.tables["ranks"]
+    start, end = rows["start_ns"], rows["end_ns"]
+    if not valid(start).any() or not valid(end).any():
+        return "–"
+    low = int(numbers(start)[valid(start)].min())
+    return time(int(numbers(end)[valid(end)].max()) - low)
+
+
+def _files(trace: Trace) -> str:
+    rows = []
+    for row in trace.tables["ranks"].to_pylist()[:_MOST_FILES]:  # a row for each file
+        span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+        cells = (
+            "–" if row["rank"] is None else row["rank"],
+            str(row["file"]).rsplit("/", 1)[-1],
+            row["format"],
+            size(row["file_bytes"]) if row["file_bytes"] else "–",
+            row["device_name"] or "–",
+            f"{row['events'] or 0:,}",
+            time(span) if span else "–",
+        )
+        rows.append("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in cells) + "</tr>")
+    head = "".join(
+        f"<th>{h}</th>" for h in ("rank", "file", "format", "size", "device", "events", "recorded")
+    )
+    many = f"{len(trace.parts)} file{'s' * (len(trace.parts) != 1)}"
+    return (
+        f"<details><summary>{many}</summary><table><tr>{head}</tr>{''.join(rows)}</table></details>"
+    )

@@ -1,0 +1,61 @@
+"""The timeline in a notebook: a widget that asks the kernel, with no server beside it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from htk.errors import HtkError, UsageError
+from htk.output.result import Result
+from htk.timeline.answers import Timeline
+from htk.timeline.page import script, style
+from htk.timeline.rows import RowsTimeline
+
+_PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
+
+
+def timeline(make: Callable[[bool], Timeline]) -> Any:
+    """The widget; `make` gives the timeline, its ranks' clocks aligned or not."""
+    try:
+        import anywidget
+    except ImportError:
+        raise UsageError("anywidget is not installed: pip install 'htk[notebook]'") from None
+    kinds: dict[str, Any] = {
+        "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
+        "_css": style(),
+    }
+    widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
+    asked = Kernel(make)
+
+    def answer(_: Any, message: dict[str, Any], _buffers: Any) -> None:
+        head, buffers = asked.answer(message)
+        widget.send(head, buffers)
+
+    widget.on_msg(answer)
+    return widget
+
+
+def timeline_of_rows(result: Result) -> Any:
+    """Return the widget that shows the rows of an answer that have a start and an end."""
+    rows = RowsTimeline(result.table, result.analysis.name)
+    return timeline(lambda _: rows)
+
+
+class Kernel:
+    """Answers the messages of one widget."""
+
+    def __init__(self, make: Callable[[bool], Timeline]) -> None:
+        self._make = make
+        self._made: dict[bool, Timeline] = {}
+
+    def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        """The head and the buffers of the answer; an error is said in the head."""
+        head: dict[str, Any] = {"id": message.get("id")}
+        given = message.get("given")
+        try:
+            if not isinstance(given, dict):
+                raise UsageError("a message says what is given")
+            aligned = given.get("aligned") == "1"
+            if aligned not in self._made:
+                self._made[aligned] = self._make(aligned)
+            return head, [self._made[aligned].said(str(message.get("question")), given)]
+        except HtkError as error:
+            return {**head, "error": str(error)}, []

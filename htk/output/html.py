@@ -1,0 +1,103 @@
+"""Results as HTML that stands alone: tables that sort, filter and page, without a server."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from htk.output.figures import LIGHT, colour_of
+from htk.output.render import PROSE, Column, coverage_lines, left_out, text_columns
+from htk.output.result import Result
+
+ROWS = 500  # of a table; the machine formats hold all
+_PAGE = 12
+
+
+def to_html(result: Result) -> str:
+    """For a notebook: the question, the table, what it rests on. Every text is escaped."""
+    style, script = asset("table.css"), asset("table.js")
+    return (
+        f"<style>{style}</style><p><b>{escape(result.analysis.question)}</b></p>"
+        + table(result)
+        + f"<script>(() => {{{script}\n"
+        + 'document.querySelectorAll(".htk-t").forEach(htkTable)})()</script>'
+    )
+
+
+def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
+    """The table and its notes; sorts and pages where its script and style are at hand."""
+    columns = text_columns(result, rows)
+    head = "".join(
+        f'<th{_class(c)} title="{escape(c.doc)}">{escape(c.heading)}</th>' for c in columns
+    )
+    lines = [
+        "<tr>" + "".join(_cell(column, k) for column in columns) + "</tr>"
+        for k in range(min(rows, len(result)))  # rows for people to read
+    ]
+    notes = left_out(result, rows, []) + coverage_lines(result.coverage)
+    said = "".join(f"<div>{escape(line)}</div>" for line in notes)
+    return (
+        f'<div class="htk-t" data-page="{page}"><div class="scroll"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<div class="notes">{said}</div></div>'
+    )
+
+
+def look(name: str, place: int) -> str:
+    """Style of a share of the time: colour by meaning, waiting hatched, idle pale."""
+    colour = colour_of(name, LIGHT, place)
+    if name.startswith("idle") or "between" in name:
+        return f"background:hsl(215 14% {82 - 9 * (place % 4)}%)"
+    if "wait" in name:
+        return (
+            f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
+            f"color-mix(in srgb,{colour} 45%,white) 5px 9px)"
+        )
+    return f"background:{colour}"
+
+
+def share_bar(shares: Sequence[tuple[str, float]]) -> str:
+    """Shares of the time as one bar and its legend, for a notebook."""
+    seen = [(k, name, pct) for k, (name, pct) in enumerate(shares) if pct >= 0.05]
+    bars = "".join(
+        f'<span style="flex:{pct:.3f};{look(name, k)}" title="{escape(name)} {pct:.1f} %"></span>'
+        for k, name, pct in seen
+    )
+    keys = "".join(
+        f'<span style="margin-right:16px;white-space:nowrap"><i style="display:inline-block;'
+        f'width:11px;height:11px;border-radius:2px;{look(name, k)}"></i> '
+        f"{escape(name)} {pct:.1f} %</span>"
+        for k, name, pct in seen
+    )
+    return (
+        '<div style="display:flex;height:20px;border-radius:5px;overflow:hidden;margin:6px 0 4px">'
+        f'{bars}</div><div style="font-size:12px;display:flex;flex-wrap:wrap">{keys}</div>'
+    )
+
+
+@cache
+def asset(name: str) -> str:
+    """A style sheet or script that comes with htk."""
+    return (files("htk.output") / "assets" / name).read_text(encoding="utf-8")
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a script element."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def _class(column: Column) -> str:
+    if not column.is_text:
+        return ""
+    return ' class="text prose"' if column.heading in PROSE else ' class="text"'
+
+
+def _cell(column: Column, k: int) -> str:
+    value, text = column.values[k], escape(column.cells[k])
+    if not column.is_text:
+        plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)
+        return f'<td data-v="{escape(plain)}">{text}</td>'
+    whole = f' title="{escape(str(value))}"' if value is not None and str(value) != text else ""
+    return f"<td{_class(column)}{whole}>{text}</td>"

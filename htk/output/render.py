@@ -1,0 +1,381 @@
+"""A result on its way out: a table for people, or json, csv, md, parquet, arrow for machines."""
+
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from htk.core.humanize import counted, for_people, shortened, spans_of, time
+from htk.errors import UsageError
+from htk.output.result import Result
+from htk.schema import ABSOLUTE_TIMES, doc_of
+from htk.schema.columns import UNITS, unit_of
+
+FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
+_BINARY = ("parquet", "arrow")
+_QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
+_TEXT_WIDTH = 60
+_NAME_LEAST = 28  # of names, before columns are left out
+_PROSE_LEAST = 30  # of sentences, which go over several lines then
+_ENDLESS = 100_000  # into a file or pipe nothing is cut
+_MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
+# Sentences, which are given whole; names of kernels and operators are shortened.
+PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
+
+
+def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
+    """Send a result where it was asked to go."""
+    if form in _BINARY:
+        _write_binary(result, form, output)
+        return
+    text = to_text(result, form, limit=limit)
+    if output is not None:
+        Path(output).write_text(text, encoding="utf-8")
+    elif form == "table":
+        print_table(result, limit=limit)
+    else:
+        sys.stdout.write(text)
+
+
+def to_text(result: Result, form: str, *, limit: int = 200) -> str:
+    """The result as text of that form."""
+    if form == "json":
+        return _json(result)
+    if form == "csv":
+        return _csv(result)
+    if form == "md":
+        return _markdown(result, limit)
+    target = io.StringIO()
+    print_table(result, limit=limit, file=target)
+    return target.getvalue()
+
+
+def form_by_name(output: str | None) -> str:
+    """The form that the ending of a file's name asks for; a table where it says nothing."""
+    ending = Path(output or "").suffix.lstrip(".").lower()
+    return ending if ending in FORMATS else "table"
+
+
+def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
+    """A table for people: units that read well, and no wider than the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    target = file or sys.stdout
+    wide = not (hasattr(target, "isatty") and target.isatty())
+    console = Console(
+        file=target,
+        highlight=False,
+        width=_ENDLESS if wide else None,
+        force_jupyter=False,
+        # colours are for terminals, whatever a notebook's environment forces
+        color_system=None if wide else "auto",
+        force_terminal=False if wide else None,
+    )
+    columns = text_columns(result, limit)
+    shown = columns if wide else _fitting(columns, console.width)
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in shown:
+        table.add_column(
+            column.heading,
+            justify="left" if column.is_text else "right",
+            no_wrap=wide or not column.is_prose,
+        )
+    for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
+        table.add_row(*map(_escape, row))
+    console.print(table)
+    headings = {column.heading for column in shown}  # no two are alike
+    hidden = [column for column in columns if column.heading not in headings]
+    for line in left_out(result, limit, hidden) + coverage_lines(result.coverage):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str
+    cells: list[str]
+    is_text: bool
+    values: list[Any]  # what the cells show, to sort by
+    doc: str = ""
+    is_prose: bool = False  # sentences, which may go over several lines
+
+    @property
+    def width(self) -> int:
+        return max(map(len, [self.heading, *self.cells]))
+
+    @property
+    def least(self) -> int:
+        """The width that it needs in a narrow terminal."""
+        return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
+
+    def narrowed(self, width: int) -> "Column":
+        """With names cut to that width; numbers stay whole."""
+        if not self.is_text or self.is_prose or self.width <= width:
+            return self
+        return replace(self, cells=[shortened(cell, width) for cell in self.cells])
+
+
+def text_columns(result: Result, limit: int) -> list[Column]:
+    """Columns as people read them; a time and its share stand in one cell."""
+    names = _shown_columns(result)
+    rows = result.table.slice(0, limit).to_pylist()
+    columns: list[Column] = []
+    for name in names:
+        stem = name.removesuffix("_pct")
+        if name.endswith("_pct") and f"{stem}_ns" in names:
+            continue
+        share = name.removesuffix("_ns") + "_pct"
+        both = name.endswith("_ns") and share in names
+        origin = _origin(result, name)
+        cells = [
+            _cell(_since(row[name], origin), name) + (f" {_share(row[share]):>5}" if both else "")
+            for row in rows
+        ]
+        heading = _heading(name) + (" %" if both else "")
+        if any(heading == column.heading for column in columns):  # peak_ns, then peak_bytes
+            heading = _with_unit(name)
+        values = [row[name] for row in rows]
+        doc = doc_of(result.table.schema.field(name))
+        text, prose = _is_text(result, name), name in PROSE
+        columns.append(Column(heading, cells, text, values, doc, prose))
+    return columns
+
+
+def _origin(result: Result, name: str) -> int:
+    """What times of a column are told from: absolute ones from the start of the trace."""
+    return int(result.coverage.get("origin_ns") or 0) if name in _MOMENTS else 0
+
+
+def _since(value: Any, origin: int) -> Any:
+    return value - origin if origin and value is not None else value
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _fitting(columns: list[Column], width: int) -> list[Column]:
+    """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
+    and at last numbers, each from the right. What the rows are called stays, and two columns."""
+    for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
+        columns = [column.narrowed(most) for column in columns]
+        if _room(columns) <= width:
+            return columns
+    called = next((c for c in columns if c.is_text), columns[0])
+    more = [c for c in reversed(columns) if c is not called]
+    shown = columns
+    for column in sorted(more, key=lambda c: (not c.is_text, c.is_prose)):
+        if _room(shown) <= width or len(shown) <= 2:
+            break
+        shown = [c for c in shown if c is not column]
+    return shown
+
+
+def _room(columns: list[Column]) -> int:
+    return sum(column.least + 2 for column in columns) - 2
+
+
+def left_out(result: Result, limit: int, columns: list[Column]) -> list[str]:
+    lines = [] if result.table.num_rows else ["nothing found"]
+    if result.table.num_rows > limit:
+        more = result.table.num_rows - limit
+        lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")
+    if columns:
+        names = ", ".join(c.heading for c in columns)
+        lines.append(f"… more columns in a wider terminal: {names}")
+    return lines
+
+
+def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
+    """What the numbers rest on, in a line or two."""
+    parts = []
+    ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    world_size = coverage.get("world_size")
+    if ranks:
+        of = f" of {world_size}" if world_size else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
+    absent = [r for r in missing if world_size is None or r < world_size]
+    if absent:
+        parts.append(f"missing rank{'s' * (len(absent) > 1)} {spans_of(absent)}")
+    beyond = missing[len(absent) :]  # they are sorted
+    if beyond:
+        parts.append(f"no rank{'s' * (len(beyond) > 1)} {spans_of(beyond)} in this job")
+    if coverage.get("gpu_activities"):
+        parts.append(f"{coverage['gpu_activities']:,} GPU activities")
+        parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
+    if coverage.get("carry_in_activities"):
+        carried = time(coverage["carry_in_ns"])
+        parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
+    if coverage.get("unlinked_activities"):
+        parts.append(f"{coverage['unlinked_activities']:,} unlinked")
+    if coverage.get("dropped"):
+        parts.append(f"{counted(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+    for name in ("failed", "unread"):
+        if coverage.get(f"files_{name}"):
+            parts.append(f"{counted(coverage[f'files_{name}'], 'file')} {name}")
+    lines = ["coverage: " + ", ".join(parts)] if parts else []
+    known = _GENERIC
+    own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
+    if own:
+        lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
+    return lines
+
+
+_GENERIC = {
+    "ranks",
+    "world_size",
+    "missing_ranks",
+    "events",
+    "dropped",
+    "issues",
+    "files_unread",
+    "files_failed",
+    "gpu_activities",
+    "gpu_activities_linked_pct",
+    "carry_in_activities",
+    "carry_in_ns",
+    "unlinked_activities",
+    "unlinked_ns",
+    "origin_ns",
+}
+
+
+def _own(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return _few(value)
+    return for_people(value, unit_of(name))
+
+
+def _few(values: list[Any]) -> str:
+    text = ", ".join(map(str, values[:8]))
+    return text + (f", … ({len(values)})" if len(values) > 8 else "")
+
+
+def _shown_columns(result: Result) -> list[str]:
+    """All columns but those that hold nothing, or the same rank, cycle, device or step."""
+    names = []
+    for name in result.table.column_names:
+        column = result.table[name]
+        if result.table.num_rows and column.null_count == len(column):
+            continue
+        if name == "complete" and False not in column.unique().to_pylist():
+            continue
+        if name in _QUIET and result.table.num_rows > 1 and len(column.unique()) == 1:
+            continue
+        names.append(name)
+    return names
+
+
+def _is_text(result: Result, name: str) -> bool:
+    return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
+
+
+def _heading(name: str) -> str:
+    if name == "pct" or name.startswith("pct_of_"):
+        name = name.replace("pct", "%", 1)
+    for suffix in UNITS:
+        if name.endswith(suffix):
+            name = name.removesuffix(suffix) + (" %" if suffix == "_pct" else "")
+    return name.replace("_", " ")
+
+
+def _with_unit(name: str) -> str:
+    """The heading of a column whose name is another's but for the unit."""
+    kinds = {"_ns": " time", "_bytes": " size", "_pct": " share"}
+    for suffix, kind in kinds.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix).replace("_", " ") + kind
+    return name.replace("_", " ")
+
+
+def _cell(value: object, name: str) -> str:
+    if isinstance(value, str):
+        return value if name in PROSE else shortened(value, _TEXT_WIDTH)
+    return for_people(value, unit_of(name)).removesuffix(" %")  # the heading has it
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _json(result: Result) -> str:
+    """JSON knows no infinite numbers, dates or bytes: null, and their text."""
+    answer = result.to_json()
+    try:
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False, default=str)
+    return text + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(result: Result) -> str:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from htk.columns.arrow import plain_text
+
+    target = pa.BufferOutputStream()
+    table = plain_text(result.table)
+    for place, field in enumerate(table.schema):  # what a query of its own may answer with
+        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
+            cells = table.column(place).to_pylist()
+            words = pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+            table = table.set_column(place, field.name, words)
+    csv.write_csv(table, target)
+    return str(target.getvalue().to_pybytes().decode())
+
+
+def _markdown(result: Result, limit: int) -> str:
+    columns = text_columns(result, limit)
+    lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
+    lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    lines += ["", *left_out(result, limit, []), *coverage_lines(result.coverage)]
+    return "\n".join(lines) + "\n"
+
+
+def to_bytes(result: Result, form: str) -> bytes:
+    """The result as a file of that form."""
+    if form not in _BINARY:
+        return to_text(result, form).encode()
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = _with_coverage(result)
+    target = pa.BufferOutputStream()
+    if form == "parquet":
+        parquet.write_table(table, target)
+    else:
+        with pa.ipc.new_file(target, table.schema) as writer:
+            writer.write_table(table)
+    data: bytes = target.getvalue().to_pybytes()
+    return data
+
+
+def _write_binary(result: Result, form: str, output: str | None) -> None:
+    if output is not None:
+        Path(output).write_bytes(to_bytes(result, form))
+    elif sys.stdout.isatty():
+        raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
+    else:
+        sys.stdout.buffer.write(to_bytes(result, form))
+
+
+def _with_coverage(result: Result) -> Any:
+    metadata = {b"analysis": result.analysis.name, b"coverage": json.dumps(dict(result.coverage))}
+    return result.table.replace_schema_metadata(metadata)

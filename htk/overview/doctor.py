@@ -1,0 +1,187 @@
+"""What a trace holds: recorded, missing, damaged, linked; and what would record the rest."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses import ANALYSES
+from htk.columns.arrow import codes_of, numbers, texts
+from htk.core.analysis import analysis
+from htk.core.humanize import counted, size, time
+from htk.core.recording_hints import hint
+from htk.schema import TABLES, TEXT, table
+from htk.trace.coverage import gpu_coverage
+from htk.trace.trace import Trace
+
+RETURNS = table(
+    section=(TEXT, "files, recorded, links, clocks, damage, missing."),
+    item=(TEXT, "What is looked at."),
+    state=(TEXT, "ok, note, warning or missing."),
+    finding=(TEXT, "What was seen."),
+    advice=(TEXT, "What to do about it."),
+)
+
+Row = tuple[str, str, str, str, str | None]
+
+
+@analysis(returns=RETURNS)
+def doctor(trace: Trace) -> pa.Table:
+    """What was recorded, what is missing for which question, and what is damaged?"""
+    rows = [
+        *_files(trace),
+        *_ranks(trace),
+        *_recorded(trace),
+        *_links(trace),
+        *_clocks(trace),
+        *_damage(trace),
+        *_missing(trace),
+    ]
+    columns = zip(*rows, strict=True)
+    return pa.table([texts(list(column)) for column in columns], schema=RETURNS)
+
+
+def _files(trace: Trace) -> Iterator[Row]:
+    for row in trace.tables["ranks"].to_pylist():  # a row for each file
+        span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+        whose = row["rank"] is not None and f"rank {row['rank']} ({row['rank_from'] or 'many'})"
+        finding = ", ".join(
+            [
+                whose or "not of one rank",
+                row["format"],
+                size(row["file_bytes"] or 0),
+                counted(row["events"] or 0, "event"),
+                *([f"over {time(span)}"] if span else []),
+                *([row["device_name"]] if row["device_name"] else []),
+                *([f"read by the {row['engine']} engine"] if row["engine"] else []),
+            ]
+        )
+        state = "warning" if row["truncated"] else "ok"
+        advice = "ends early: let the profiler finish writing" if row["truncated"] else None
+        yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
+    for name, why in trace.failed:
+        yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
+    if trace.unread:
+        some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
+        others = counted(len(trace.unread), "other")
+        yield "files", others, "note", f"no trace: {some}", None
+
+
+def _ranks(trace: Trace) -> Iterator[Row]:
+    sizes = {v for v in trace.tables["ranks"]["world_size"].to_pylist() if v}
+    if not sizes:
+        return
+    if len(sizes) > 1:
+        seen = ", ".join(map(str, sorted(sizes)))
+        yield "files", "world size", "warning", f"files disagree: {seen}", "files of several jobs?"
+    missing = sorted(set(range(max(sizes))) - set(trace.ranks))
+    if missing:
+        text = f"{len(missing)} of {max(sizes)} ranks have no file"
+        yield (
+            "files",
+            "ranks",
+            "warning",
+            f"{text}: {_few(missing)}",
+            "waiting for a missing rank cannot be told from transfer: record all ranks",
+        )
+    else:
+        told = f"all {max(sizes)} ranks" if max(sizes) > 1 else "the only one"
+        yield "files", "ranks", "ok", told, None
+
+
+def _few(values: list[int]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
+
+
+def _recorded(trace: Trace) -> Iterator[Row]:
+    recorded = trace.tables["ranks"]["recorded"].to_pylist()
+    options = {option for value in recorded for option in (value or "").split(",")} - {""}
+    text = ", ".join(sorted(options)) or "none said"
+    yield "recorded", "profiler options", "ok" if options else "note", text, None
+    for name in TABLES:
+        if name in ("ranks", "parse_issues"):
+            continue
+        found = trace.tables[name]
+        if found.num_rows:
+            yield (
+                "recorded",
+                name,
+                "ok",
+                f"{found.num_rows:,} rows, {size(found.nbytes)}",
+                None,
+            )
+
+
+def _links(trace: Trace) -> Iterator[Row]:
+    if not trace.tables["kernels"].num_rows:
+        return
+    facts = gpu_coverage(trace)
+    share = facts["gpu_activities_linked_pct"]
+    carried = facts["carry_in_activities"]
+    yield (
+        "links",
+        "GPU time linked to launches",
+        "ok" if (share or 0) > 95 else "warning",
+        f"{share} %",
+        None if (share or 0) > 95 else "operators are told for the linked part only",
+    )
+    if carried:
+        yield (
+            "links",
+            "carried in",
+            "note",
+            f"{carried:,} GPU activities, {time(facts['carry_in_ns'])}, launched before recording",
+            "counted as busy; synchronise before the profiler starts to avoid them",
+        )
+    if facts["unlinked_activities"]:
+        lost = f"{facts['unlinked_activities']:,} GPU activities, {time(facts['unlinked_ns'])}"
+        yield "links", "unlinked", "warning", lost, "no launch with their correlation id"
+    ops = trace.tables["kernel_links"]["op_by"]
+    codes, names = codes_of(ops)
+    for code, name in enumerate(names.to_pylist()):
+        yield "links", f"operator by {name}", "ok", f"{int((codes == code).sum()):,}", None
+
+
+def _clocks(trace: Trace) -> Iterator[Row]:
+    """How far the ranks' clocks are apart, where collectives tell."""
+    if len(trace.ranks) < 2:
+        return
+    starts = numbers(trace.tables["ranks"]["start_ns"])
+    spread = time(int(starts.max() - starts.min()))
+    yield "clocks", "first events", "ok", f"ranks begin within {spread}", None
+    clocks = trace.tables["rank_clocks"].to_pylist()
+    known = [c for c in clocks if c["offset_ns"] is not None]
+    if len(known) < 2:
+        advice = "no collective that ends on all ranks at once was recorded"
+        yield "clocks", "alignment", "note", "cannot be told", advice
+        return
+    offset = time(max(abs(c["offset_ns"]) for c in known))
+    residual = time(round(max(c["residual_ns"] or 0 for c in known)))
+    groups = len({c["aligned_with"] for c in known})
+    text = f"offsets up to {offset}, residual up to {residual}"
+    if groups > 1:
+        text += f"; {groups} sets of ranks share no collective and cannot be compared"
+    yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
+
+
+def _damage(trace: Trace) -> Iterator[Row]:
+    issues = trace.tables["parse_issues"]
+    for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
+        mine = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
+        first = mine.slice(0, 1).to_pylist()[0]
+        where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
+        text = f"{counted(int(numbers(mine['count'], 1).sum()), 'time')}{where}: {first['text']}"
+        yield "damage", kind, "warning", text, "what was whole is kept"
+    if not issues.num_rows:
+        yield "damage", "parse issues", "ok", "none", None
+
+
+def _missing(trace: Trace) -> Iterator[Row]:
+    wanting: dict[str, list[str]] = defaultdict(list)
+    for name, entry in ANALYSES.items():
+        for need in entry.load(name).needs:
+            if not trace.tables[need].num_rows:
+                wanting[need].append(name)
+    for need, names in wanting.items():
+        yield "missing", need, "missing", f"not answerable: {', '.join(names)}", hint(need)

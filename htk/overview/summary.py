@@ -1,0 +1,318 @@
+"""The verdict: step time, where it goes, the first causes, what to look at next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.answers.ask import ask
+from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.core.analysis import analysis
+from htk.core.humanize import counted, time
+from htk.errors import MissingTable
+from htk.output.result import Result
+from htk.schema import TEXT, table
+from htk.trace.coverage import coverage
+from htk.trace.trace import Trace
+
+CAUSES = 3
+LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
+
+# What files hold that are no profile: the table, what its row is, and who answers for them.
+_RECORDS = (
+    ("collectives", "collective", ("comm_summary", "what was communicated, and how fast")),
+    ("bench_points", "benchmark point", ("comm_model", "latency and bandwidth of the benchmark")),
+    ("comm_counts", "communicator count", ("comm_progress", "which ranks are behind")),
+    (
+        "memory",
+        "memory event",
+        ("memory_peaks", "when memory is at its highest, and what holds it"),
+    ),
+)
+
+RETURNS = table(
+    part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
+    name=(TEXT, "What."),
+    total_ns=(pa.int64(), "Mean over ranks: of the recorded window, or recoverable at most."),
+    step_ns=(pa.int64(), "The same, of a step of median length; null without steps."),
+    share_pct=(pa.float64(), "Of the recorded window. Rows of `time` add up to 100."),
+    text=(TEXT, "What shows it, and what to try."),
+    analysis=(TEXT, "The analysis that shows it."),
+)
+
+# Causes of idle time as the verdict words them; what is not listed stands under its own name.
+IDLE_WORDS = {
+    "host_operator": "idle: host in operators",
+    "host_python": "idle: host in Python",
+    "host_data_loading": "idle: data loading",
+    "host_sync": "idle: blocking calls",
+    "host_allocation": "idle: memory allocation",
+    "host_compilation": "idle: compilation",
+    "host_lazy_loading": "idle: kernel loading",
+    "host_gc": "idle: garbage collection",
+    "launch_latency": "idle: launch latency",
+    "stream_event_wait": "idle: waiting for an event",
+    "unrecorded_gpu_work_suspected": "unrecorded GPU work suspected",
+    "profiler_overhead": "idle: profiler",
+    "back_to_back": "between kernels",
+    "unknown": "idle: cause unknown",
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of the recorded window; a mean over ranks."""
+
+    name: str
+    time_ns: int
+    pct: float
+    analysis: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    finding: str
+    evidence: str
+    advice: str
+    time_ns: int | None
+    pct: float | None
+    analysis: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    ranks: tuple[int, ...]
+    window_ns: int  # mean over ranks
+    step_ns: int | None  # median GPU step, or the host's without GPU work
+    step_spread_ns: int | None  # longest less shortest
+    cpu_step_ns: int | None
+    steps: int
+    shares: tuple[Share, ...]  # add up to 100 %
+    causes: tuple[Cause, ...]
+    next: tuple[tuple[str, str], ...]  # analysis, and why
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+    records: str = ""  # what there is, of files that are no profile
+
+    @property
+    def whole_ns(self) -> int:
+        """What the shares are of: a step, or without steps the recorded window."""
+        return self.step_ns or self.window_ns
+
+    @property
+    def told(self) -> list[Share]:
+        """Shares that are large enough to be seen."""
+        return [share for share in self.shares if share.pct >= LEAST_PCT]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        if self.records:
+            return self.records
+        many, steps = counted(len(self.ranks), "rank"), counted(self.steps, "step")
+        if self.step_ns is None:
+            covers = "covers" if self.steps == 1 else "cover"
+            told = f"of which {steps} {covers} little" if self.steps else "no steps"
+            return f"{many}, {time(self.window_ns)} recorded, {told}"
+        cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
+        spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""
+        return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {steps}"
+
+
+def verdict(trace: Trace) -> Verdict:
+    """What a first look at a trace finds. Without GPU work: the steps on the host, and why."""
+    if trace.emptied("rank_windows"):
+        trace.need("rank_windows")  # says what was chosen
+    steps = _steps(trace)
+    reads = ("activities", "kernel_links", "rank_windows")
+    facts = coverage(trace, reads)
+    if not trace.tables["rank_windows"].num_rows:
+        if not trace.tables["cpu_ops"].num_rows:
+            return _of_records(trace, facts)
+        window = int(steps.window) if steps.window is not None else _extent(trace)
+        ops = (("op_breakdown", "there is no GPU work: operators on the host"),)
+        host = (steps.period, steps.spread, steps.cpu, steps.count)
+        return Verdict(tuple(trace.ranks), window, *host, (), (), ops, facts)
+    times = ask(trace, "time_breakdown").table
+    lanes = times.num_rows
+    recorded = int(numbers(times["total_ns"]).sum())
+    window = recorded // lanes
+    if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
+        steps = _Steps(None, None, None, steps.count, None, steps.covered)
+    shares = _shares(trace, times)
+    causes = _causes(trace)
+    return Verdict(
+        tuple(trace.ranks),
+        window,
+        steps.period,
+        steps.spread,
+        steps.cpu,
+        steps.count,
+        shares,
+        causes,
+        _next(shares, causes, len(trace.ranks), steps.count),
+        facts,
+    )
+
+
+def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
+    """What NCCL's own records, benchmarks and memory files tell without a profile."""
+    held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
+    held = [one for one in held if one[0]]
+    if not held:
+        files = ", ".join(part.file for part in trace.parts[:3])
+        raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
+    ranks = tuple(trace.ranks)
+    who = [counted(len(ranks), "rank")] if ranks else []
+    told = ", ".join([*who, *(counted(rows, what) for rows, what, _ in held)])
+    wanted: dict[str, str] = dict(one[2] for one in held)
+    formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
+    told = f"{told} ({formats}); no profile, so no steps and no GPU work"
+    if "flight_recorder" in formats:
+        why = ask(trace, "hang").coverage["verdict"]
+        told = f"{told}\nHang: {why}"
+        wanted = {"hang": "who is missing, and where each rank stands", **wanted}
+    return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, told)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    period: int | None
+    spread: int | None
+    cpu: int | None
+    count: int
+    window: int | None
+    covered: int  # by all of them, also those cut off, on all devices
+
+
+def _steps(trace: Trace) -> _Steps:
+    try:
+        steps = ask(trace, "step_times").table
+    except MissingTable:
+        return _Steps(None, None, None, 0, None, 0)
+    covered = int(numbers(steps["duration_ns"]).sum())
+    whole = steps.filter(pa.array(truths(steps["complete"])))
+    steps = whole if whole.num_rows else steps
+    length = numbers(steps["duration_ns"])
+    cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
+    return _Steps(
+        int(np.median(length)),
+        int(length.max() - length.min()),
+        int(np.median(cpu)) if len(cpu) else None,
+        len(np.unique(numbers(steps["step"]))),
+        int(length.sum()) // max(len(trace.ranks), 1),
+        covered,
+    )
+
+
+def _extent(trace: Trace) -> int:
+    ranks = trace.tables["ranks"]
+    return int(pc.max(ranks["end_ns"]).as_py() or 0) - int(pc.min(ranks["start_ns"]).as_py() or 0)
+
+
+def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
+    """Bars that add up to the window: what runs, then why nothing does."""
+    lanes = times.num_rows
+    total = max(int(numbers(times["total_ns"]).sum()), 1)
+
+    def share(name: str, value: int, source: str) -> Share:
+        return Share(name, int(value) // lanes, 100.0 * int(value) / total, source)
+
+    sums = {c: int(numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
+    found = [share("compute", sums["compute_ns"], "kernel_top")]
+    found += [share(n, v, a) for n, v, a in _exposed(trace, sums["exposed_comm_ns"])]
+    found.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
+    idle = ask(trace, "idle_breakdown").table
+    codes, names = codes_of(idle["cause"])
+    by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))
+    listed = sorted(
+        zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
+        reverse=True,
+    )
+    found += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
+    return tuple(s for s in found if s.time_ns or s.name == "compute")
+
+
+def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
+    """Exposed communication, split where other ranks tell waiting from moving bytes."""
+    if not exposed:
+        return []
+    waited = numbers(trace.tables["collective_matches"]["wait_ns"])
+    if not waited.sum():
+        return [("exposed communication", exposed, "comm_compute_overlap")]
+    split = ask(trace, "comm_wait").table
+    wait = min(int(numbers(split["exposed_wait_ns"]).sum()), exposed)
+    return [
+        ("exposed wait for other ranks", wait, "stragglers"),
+        ("exposed transfer", exposed - wait, "comm_compute_overlap"),
+    ]
+
+
+def _causes(trace: Trace) -> tuple[Cause, ...]:
+    rows = ask(trace, "recommendations").to_pylist()
+    return tuple(
+        Cause(r["finding"], r["evidence"], r["advice"], r["gain_ns"], r["gain_pct"], r["analysis"])
+        for r in rows[:CAUSES]
+    )
+
+
+def _next(
+    shares: tuple[Share, ...], causes: tuple[Cause, ...], ranks: int, steps: int
+) -> tuple[tuple[str, str], ...]:
+    """The analyses behind the causes, then those that a first look always wants."""
+    wanted = {c.analysis: c.finding for c in causes}
+    compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
+    if compute >= 50:
+        wanted.setdefault("kernel_top", f"compute is {compute:.0f} % of the time")
+        wanted.setdefault("roofline", "how near its operators come to what the GPU can do")
+    if steps > 1:
+        wanted.setdefault("step_variance", "why steps differ")
+    if ranks > 1:
+        wanted.setdefault("stragglers", "who holds the others up")
+    return tuple(wanted.items())
+
+
+def result(found: Verdict) -> Result:
+    """The verdict as a table, in the shape of every other answer."""
+    step = found.step_ns
+    rows: list[tuple[str, str, int | None, float | None, str | None, str]] = [
+        ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in found.shares
+    ]
+    rows += [
+        ("cause", c.finding, c.time_ns, c.pct, f"{c.evidence}. Try: {c.advice}", c.analysis)
+        for c in found.causes
+    ]
+    rows += [("next", name, None, None, why, name) for name, why in found.next]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    part, name, ns, pct, text, source = columns
+    shared = np.array([p or 0.0 for p in pct], np.float64)
+    known = np.array([p is not None for p in pct], bool)
+    per_step = np.rint(shared / 100 * (step or 0)).astype(np.int64)
+    answer = pa.table(
+        [
+            texts(part),
+            texts(name),
+            number(np.array([n or 0 for n in ns], np.int64), pa.int64(), known),
+            number(per_step, pa.int64(), known & (step is not None)),
+            number(shared, pa.float64(), known),
+            texts(text),
+            texts(source),
+        ],
+        schema=RETURNS,
+    )
+    facts = {
+        "verdict": found.headline,
+        "step_ns": step,
+        "cpu_step_ns": found.cpu_step_ns,
+        "steps": found.steps,
+        "recorded_window_ns": found.window_ns,
+    }
+    return Result(summary, answer, facts | dict(found.coverage))
+
+
+@analysis(returns=RETURNS)
+def summary() -> pa.Table:
+    """Where did the time go, and what should be looked at first?"""
+    return RETURNS.empty_table()

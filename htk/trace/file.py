@@ -1,0 +1,103 @@
+"""One file of a trace: whose it is, and its tables as the vocabulary has them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.columns.arrow import constant_text, number
+from htk.derived import registry
+from htk.io.store import Entry
+from htk.schema import DERIVED, TABLES, TEXT
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file: whose it is, and its tables."""
+
+    entry: Entry
+    file: str
+    rank: int | None
+    cycle: int
+    rank_from: str = ""
+    first_event: int = 0  # added to `event`: cycles of one rank continue the count
+    format: str = ""
+    file_bytes: int | None = None
+    duplicates: tuple[str, ...] = ()  # other files of this rank and time, left out
+
+    def table(self, name: str) -> pa.Table:
+        """A table of the vocabulary with its rank and cycle; empty where the file has none."""
+        if name == "ranks":
+            return self._who()
+        if name == "parse_issues" and self.duplicates:
+            return pa.concat_tables([self._table(name), self._duplicate_issues()])
+        return self._table(name)
+
+    def _table(self, name: str) -> pa.Table:
+        schema = TABLES[name] if name in TABLES else DERIVED[name]
+        own = self.entry.tables.get(name) if name in TABLES else self._derived(name)
+        if own is None:
+            return schema.empty_table()
+        known = dict(zip(own.column_names, own.columns, strict=True))
+        columns = [self._column(known.get(f.name), f, own.num_rows) for f in schema]
+        return pa.table(columns, schema=schema)
+
+    def _who(self) -> pa.Table:
+        """The file's row of `ranks`."""
+        row = dict(self.entry.parsed.facts) | {
+            "rank": self.rank,
+            "cycle": self.cycle,
+            "rank_from": self.rank_from,
+            "file": self.file,
+            "format": self.format,
+            "file_bytes": self.file_bytes,
+        }
+        schema = TABLES["ranks"]
+        return pa.Table.from_pylist([row], schema=schema)
+
+    def _duplicate_issues(self) -> pa.Table:
+        rows = [
+            {
+                "rank": self.rank,
+                "cycle": self.cycle,
+                "file": other,
+                "kind": "duplicate_rank",
+                "text": f"recorded the same time as {self.file}; left out",
+                "count": 1,
+            }
+            for other in self.duplicates
+        ]
+        return pa.Table.from_pylist(rows, schema=TABLES["parse_issues"])
+
+    def _derived(self, name: str) -> pa.Table:
+        made = registry.maker(name)
+        return self.entry.derived(
+            name, lambda: made.function(*(self._own(read) for read in made.reads))
+        )
+
+    def _own(self, name: str) -> pa.Table:
+        """A table as the file has it, without rank and cycle."""
+        if name in TABLES:
+            own = self.entry.tables.get(name)
+            return TABLES[name].empty_table() if own is None else own
+        return self._derived(name)
+
+    def _column(
+        self, own: pa.ChunkedArray | None, field: pa.Field, length: int
+    ) -> pa.ChunkedArray | pa.Array:
+        """A column as the file has it, or what is known without it."""
+        if own is not None and field.name != "cycle":
+            if field.name in ("event", "op_event") and self.first_event:
+                return pc.add(own, self.first_event)
+            return own
+        if field.name == "rank":
+            known = None if self.rank is not None else np.zeros(length, bool)
+            return number(np.full(length, self.rank or 0), pa.int32(), known)
+        if field.name == "cycle":
+            return number(np.full(length, self.cycle), pa.int32())
+        if field.name == "file":
+            return constant_text(self.file, length)
+        if field.type == TEXT:
+            return constant_text(None, length)
+        return pa.nulls(length, field.type)

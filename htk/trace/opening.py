@@ -1,0 +1,290 @@
+"""From what a user names to a trace: find the files, ask the parsers, tell the ranks apart."""
+
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from htk.core.parser import ParseOptions, Parser, Source
+from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
+from htk.io.sources import content_identity, head, rank_from_name, resolve
+from htk.io.store import Entry, MemoryEntry, Store
+from htk.parsers import PARSERS
+from htk.schema import TABLES
+from htk.trace.file import Part
+from htk.trace.trace import Trace
+
+_CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
+
+_SIDECARS = ("truth.json", "measured.json")  # that lie beside simulated and recorded traces
+
+SAMPLE = Path(__file__).parents[1] / "sample"  # the recording that comes with htk
+
+Inputs = str | Path | Sequence[str | Path]
+
+
+class Progress:
+    """Told how far the reading of each file is. This one does not care."""
+
+    def start(self, files: int, stored_bytes: int) -> None: ...
+
+    def advance(self, stored_bytes: int) -> None: ...
+
+    def done(self, file: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """How to open: all that a face may set."""
+
+    cache: bool = True
+    strict: bool = False
+    rank: int | None = None  # for one file that does not name its rank
+    rank_pattern: str | None = None  # a regular expression whose group finds it in each name
+    keep_unknown_arguments: bool = False
+    cache_by_content: bool = False  # a hash of the bytes instead of size and time
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True)
+class _Read:
+    source: Source
+    parser: str
+    entry: Entry
+
+
+def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
+    """Every file that the inputs name, as one trace."""
+    options = options or OpenOptions()
+    sources = resolve(with_sample(inputs))
+    read, unread, failed = _read_all(sources, options)
+    if not read:
+        raise _nothing(sources, unread, failed)
+    parts = _parts(read, options)
+    if options.strict:
+        _refuse_losses(parts, unread, failed)
+    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed))
+
+
+def with_sample(inputs: Inputs) -> Inputs:
+    """`sample` is the set that comes with the package, unless a file is called so."""
+    if inputs == "sample" and not Path("sample").exists():
+        return SAMPLE
+    return inputs
+
+
+def _read_all(
+    sources: list[Source], options: OpenOptions
+) -> tuple[list[_Read], list[str], list[tuple[str, str]]]:
+    """Files on threads: the compiled engine gives up the GIL while it parses."""
+    store = Store() if options.cache else None
+    stopped = threading.Event()
+    options.progress.start(len(sources), sum(s.size or 0 for s in sources))
+    read, unread, failed = [], [], []
+    with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1) or 1) as pool:
+        jobs = [pool.submit(_read_one, s, store, options, stopped) for s in sources]
+        try:
+            for source, job in zip(sources, jobs, strict=True):
+                try:
+                    read.append(job.result())
+                except UnknownFormat:
+                    if source.file_name not in _SIDECARS or len(sources) == 1:
+                        unread.append(source.name)
+                except TraceError as error:
+                    failed.append((source.name, str(error)))
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        finally:
+            options.progress.stop()
+    return read, unread, failed
+
+
+def _read_one(
+    source: Source, store: Store | None, options: OpenOptions, stopped: threading.Event
+) -> _Read:
+    parser = _parser_for(source)
+    parse_options = ParseOptions(
+        options.keep_unknown_arguments, _watched(options.progress, stopped)
+    )
+    if options.cache_by_content:
+        source = replace(source, identity=content_identity(source))
+    if store is None or source.identity is None:
+        entry: Entry = MemoryEntry(parser.parse(source, parse_options))
+    else:
+        key = store.key(source, parser.NAME, parse_options)
+        entry = store.find(key) or store.save(key, parser.parse(source, parse_options), source.name)
+    options.progress.done(source.name)
+    return _Read(source, parser.NAME, entry)
+
+
+def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:
+    """Tells how much further it is, and ends the reading when the user gave up."""
+    last = 0
+
+    def tell(stored_bytes: int) -> None:
+        nonlocal last
+        if stopped.is_set():
+            raise TraceError("stopped")
+        progress.advance(stored_bytes - last)
+        last = stored_bytes
+
+    return tell
+
+
+def _parser_for(source: Source) -> Parser:
+    start = head(source)
+    if not start.data.strip():
+        raise MalformedTrace(f"{source.name}: empty file, expected a trace; was the run killed?")
+    for parser in PARSERS:
+        if parser.sniff(start):
+            return parser
+    known = ", ".join(p.NAME for p in PARSERS)
+    raise UnknownFormat(
+        f"{source.name}: not a trace that htk knows ({known}); `htk formats` shows what it reads"
+    )
+
+
+def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, str]]) -> TraceError:
+    if failed:
+        more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+        return MalformedTrace(failed[0][1] + more)
+    if len(unread) == 1:
+        return UnknownFormat(
+            f"{unread[0]}: not a trace that htk knows; `htk formats` shows what it reads"
+        )
+    names = ", ".join(s.name for s in sources[:3])
+    return UnknownFormat(
+        f"none of {len(sources)} files is a trace that htk knows ({names}, …); "
+        "`htk formats` shows what it reads"
+    )
+
+
+def _parts(read: list[_Read], options: OpenOptions) -> list[Part]:
+    """Give each file its rank and cycle; leave out a second recording of the same time."""
+    found = _ranks(read, options)
+    groups: dict[tuple[str, int | None], list[tuple[_Read, str]]] = defaultdict(list)
+    for item, (rank, rank_from) in zip(read, found, strict=True):
+        key = (item.parser, rank) if rank is not None else (item.source.name, None)
+        groups[key].append((item, rank_from))
+    parts: list[Part] = []
+    for (_, rank), items in groups.items():
+        parts += _cycles(rank, items)
+    return sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
+
+
+def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, str]]:
+    """The rank of each file and how it is known; never a guess between several files."""
+    found = [_rank_of(item, options) for item in read]
+    lost = [k for k, (rank, _) in enumerate(found) if rank is None and _needs_rank(read[k])]
+    if len(lost) == 1 and len(read) == 1:
+        found[lost[0]] = (0, "only file") if options.rank is None else (options.rank, "given")
+    elif lost:
+        names = ", ".join(read[k].source.file_name for k in lost[:3])
+        raise UnknownRank(
+            f"{len(lost)} of {len(read)} files do not say which rank they are ({names}"
+            f"{', …' if len(lost) > 3 else ''}); give a pattern whose group finds it in the "
+            "name: --rank-pattern 'node-(\\d+)'"
+        )
+    return found
+
+
+def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:
+    if options.rank_pattern is not None:
+        return _rank_by_pattern(item.source.name, options.rank_pattern), "given"
+    parsed = item.entry.parsed
+    if parsed.rank is not None:
+        return parsed.rank, "distributedInfo"
+    named = rank_from_name(item.source.name)
+    if named is None and item.parser in _CALLED_BY_RANK:
+        named = _rank_at_end(item.source.name)
+    return (named, "file name") if named is not None else (None, "")
+
+
+def _rank_at_end(name: str) -> int | None:
+    """The digits that end a name without extension: how flight recorder dumps are called."""
+    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})$", name)
+    return int(match[1]) if match else None
+
+
+def _rank_by_pattern(name: str, pattern: str) -> int | None:
+    try:
+        match = re.search(pattern, name)
+        return int(match[1]) if match else None
+    except (re.error, IndexError, ValueError) as error:
+        raise UnknownRank(f"--rank-pattern {pattern!r}: {error}") from None
+
+
+def _needs_rank(item: _Read) -> bool:
+    """Whether any of its tables speaks of a rank without naming it."""
+    exempt = ("ranks", "parse_issues")
+    return any(
+        name not in exempt and "rank" in TABLES[name].names and "rank" not in table.column_names
+        for name, table in item.entry.tables.items()
+        if table.num_rows
+    )
+
+
+def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[Part]:
+    """Recordings of one rank in order of time; of two that overlap, the fuller one is kept."""
+    kept: list[tuple[_Read, str]] = []
+    dropped: dict[str, list[str]] = defaultdict(list)
+    for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
+        if kept and rank is not None and _overlap(kept[-1][0], item[0]):
+            better, other = sorted((kept[-1], item), key=lambda i: -_events(i[0]))
+            kept[-1] = better
+            dropped[better[0].source.name] += [other[0].source.name]
+        else:
+            kept.append(item)
+    parts: list[Part] = []
+    for one, rank_from in kept:
+        before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
+        name = one.source.name
+        part = Part(one.entry, name, rank, len(parts), rank_from, before, one.parser)
+        size, others = one.source.size, tuple(dropped[name])
+        parts.append(replace(part, file_bytes=size, duplicates=others))
+    return parts
+
+
+def _overlap(one: _Read, other: _Read) -> bool:
+    """Both recorded the same time: copies of a file, or files of two jobs in one folder."""
+    a, b = one.entry.parsed.facts, other.entry.parsed.facts
+    if None in (a.get("start_ns"), a.get("end_ns"), b.get("start_ns"), b.get("end_ns")):
+        return False
+    return _start(other) < int(str(a["end_ns"])) and _start(one) < int(str(b["end_ns"]))
+
+
+def _start(item: _Read) -> int:
+    return int(str(item.entry.parsed.facts.get("start_ns") or 0))
+
+
+def _events(item: _Read) -> int:
+    return _events_of(item.entry)
+
+
+def _events_of(entry: Entry) -> int:
+    return int(str(entry.parsed.facts.get("events") or 0))
+
+
+def _refuse_losses(parts: list[Part], unread: list[str], failed: list[tuple[str, str]]) -> None:
+    """--strict: any loss is an error."""
+    if failed:
+        raise MalformedTrace(failed[0][1])
+    if unread:
+        raise UnknownFormat(f"{unread[0]}: not a trace that htk knows")
+    for part in parts:
+        issues = part.table("parse_issues")
+        if issues.num_rows:
+            first = issues.slice(0, 1).to_pylist()[0]
+            where = "" if first["offset"] is None else f" at byte {first['offset']}"
+            raise MalformedTrace(
+                f"{part.file}: {first['kind']}{where} ({first['text']}); "
+                "without --strict whole events are kept"
+            )

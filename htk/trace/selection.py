@@ -1,0 +1,223 @@
+"""What of a trace is looked at, and what that leaves of each table.
+
+Time tables keep all activities and narrow the windows; kernel tables keep what the selection
+launched; operators are marked, not dropped, so that row numbers of `cpu_ops` hold.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from htk.columns.arrow import boolean, matching, number, numbers, truths, valid, with_column
+from htk.columns.groups import event_keys
+from htk.columns.intervals import Spans, union
+from htk.errors import UsageError
+
+Mask = NDArray[np.bool_]
+
+_ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of the trace is looked at. Times are ns since the trace began."""
+
+    ranks: frozenset[int] | None = None
+    steps: frozenset[int] | None = None
+    from_ns: int | None = None
+    to_ns: int | None = None
+    annotation: str | None = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves out part of a rank."""
+        return any(x is not None for x in (self.steps, self.from_ns, self.to_ns, self.annotation))
+
+
+EVERYTHING = Selection()
+
+
+def pattern(annotation: str) -> re.Pattern[str]:
+    try:
+        return re.compile(annotation)
+    except re.error as error:
+        raise UsageError(f"annotation {annotation!r} is no regular expression: {error}") from None
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Tables as a selection narrows them; what it chooses of each is found once."""
+
+    selection: Selection
+    origin_ns: int
+    whole: Callable[[str], pa.Table]  # a table of the chosen ranks, not narrowed
+
+    def table(self, name: str) -> pa.Table:
+        """A table, narrowed."""
+        whole = self.whole(name)
+        if name in ("kernels", "kernel_links"):
+            return whole.filter(pa.array(self._chosen_kernels))
+        if name == "op_links":
+            return with_column(whole, "selected", boolean(self._chosen_ops))
+        if name in ("rank_windows", "step_windows"):
+            return self._narrow_windows(whole, name == "step_windows")
+        if name in ("collectives", *_ROW_BY_ROW):
+            return whole.filter(pa.array(self._chosen_collectives))
+        return self._chosen_steps(whole) if name == "annotations" else whole
+
+    def _chosen_steps(self, annotations: pa.Table) -> pa.Table:
+        """Steps that are not chosen are ranges without a number; row numbers hold."""
+        chosen, step = self.selection, annotations["step"]
+        keep = valid(step)
+        if chosen.steps is not None:
+            keep &= np.isin(numbers(step, -1), list(chosen.steps))
+        if chosen.from_ns is not None:
+            keep &= numbers(annotations["end_ns"]) > self.origin_ns + chosen.from_ns
+        if chosen.to_ns is not None:
+            keep &= numbers(annotations["start_ns"]) < self.origin_ns + chosen.to_ns
+        return with_column(annotations, "step", number(numbers(step, -1), step.type, keep))
+
+    @cached_property
+    def _chosen_kernels(self) -> Mask:
+        links, kernels = self.whole("kernel_links"), self.whole("kernels")
+        keep = self._in_steps(links)
+        keep &= self._in_time(numbers(kernels["start_ns"]))
+        if self.selection.annotation is not None:
+            keep &= self._in_ranges(kernels["rank"], numbers(links["launch_start_ns"], -1))
+        return keep
+
+    @cached_property
+    def _chosen_ops(self) -> Mask:
+        ops = self.whole("cpu_ops")
+        start = numbers(ops["start_ns"])
+        keep = self._in_steps(self.whole("op_links")) & self._in_time(start)
+        if self.selection.annotation is not None:
+            keep &= self._in_ranges(ops["rank"], start)
+        return keep
+
+    @cached_property
+    def _chosen_collectives(self) -> Mask:
+        """Those whose GPU activity is chosen; records without one by time alone."""
+        rows = self.whole("collectives")
+        kernels = self.whole("kernels")
+        ours = event_keys(kernels.filter(pa.array(self._chosen_kernels)))
+        from_profile = matching(rows["source"], "kineto".__eq__)
+        keys = event_keys(rows)
+        on_gpu = np.isin(keys, event_keys(kernels))
+        by_time = self._in_time(numbers(rows["start_ns"], -1))
+        return np.where(from_profile & on_gpu, np.isin(keys, ours), by_time)
+
+    def _in_steps(self, links: pa.Table) -> Mask:
+        if self.selection.steps is None:
+            return np.ones(links.num_rows, bool)
+        return np.isin(numbers(links["step"], -1), list(self.selection.steps))
+
+    def _in_time(self, start: NDArray[np.int64]) -> Mask:
+        keep = np.ones(len(start), bool)
+        if self.selection.from_ns is not None:
+            keep &= start >= self.origin_ns + self.selection.from_ns
+        if self.selection.to_ns is not None:
+            keep &= start < self.origin_ns + self.selection.to_ns
+        return keep
+
+    def _in_ranges(self, rank: pa.ChunkedArray, at: NDArray[np.int64]) -> Mask:
+        """Inside a user range whose name matches, on the same rank, whichever thread."""
+        keep = np.zeros(len(at), bool)
+        ranks = numbers(rank, -1)
+        for which, spans in self._ranges().items():  # one rank after the other
+            mine = np.flatnonzero(ranks == which)
+            place = np.searchsorted(spans.start, at[mine], side="right") - 1
+            keep[mine] = (place >= 0) & (at[mine] < spans.end[np.maximum(place, 0)])
+        return keep
+
+    def _ranges(self, *, on_gpu: bool = False) -> dict[int, Spans]:
+        """Where the chosen user ranges lie, for each rank."""
+        wanted = pattern(self.selection.annotation or "")
+        table = self.whole("annotations")
+        mine = matching(table["name"], lambda n: bool(wanted.search(n)))
+        mine &= truths(table["on_gpu"]) == on_gpu
+        ranks = numbers(table["rank"], -1)
+        start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+        return {
+            int(r): union(start[mine & (ranks == r)], end[mine & (ranks == r)])
+            for r in np.unique(ranks[mine])
+        }
+
+    def _narrow_windows(self, whole: pa.Table, by_step: bool) -> pa.Table:
+        if self.selection.steps is not None:
+            steps = self.whole("step_windows")
+            steps = steps.filter(pc.is_in(steps["step"], pa.array(sorted(self.selection.steps))))
+            whole = steps if by_step else _joined(steps)
+        start, end = numbers(whole["start_ns"]), numbers(whole["end_ns"])
+        pieces = np.arange(len(start))
+        if self.selection.annotation is not None:
+            pieces, start, end = self._cut_to_ranges(numbers(whole["rank"], -1), start, end)
+        if self.selection.from_ns is not None:
+            start = np.maximum(start, self.origin_ns + self.selection.from_ns)
+        if self.selection.to_ns is not None:
+            end = np.minimum(end, self.origin_ns + self.selection.to_ns)
+        keep = end > start
+        cut = whole.take(pa.array(pieces[keep]))
+        cut = with_column(cut, "start_ns", number(start[keep], pa.int64()))
+        return with_column(cut, "end_ns", number(end[keep], pa.int64()))
+
+    def _cut_to_ranges(
+        self, rank: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Windows cut to where the chosen ranges' GPU work runs."""
+        spans = self._ranges(on_gpu=True) or self._launched_spans()
+        rows, starts, ends = [], [], []
+        for k in range(len(start)):  # a few windows
+            mine = spans.get(int(rank[k]))
+            if mine is None:
+                continue
+            low, high = np.maximum(mine.start, start[k]), np.minimum(mine.end, end[k])
+            keep = high > low
+            rows.append(np.full(int(keep.sum()), k))
+            starts.append(low[keep])
+            ends.append(high[keep])
+        empty = np.empty(0, np.int64)
+        return (
+            np.concatenate([*rows, empty]).astype(np.int64),
+            np.concatenate([*starts, empty]),
+            np.concatenate([*ends, empty]),
+        )
+
+    def _launched_spans(self) -> dict[int, Spans]:
+        """Without GPU copies of ranges: from first start to last end of what each launched."""
+        kernels, links = self.whole("kernels"), self.whole("kernel_links")
+        at = numbers(links["launch_start_ns"], -1)
+        ranks = numbers(kernels["rank"], -1)
+        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        found = {}
+        for which, spans in self._ranges().items():  # one rank after the other
+            place = np.searchsorted(spans.start, at, side="right") - 1
+            mine = (ranks == which) & (place >= 0) & (at < spans.end[np.maximum(place, 0)])
+            low = np.full(len(spans.start), np.iinfo(np.int64).max)
+            high = np.full(len(spans.start), np.iinfo(np.int64).min)
+            np.minimum.at(low, place[mine], start[mine])
+            np.maximum.at(high, place[mine], end[mine])
+            found[which] = union(low[high > low], high[high > low])
+        return found
+
+
+def _joined(steps: pa.Table) -> pa.Table:
+    """Neighbouring step windows of a device as one window without a number."""
+    order = [("rank", "ascending"), ("cycle", "ascending"), ("device", "ascending")]
+    steps = steps.sort_by([*order, ("start_ns", "ascending")])
+    who = np.stack([numbers(steps[c], -1) for c in ("rank", "cycle", "device")])
+    start, end = numbers(steps["start_ns"]), numbers(steps["end_ns"])
+    if not len(start):
+        return steps
+    new = np.append(True, (who[:, 1:] != who[:, :-1]).any(axis=0) | (start[1:] != end[:-1]))
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(start)) - 1
+    joined = steps.take(pa.array(first))
+    joined = with_column(joined, "end_ns", number(end[last], pa.int64()))
+    return with_column(joined, "step", pa.nulls(len(first), pa.int32()))

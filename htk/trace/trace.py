@@ -1,0 +1,230 @@
+"""A trace: the files of all ranks as one set of tables, made when first asked for."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.columns.arrow import numbers
+from htk.core.humanize import spans_of, time
+from htk.core.recording_hints import hint
+from htk.derived import registry
+from htk.errors import MissingTable, UsageError
+from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
+from htk.trace.file import Part
+from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
+
+
+class Tables(Mapping[str, pa.Table]):
+    """The vocabulary's tables by name, over all ranks of a trace."""
+
+    def __init__(self, trace: "Trace") -> None:
+        self._trace = trace
+        self._made: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._made:
+            self._made[name] = self._trace._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from TABLES
+        yield from registry.NAMES
+
+    def __len__(self) -> int:
+        return len(TABLES) + len(registry.NAMES)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Files of one run, and what of them is looked at."""
+
+    parts: tuple[Part, ...]
+    selection: Selection = EVERYTHING
+    unread: tuple[str, ...] = ()  # files of the folder that no parser knows
+    failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
+
+    @cached_property
+    def tables(self) -> Tables:
+        return Tables(self)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks at hand, in order."""
+        return sorted({p.rank for p in self._parts if p.rank is not None})
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """When the first event of any rank started, whichever are looked at."""
+        starts = pc.min(self._everyone.tables["ranks"]["start_ns"]).as_py()
+        if starts is None:  # NCCL's own records
+            starts = pc.min(self._everyone.tables["collectives"]["start_ns"]).as_py()
+        return int(starts or 0)
+
+    def sel(
+        self,
+        *,
+        ranks: Sequence[int] | None = None,
+        steps: Sequence[int] | None = None,
+        from_ns: int | None = None,
+        to_ns: int | None = None,
+        annotation: str | None = None,
+    ) -> Self:
+        """The same trace, narrowed: nothing is computed until a table is asked for."""
+        if from_ns is not None and to_ns is not None and from_ns >= to_ns:
+            raise UsageError(f"from {time(from_ns)} to {time(to_ns)}: ends before it begins")
+        if annotation is not None:
+            pattern(annotation)
+        now = self.selection
+        chosen = Selection(
+            now.ranks if ranks is None else frozenset(ranks),
+            now.steps if steps is None else frozenset(steps),
+            now.from_ns if from_ns is None else from_ns,
+            now.to_ns if to_ns is None else to_ns,
+            now.annotation if annotation is None else annotation,
+        )
+        return self.under(chosen)
+
+    def under(self, selection: Selection) -> Self:
+        """The same files under another selection; what is made of them all is made once."""
+        found = replace(self, selection=selection)
+        found.__dict__["_everyone"] = self._everyone
+        return found
+
+    def need(self, name: str) -> pa.Table:
+        """A table that must hold rows."""
+        found = self.tables[name]
+        if not found.num_rows:
+            files = self.parts[0].file if len(self.parts) == 1 else f"{len(self.parts)} files"
+            if self.emptied(name):
+                raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
+            raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
+        return found
+
+    def emptied(self, name: str) -> bool:
+        """Whether it is the selection that leaves nothing of a table."""
+        return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
+
+    def check_selection(self) -> None:
+        """Ranks and steps that are not there at all are a mistake, and no empty answer."""
+        chosen = self.selection
+        if chosen.ranks is not None and self._everyone.ranks and not self.ranks:
+            raise MissingTable(f"nothing within {self._chosen()}")
+        if chosen.steps is not None and not chosen.steps & self._known_steps:
+            raise MissingTable(f"nothing within {self._chosen()}")
+
+    @cached_property
+    def _known_steps(self) -> set[int]:
+        whole = self._everyone
+        columns = [whole.tables[n]["step"] for n in ("annotations", "kernel_links", "op_links")]
+        return {s for column in columns for s in column.unique().to_pylist()} - {None}
+
+    def _chosen(self) -> str:
+        """The selection in words, beside what there is to choose from."""
+        chosen, said = self.selection, []
+        if chosen.ranks is not None:
+            said.append(
+                f"ranks {spans_of(list(chosen.ranks))} (of {spans_of(self._everyone.ranks)})"
+            )
+        if chosen.steps is not None:
+            known = spans_of(list(self._known_steps)) or "none"
+            said.append(f"steps {spans_of(list(chosen.steps))} (of {known})")
+        if chosen.from_ns is not None:
+            said.append(f"times from {time(chosen.from_ns)} on")
+        if chosen.to_ns is not None:
+            said.append(f"times up to {time(chosen.to_ns)}")
+        if chosen.annotation is not None:
+            said.append(f"user ranges called {chosen.annotation!r}")
+        return ", ".join(said)
+
+    def relative(self, name: str) -> pa.Table:
+        """A table with its times counted from the first event of the trace."""
+        found = self.tables[name]
+        for place, field in enumerate(found.schema):
+            if field.name in ABSOLUTE_TIMES:
+                found = found.set_column(
+                    place, field, pc.subtract(found.column(place), self.origin_ns)
+                )
+        return found
+
+    @property
+    def _parts(self) -> list[Part]:
+        wanted = self.selection.ranks
+        return [p for p in self.parts if wanted is None or p.rank is None or p.rank in wanted]
+
+    def _make(self, name: str) -> pa.Table:
+        return self._narrowing.table(name) if self.selection.narrows else self._whole(name)
+
+    @cached_property
+    def _narrowing(self) -> Narrowing:
+        ranks = Selection(self.selection.ranks)
+        whole = self._everyone if ranks == EVERYTHING else self.under(ranks)
+        return Narrowing(self.selection, self.origin_ns, whole.tables.__getitem__)
+
+    def _whole(self, name: str) -> pa.Table:
+        if name in registry.OVER_RANKS:
+            return self._over_ranks(name)
+        schema = TABLES.get(name) or DERIVED.get(name)
+        if schema is None:
+            raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
+        tables = self._of_parts(name)
+        tables = self._renumbered(schema, tables)
+        if not tables:
+            return schema.empty_table()
+        if len(tables) == 1:
+            return tables[0]
+        return pa.concat_tables(tables).unify_dictionaries()  # one code for a name, of any rank
+
+    @cached_property
+    def _everyone(self) -> "Trace":
+        """The same trace whole: what is made over ranks is made of all, whoever is looked at."""
+        return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
+
+    def _over_ranks(self, name: str) -> pa.Table:
+        """What is made of all ranks at once; of it the rows of those looked at."""
+        if self._everyone is not self:
+            return self._of_chosen_ranks(name, self._everyone.tables[name])
+        made = registry.maker(name)
+        return made.function(*(self.tables[read] for read in made.reads))
+
+    def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
+        wanted = self.selection.ranks
+        if wanted is None:
+            return table
+        if "rank" in table.column_names:
+            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(wanted))))
+        looked_at = {id(part) for part in self._parts}
+        chosen = [  # a row for each collective, in the order of the files
+            np.full(part.table("collectives").num_rows, id(part) in looked_at)
+            for part in self._everyone.parts
+        ]
+        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
+
+    def _of_parts(self, name: str) -> list[pa.Table]:
+        """A table of each file; what has to be made is made side by side."""
+        parts = self._parts
+        if name in TABLES or len(parts) < 2:
+            return [part.table(name) for part in parts]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(lambda part: part.table(name), parts))
+
+    def _renumbered(self, schema: pa.Schema, tables: list[pa.Table]) -> list[pa.Table]:
+        """Row numbers of one file become row numbers of all."""
+        for place, field in enumerate(schema):
+            target = index_of(field)
+            if not target or len(tables) < 2:
+                continue
+            before = 0
+            for k, part in enumerate(self._parts):
+                if before:
+                    moved = pc.add(tables[k].column(place), before)
+                    tables[k] = tables[k].set_column(place, field, moved)
+                own = part.entry.tables.get(target)
+                before += 0 if own is None else own.num_rows
+        return tables

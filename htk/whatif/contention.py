@@ -1,0 +1,95 @@
+"""Compute slows down while communication runs beside it: d = d₀ · (1 + κ φ).
+
+φ is the share of a kernel's time with communication beside it. κ comes from the trace: kernels of
+the same name and shapes on one GPU, with and without. Where none appears both ways it is 0.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.columns.groups import Groups
+from htk.columns.intervals import covered, union
+from htk.graph.replay import Replay, replay
+from htk.whatif.step_model import Scene
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_ALONE, _BESIDE = 0.05, 0.5
+_FEWEST = 8  # kernels seen with communication beside them
+_MOST = 0.4  # published: 0.189 on average, 0.4 at most (arXiv 2507.03114)
+_OUTLIER = 1.0  # what differs more does other work
+_ROUNDS = 8
+_SETTLED = 5e-4  # of the period
+
+
+def factor(scene: Scene) -> float:
+    """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
+    beside = share(scene, scene.graph.time)
+    shapes = sorted({d or "" for d in scene.facts.dims})
+    place = {d: k for k, d in enumerate(shapes)}
+    shape = np.array([place[d or ""] for d in scene.facts.dims])
+    mine = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
+    if not len(mine):
+        return 0.0
+    device = scene.graph.activities.device[mine]  # one may be slower than the others
+    alike = Groups.of(np.column_stack([device, shape[mine], *_surroundings(scene, mine)]))
+    length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
+    free = np.full(len(alike), np.nan)
+    for group in np.unique(alike.which[phi >= _BESIDE]).tolist():  # kinds of kernels
+        alone = length[(alike.which == group) & (phi <= _ALONE)]
+        if len(alone):
+            free[group] = np.median(alone)
+    slower = length / free[alike.which] - 1
+    seen = ~np.isnan(slower) & (phi > _ALONE)
+    if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:
+        return 0.0
+    slope = np.clip(slower[seen] / phi[seen], -_OUTLIER, _OUTLIER)
+    found = np.average(slope, weights=length[seen] * phi[seen])
+    return float(np.clip(found, 0.0, _MOST))
+
+
+def _surroundings(scene: Scene, mine: Ints) -> list[Ints]:
+    """Names of an activity and its neighbours on the stream: what one name does may differ."""
+    acts = scene.graph.activities
+    beyond = np.full(1, -1)
+    same = np.append(acts.lane[1:] == acts.lane[:-1], False)
+    following = np.where(same, np.append(acts.name[1:], beyond), -1)
+    preceding = np.append(beyond, np.where(same[:-1], acts.name[:-1], -1))
+    return [acts.name[mine], following[mine], preceding[mine]]
+
+
+def share(scene: Scene, time: Ints) -> Floats:
+    """φ of each activity, at these times of the nodes."""
+    graph = scene.graph
+    start, end = time[graph.start], time[graph.end]
+    found = np.zeros(len(start))
+    for device in np.unique(graph.activities.device).tolist():  # a few
+        its = graph.activities.device == device
+        comm = union(start[its & scene.is_comm], end[its & scene.is_comm])
+        own = np.flatnonzero(its & scene.is_compute)
+        both = covered(comm, end[own]) - covered(comm, start[own])
+        found[own] = both / np.maximum(end[own] - start[own], 1)
+    return found
+
+
+def settled(scene: Scene, kappa: float, before: Floats) -> tuple[Scene, Replay]:
+    """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
+
+    What runs beside what depends on how slow it is: each round goes half of the way from the last
+    one, or it swings between two states.
+    """
+    after = replay(scene.graph, scene.weight, scene.wrap_weight)
+    if not kappa:
+        return scene, after
+    before = np.append(before, np.zeros(len(scene.facts.op) - len(before)))  # of what was inserted
+    length = scene.lengths().astype(np.float64) / (1 + kappa * before)
+    found, beside = scene, before
+    for k in range(_ROUNDS):
+        now = share(scene, after.time)
+        beside = now if k == 0 else (beside + now) / 2
+        found = scene.with_lengths(scene.is_compute, length * (1 + kappa * beside))
+        last, after = after.period_ns, replay(found.graph, found.weight, found.wrap_weight)
+        if abs(after.period_ns - last) <= _SETTLED * last:
+            break
+    return found, after

@@ -1,0 +1,214 @@
+"""Kernels' lengths over the batch, through several recordings of the same job.
+
+A kernel's length is α + β·W, where W is what one recording alone would say (its waves, its bytes):
+between two recorded batches on the line through both, beyond them on that through the nearest two;
+it never falls as the batch grows. Kernels are the same that are launched as the nth by the same
+operator. What the fitted step still misses of a recorded one is added, evenly from batch to batch.
+
+Recordings of the same micro-batch with more or fewer of them in a step tell what one more takes:
+the step is on the line through them.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.graph.build import build
+from htk.whatif.contention import factor, share
+from htk.whatif.edits import batch
+from htk.whatif.micro_batches import micro_batches
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import Scene, scene
+
+Floats = NDArray[np.float64]
+
+_APART_NS = 500  # closer lengths tell no slope
+# One sigma of a kernel's change: at a recorded batch, and for each doubling away from the nearest.
+# Simulated jobs of filled GPUs miss by 1 % a doubling (BLOOM-182B, measured: 0.5 and 0.3 % at 1.5
+# and 2 times the larger), those of small batches, whose kernels fill no wave, by 3 to 6 %.
+_AT_ONE, _FOR_EACH_DOUBLING = 0.01, 0.05
+_OF_ALONE = 0.15  # of what one recording would leave, at least
+# Of the doubt in the number of micro-batches: at a recorded one, and for each doubling away.
+_AT_COUNT, _FOR_EACH_COUNT = 0.5, 0.25
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Another recording, at another batch."""
+
+    ratio: float  # of its micro-batch to that of the first
+    period_ns: int
+    length: Floats  # of each activity of the first recording, here, with nothing beside it
+    count: float = 1.0  # of its micro-batches to those of the first
+
+
+@dataclass(frozen=True)
+class Curves:
+    base: Scene
+    slower: Floats  # each kernel of the first recording, for what ran beside it
+    recorded: tuple[Recorded, ...]  # of other micro-batches, by ratio
+    counted: tuple[Recorded, ...] = ()  # of the same one, by count
+    missed: Mapping[float, float] = field(default_factory=dict)  # ns: measured less fitted
+    off: Mapping[float, float] = field(default_factory=dict)  # the same by count
+
+    @property
+    def ratios(self) -> Floats:
+        """All that were recorded."""
+        return np.array(sorted([1.0, *(r.ratio for r in self.recorded)]))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Kernels found in every recording."""
+        found = self.base.is_compute.copy()
+        for one in self.recorded:
+            found &= ~np.isnan(one.length)
+        return found
+
+    def lengths(self, ratio: float) -> Floats:
+        """Of each kernel at a batch, beside what the first recording has; NaN: not found."""
+        points = sorted([(1.0, self.base.lengths() / self.slower), *self._measured])
+        at = np.array([point[0] for point in points])
+        seen = np.maximum.accumulate(np.array([point[1] for point in points]), axis=0)
+        high = int(np.clip(np.searchsorted(at, ratio), 1, len(at) - 1))
+        low = high - 1
+        said = [alone(self.base, r).lengths() / self.slower for r in (*at[[low, high]], ratio)]
+        apart = said[1] - said[0]
+        slope = np.where(
+            np.abs(apart) > _APART_NS, (seen[high] - seen[low]) / np.where(apart, apart, 1), 0
+        )
+        found = seen[low] + np.clip(slope, 0, None) * (said[2] - said[0])
+        nearest = seen[high] if ratio > at[high] else seen[low]
+        found = np.where(np.abs(apart) > _APART_NS, found, nearest)
+        return np.where(self.known, np.maximum(found, 0) * self.slower, np.nan)
+
+    @property
+    def _measured(self) -> list[tuple[float, Floats]]:
+        return [(one.ratio, one.length) for one in self.recorded]
+
+    def missed_ns(self, ratio: float) -> float:
+        """What the fitted step still misses."""
+        known = {1.0: 0.0, **self.missed}
+        at = sorted(known)
+        return float(np.interp(ratio, at, [known[r] for r in at]))
+
+    def off_ns(self, count: float) -> float:
+        """What one recording alone misses of so many micro-batches, on the line of those known."""
+        at = np.array(sorted({1.0, *self.off}))
+        if len(at) < 2:
+            return 0.0
+        known = np.array([{1.0: 0.0, **self.off}[c] for c in at.tolist()])
+        high = int(np.clip(np.searchsorted(at, count), 1, len(at) - 1))
+        slope = (known[high] - known[high - 1]) / (at[high] - at[high - 1])
+        return float(known[high] + slope * (count - at[high]))
+
+    def counted_share(self, count: float) -> float:
+        """Of the doubt in the number of micro-batches: what is left of it."""
+        if not self.counted:
+            return 1.0
+        away = min(
+            abs(math.log2(known / count)) for known in (1.0, *(r.count for r in self.counted))
+        )
+        return min(_AT_COUNT + _FOR_EACH_COUNT * away, 1.0)
+
+    def sigma(self, ratio: float, alone: float) -> float:
+        """Doubt in kernels, where one recording alone would leave `alone`."""
+        away = float(np.abs(np.log2(self.ratios) - math.log2(ratio)).min())
+        length = self.base.lengths()[self.base.is_compute]
+        share = length[self.known[self.base.is_compute]].sum() / max(length.sum(), 1)
+        fitted = min(max(_AT_ONE + _FOR_EACH_DOUBLING * away, _OF_ALONE * alone), alone)
+        return float(share * fitted + (1 - share) * alone)
+
+
+def curves(
+    base: Scene, kappa: float, others: Sequence[tuple[Mapping[str, pa.Table], float | None]]
+) -> Curves:
+    """From the tables of other recordings, each with its batch where that is given.
+
+    `kappa`: how much slower a kernel is beside communication, in the first.
+    """
+    found = [_recorded(base, kappa, tables, ratio) for tables, ratio in others]
+    other = sorted((r for r in found if r.ratio != 1), key=lambda r: r.ratio)
+    same = sorted((r for r in found if r.ratio == 1), key=lambda r: r.count)
+    if len({r.ratio for r in other}) < len(other) or len({r.count for r in same} - {1}) < len(same):
+        raise UsageError("two recordings have the same batch; curves need different ones")
+    slower = 1 + kappa * share(base, base.graph.time)
+    return Curves(base, slower, tuple(other), tuple(same))
+
+
+def alone(base: Scene, ratio: float) -> Scene:
+    """At another batch, as one recording alone would say."""
+    return batch.apply(base, f"{ratio:.9f}x")
+
+
+def fitted(edited: Scene, found: Curves, ratio: float) -> Scene:
+    """The edited scene, its kernels by the curves."""
+    known = found.known
+    now = np.where(known, found.lengths(ratio), 0.0)
+    one = np.maximum(alone(found.base, ratio).lengths().astype(np.float64), 1.0)
+    more = len(edited.graph.start) - len(known)
+    times = np.append(np.where(known, now / one, 1.0), np.ones(more))
+    changed = edited.with_lengths(np.append(known, np.zeros(more, bool)), edited.lengths() * times)
+    sigma = found.sigma(ratio, edited.spread.get("compute", 0.0))
+    recorded = ", ".join(f"{r:g}x" for r in found.ratios.tolist())
+    return replace(changed, spread={**changed.spread, "compute": sigma}).said(
+        f"kernels on lines through recordings at {recorded} the batch"
+    )
+
+
+def counted(edited: Scene, found: Curves, count: float) -> Scene:
+    """The edited scene, its number of micro-batches less in doubt."""
+    left = found.counted_share(count)
+    spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
+    recorded = ", ".join(f"{r.count:g}x" for r in found.counted)
+    return replace(edited, spread=spread).said(
+        f"steps on a line through recordings of {recorded} the micro-batches"
+    )
+
+
+def _recorded(
+    base: Scene, kappa: float, tables: Mapping[str, pa.Table], ratio: float | None
+) -> Recorded:
+    graph = build(tables)
+    other = scene(tables, graph)
+    if ratio is None:
+        mine, theirs = inputs(base).batch, inputs(other).batch
+        if mine is None or theirs is None:
+            raise UsageError(
+                "shapes do not tell the batch of each recording (record_shapes=True would); give "
+                "it as a factor of the first: PATH@2x"
+            )
+        ratio = theirs / mine
+    known = defaultdict(list)
+    length = other.lengths() / (1 + (factor(other) or kappa) * share(other, graph.time))
+    for key, which in _keys(other):
+        known[key].append(float(length[which]))
+    found = np.full(len(base.graph.start), np.nan)
+    for key, which in _keys(base):
+        if key in known:
+            found[which] = float(np.median(known[key]))
+    mine, theirs = micro_batches(base), micro_batches(other)
+    count = theirs / mine if mine and theirs else 1.0
+    return Recorded(float(ratio), graph.period_ns, found, count)
+
+
+def _keys(of: Scene) -> list[tuple[tuple[str | None, int, int], int]]:
+    """Each kernel by its operator, its place among that one's, and how many those are."""
+    acts = of.graph.activities
+    order = np.flatnonzero(of.is_compute & (acts.call >= 0))
+    order = order[np.lexsort((of.graph.calls.start[acts.call[order]], acts.rank[order]))]
+    count: dict[tuple[int, str | None], int] = {}
+    nth = []
+    for which in order.tolist():  # kernels of a step, once for a recording
+        group = (int(acts.rank[which]), of.facts.op[which])
+        nth.append(count.get(group, 0))
+        count[group] = nth[-1] + 1
+    return [
+        ((of.facts.op[w], n, count[int(acts.rank[w]), of.facts.op[w]]), w)
+        for w, n in zip(order.tolist(), nth, strict=True)
+    ]

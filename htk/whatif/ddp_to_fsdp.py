@@ -1,0 +1,316 @@
+"""From data parallelism without shards to FSDP (its second version), whose units such a step lacks.
+
+Units are the layers, told by their attention, and the root: what is in none. A unit is gathered and
+copied out before its forward pass, and its backward pass where it was freed; the next unit's gather
+is issued ahead of a unit's backward pass. Gradients are put together and reduced behind it, one
+unit at a time: compute waits for the reduction before the last one. The CPU does all of that where
+PyTorch's hooks stand; its calls and operators take as long as those of the recording, what is
+Python in a hook is not in it and assumed.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.models.detected import detected
+from htk.whatif.fsdp_units import (
+    Region,
+    backward_layers,
+    compute_lane,
+    layers,
+    next_of,
+    weights_between,
+)
+from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
+from htk.whatif.network_tiers import Network, network
+from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
+
+Ints = NDArray[np.int64]
+
+RANKS = 1 << 20  # more than there are, to number their groups
+OUT, TOGETHER = "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"
+_OF_MEMORY = 0.8  # of its rate, by a large copy
+# Python of a hook, in calls of a collective. PyTorch 2.13's hooks on a CPU took one to several.
+_HOOK = 1.5
+_HOST_SIGMA = 0.5
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How units are to be shared out, and what that takes."""
+
+    name: str
+    shards: int
+    replicas: int
+    network: Network
+    unit: float  # bytes of a layer
+    root: float  # bytes of what is in no layer
+    copied: float  # from buffer to parameters, or back; 0: unknown
+    shortest: float  # a kernel
+    hook: float  # ns of the CPU
+    call: float  # to issue a collective
+    operator: float  # to launch a kernel
+    launch: float  # from a call to its activity
+
+    @property
+    def gather_ns(self) -> float:
+        """Of the CPU, with the copies round it."""
+        return self.call + 2 * self.operator
+
+    @property
+    def reduce_ns(self) -> float:
+        return self.hook + self.operator + self.call * (2 if self.replicas > 1 else 1)
+
+    @property
+    def node(self) -> int:
+        return self.network.node
+
+    def length(self, size: float) -> float:
+        """Of a gather or reduction within a shard group."""
+        fixed = self.network.latency(self.shards, min(self.shards, self.node))
+        return fixed + size * self.network.shared(self.shards)
+
+    def summed(self, size: float) -> float:
+        """Of its sum over replicas."""
+        world = self.shards * self.replicas
+        fixed = self.network.latency(world, min(world, self.node))
+        return fixed + size * self.network.summed(world, self.shards)
+
+    def copy(self, size: float) -> float:
+        return self.shortest + size * self.copied
+
+
+@dataclass
+class _Rank:
+    """Works of a rank as they come, in the order in which its CPU issues them."""
+
+    scene: Scene
+    plan: _Plan
+    lane: Ints
+    first: int  # number of its first work
+    like: int  # a collective of its
+    works: list[Work] = field(default_factory=list)
+    calls: list[tuple[int, float]] = field(default_factory=list)  # that the CPU comes to later
+    sent: int = -1  # the last collective of the shard group
+    reduced: int = -1  # the last reduction
+    summed: int = -1  # and the last one between replicas
+    copied: list[int] = field(default_factory=list)  # out of buffers
+    together: int = -1  # the last copy into a buffer, on the compute stream
+
+    @property
+    def number(self) -> int:
+        return self.first + len(self.works)
+
+    def call(self, which: int) -> int:
+        return int(self.scene.graph.activities.call[which])
+
+    def busy(self, before: int, ns: float) -> None:
+        self.calls.append((self.call(before), ns))
+
+    def gather(self, size: float, at: int, lead: float) -> int:
+        """Issued so much before the CPU comes to launch an activity."""
+        held = self.copied[-2:-1] + [self.sent] * (self.sent >= 0)
+        self.sent = self._collective("all_gather", size, held, at, lead)
+        return self.sent
+
+    def copy_out(self, size: float, gathered: int, before: int) -> None:
+        after = [gathered, *_held(self.lane, before), *[self.together] * (self.together >= 0)]
+        self.copied.append(self._copy(size, after, before, OUT))
+
+    def reduce(self, size: float, last: int, rest: int, lead: float) -> None:
+        """Put together behind a unit's last activity, and reduced."""
+        following = next_of(self.lane, last)
+        after = [last, *[self.reduced] * (self.reduced >= 0)]
+        self.together = self._copy(size, after, following, TOGETHER)
+        held = [self.together, *[self.sent] * (self.sent >= 0)]
+        self.sent = self._collective("reduce_scatter", size, held, following, lead, rest)
+        self.reduced = self.sent
+        if self.plan.replicas > 1:
+            held = [self.reduced, *[self.summed] * (self.summed >= 0)]
+            self.summed = self._summed(size, held, rest)
+
+    def _copy(self, size: float, after: list[int], before: int, op: str) -> int:
+        waits = (before,) if before not in after else ()
+        made = Work(int(self.lane[0]), self.plan.copy(size), tuple(after), waits, COMPUTE, op=op)
+        self.works.append(made)
+        return self.number - 1
+
+    def _collective(
+        self, kind: str, size: float, after: list[int], at: int, lead: float, rest: int = -1
+    ) -> int:
+        plan, gather = self.plan, kind == "all_gather"
+        part = size / plan.shards
+        rank = int(self.scene.graph.activities.rank[self.lane[0]])
+        made = Work(
+            self.like,
+            plan.length(size),
+            tuple(after),
+            (rest,) if rest >= 0 and rest not in after else (),
+            collective=kind,
+            in_bytes=round(part if gather else size),
+            out_bytes=round(size if gather else part),
+            group_size=plan.shards,
+            per_node=min(plan.shards, plan.node),
+            joined=2 * len(self.works) * RANKS + rank // plan.shards,
+            call=self.call(at),
+            lag=plan.launch - lead,
+        )
+        self.works.append(made)
+        return self.number - 1
+
+    def _summed(self, size: float, after: list[int], rest: int) -> int:
+        plan = self.plan
+        rank = int(self.scene.graph.activities.rank[self.lane[0]])
+        one = summed(
+            self.like,
+            plan.summed(size),
+            (tuple(after), (rest,) if rest not in after else ()),
+            size=size / plan.shards,
+            ranks=plan.replicas,
+            per_node=max(plan.node // plan.shards, 1),
+            joined=(2 * len(self.works) + 1) * RANKS + rank % plan.shards,
+        )
+        self.works.append(one)
+        return self.number - 1
+
+
+def from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+    works: list[Work] = []
+    calls: list[tuple[int, float]] = []
+    plan, acts = None, scene.graph.activities
+    many, reduces = len(acts.start), np.flatnonzero(replicating(scene))
+    firsts, lasts, units = [], [], 0
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        forward = layers(scene, lane)
+        backward = backward_layers(scene, lane, len(forward))
+        if not forward or not backward:
+            raise UsageError(
+                "sharding: from ddp the layers must be seen: attention kernels, forward and "
+                "backward; record a step of FSDP"
+            )
+        plan = plan or _planned(scene, now, name, shards, lane, forward)
+        like = int(reduces[acts.rank[reduces] == rank][0])
+        mine = _Rank(scene, plan, lane, many + len(works), like)
+        _forward(mine, forward)
+        _backward(mine, backward)
+        firsts.append(mine.first)
+        lasts.append(int(lane[-1]))
+        works += mine.works
+        calls += mine.calls
+        units = len(forward)
+    bare = owned(removed(scene, replicating(scene), hooks=False), 1 / shards)
+    late = delayed(bare, np.array([c for c, _ in calls]), np.array([ns for _, ns in calls]))
+    found = followed(inserted(late, works), np.array(lasts), np.array(firsts))
+    hook = 0.0 if plan is None else plan.hook / 1e3
+    return (
+        found.doubted("structure", 0.03)
+        .doubted("host", _HOST_SIGMA)
+        .said(
+            f"units are the {units} layers that attention kernels tell, and what is in none",
+            "calls and operators of FSDP take the host as long as those of the recording; Python "
+            f"of its hooks, which that does not show, is assumed to take {hook:.0f} us each time",
+        )
+    )
+
+
+def _forward(mine: _Rank, regions: list[Region]) -> None:
+    plan, lane = mine.plan, mine.lane
+    acts = mine.scene.graph.activities
+    begin = next(int(a) for a in lane.tolist() if acts.kind[a] == 0)
+    for size, first in [(plan.root, begin), *((plan.unit, r.first) for r in regions)]:
+        mine.busy(first, plan.hook + plan.gather_ns)
+        lead = plan.operator
+        if size == plan.root and begin == regions[0].first:  # both hooks come before one launch
+            lead += plan.hook + plan.gather_ns
+        mine.copy_out(size, mine.gather(size, first, lead), first)
+
+
+def _backward(mine: _Rank, regions: list[Region]) -> None:
+    plan, lane = mine.plan, mine.lane
+    backward = lane[mine.scene.facts.backward[lane]]
+    again = plan.name != "shard_grad_op"
+    rest = next_of(lane, int(backward[-1]))
+    mine.together = -1
+    begin = int(backward[0])
+    gathered = -1
+    if again:
+        mine.busy(begin, plan.call + plan.operator)
+        gathered = mine.gather(plan.unit, begin, 0.0)
+    for k, region in enumerate(regions):
+        ns = plan.hook
+        last = k + 1 == len(regions)
+        if again:
+            mine.copy_out(plan.unit, gathered, region.first)
+            ns += plan.operator if last else plan.gather_ns
+            if not last:
+                gathered = mine.gather(plan.unit, region.first, 0.0)
+        mine.busy(region.first, ns)
+        following = next_of(lane, region.last)
+        mine.busy(following, plan.reduce_ns)
+        lead = 0.0 if last else plan.hook + plan.gather_ns * again
+        mine.reduce(plan.unit, region.last, rest, lead)
+    mine.busy(rest, plan.reduce_ns)
+    mine.reduce(plan.root, int(backward[-1]), rest, 0.0)
+
+
+def _planned(
+    scene: Scene, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
+) -> _Plan:
+    """A layer is what lies between two attention kernels, the same in all."""
+    many = len(forward)
+    unit = 2.0 * weights_between(scene, lane, forward[many // 2])
+    if not 0 < unit * many <= now.reduced_bytes:
+        unit = now.reduced_bytes / (many + 1)
+    root = max(now.reduced_bytes - unit * many, 0.0)
+    gpu = detected(scene.device_name)
+    computing = scene.is_compute & (scene.lengths() > 0)
+    call = host_ns(scene, replicating(scene), hooks=True)
+    return _Plan(
+        name,
+        shards,
+        now.world // shards,
+        network(scene),
+        unit,
+        root,
+        0.0 if gpu is None else 2 / (_OF_MEMORY * gpu.memory_gbps),
+        float(scene.lengths()[computing].min(initial=0)) if gpu else 0.0,
+        _HOOK * call,
+        call,
+        operator_ns(scene),
+        launch_ns(scene),
+    )
+
+
+def summed(
+    like: int,
+    length: float,
+    order: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    size: float,
+    ranks: int,
+    per_node: int,
+    joined: int,
+) -> Work:
+    """What shard groups reduced, between the replicas of each shard."""
+    return Work(
+        like,
+        length,
+        *order,
+        collective="all_reduce",
+        in_bytes=round(size),
+        out_bytes=round(size),
+        group_size=ranks,
+        per_node=per_node,
+        joined=joined,
+    )
+
+
+def _held(lane: Ints, before: int) -> tuple[int, ...]:
+    """The activity in front of one on its stream."""
+    place = int(np.flatnonzero(lane == before)[0])
+    return (int(lane[place - 1]),) if place else ()

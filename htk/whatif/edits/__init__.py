@@ -1,0 +1,83 @@
+"""The edits: one module each, in one list. Each has NAME, HELP and apply(scene, value)."""
+
+from typing import Protocol, cast
+
+from htk import plugins
+from htk.errors import UsageError
+from htk.whatif.edits import (
+    accumulation,
+    balanced_experts,
+    batch,
+    bucket,
+    checkpointing,
+    cp,
+    ep,
+    fix_rank,
+    graphs,
+    hardware,
+    host,
+    network,
+    no_skew,
+    overlap,
+    pp,
+    precision,
+    prefetch_depth,
+    remove_syncs,
+    replace,
+    serving,
+    sharding,
+    sp,
+    tp,
+    world,
+)
+from htk.whatif.step_model import Scene
+
+
+class Edit(Protocol):
+    @property
+    def NAME(self) -> str: ...
+    @property
+    def HELP(self) -> str: ...
+    def apply(self, scene: Scene, value: str) -> Scene: ...
+
+
+# In the order in which they are applied, whichever order they are given in.
+EDITS: tuple[Edit, ...] = cast(
+    "tuple[Edit, ...]",
+    (
+        replace,
+        hardware,
+        precision,
+        batch,
+        serving,
+        checkpointing,
+        tp,
+        sp,
+        cp,
+        ep,
+        world,
+        sharding,
+        bucket,
+        prefetch_depth,
+        network,
+        fix_rank,
+        balanced_experts,
+        no_skew,
+        overlap,
+        remove_syncs,
+        host,
+        graphs,
+        accumulation,
+        pp,
+    ),
+)
+
+# Those of other packages are applied last.
+EDITS += tuple(plugins.loaded("htk.edits"))
+
+
+def edit(name: str) -> Edit:
+    for one in EDITS:
+        if name == one.NAME:
+            return one
+    raise UsageError(f"no what-if {name!r}; there are {', '.join(e.NAME for e in EDITS)}")

@@ -1,0 +1,35 @@
+"""More or fewer micro-batches before each step of the optimizer: T = m · t + once.
+
+One more takes what the step takes without the optimizer and, where gradients are reduced once, that
+reduction. Sharded parameters are gathered and reduced for each.
+"""
+
+from dataclasses import replace
+
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import against, factor
+from htk.whatif.micro_batches import micro_batch_ns, micro_batches, samples
+from htk.whatif.step_model import Scene
+
+NAME = "accumulation"
+HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    now = micro_batches(scene)
+    if not now:
+        raise UsageError(f"{NAME}: no backward pass is seen in the step")
+    if value.startswith("global="):
+        ratio = factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
+    else:
+        ratio = against(value, now, NAME, "no micro-batches are seen")
+    wanted = ratio * now
+    if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
+        raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are no whole number")
+    each = micro_batch_ns(scene)
+    changed = replace(scene, samples=scene.samples * ratio)
+    return (
+        changed.longer("micro-batches", (round(wanted) - now) * each)
+        .doubted("structure", 0.01)
+        .said(f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each")
+    )

@@ -1,0 +1,49 @@
+"""Experts get equally many tokens: what runs between dispatch and combine takes the mean."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import switched_on
+from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.step_model import Scene
+
+NAME = "balanced_experts"
+HELP = "All ranks' experts get equally many tokens: on. A bound."
+
+Ints = NDArray[np.int64]
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    switched_on(value, NAME)
+    ranks = scene.graph.ranks
+    if len(ranks) < 2:
+        raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
+    parts = [_between(scene, rank) for rank in ranks]
+    counts = {len(p) for p in parts}
+    if counts == {0} or len(counts) > 1:
+        raise UsageError(f"{NAME}: no pairs of all-to-alls, dispatch and combine, on every rank")
+    length = scene.lengths().astype(np.float64)
+    new, chosen = length.copy(), np.zeros(len(length), bool)
+    for layer in zip(*parts, strict=True):  # some tens
+        totals = [float(length[its].sum()) for its in layer]
+        mean = float(np.mean(totals))
+        for its, total in zip(layer, totals, strict=True):
+            new[its] = length[its] * (mean / total if total else 1.0)
+            chosen[its] = True
+    return scene.with_lengths(chosen, new).said(
+        "what each rank computes between the all-to-alls of a layer takes the mean over ranks"
+    )
+
+
+def _between(scene: Scene, rank: int) -> list[Ints]:
+    """Compute between every other all-to-all of a rank and the one after it."""
+    acts = scene.graph.activities
+    mine = np.flatnonzero(scene.is_collective("all_to_all") & (acts.rank == rank))
+    mine = mine[np.argsort(acts.start[mine], kind="stable")]
+    lane = compute_lane(scene, rank)
+    lane = lane[acts.kind[lane] == 0]
+    return [
+        lane[(acts.start[lane] >= acts.end[a]) & (acts.start[lane] < acts.end[b])]
+        for a, b in zip(mine[::2].tolist(), mine[1::2].tolist(), strict=False)
+    ]

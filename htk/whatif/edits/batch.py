@@ -1,0 +1,138 @@
+"""Another micro-batch: which kernels grow, and how.
+
+A matrix product whose rows are tokens fills more waves of blocks, or of larger ones; one that sums
+over tokens (the gradient of a weight) takes longer by as many steps (`products`); all else that
+sees activations grows with its bytes above the shortest time of a kernel, and collectives of
+activations with theirs. Optimizer, parameter copies, collectives of parameters and the CPU stay as
+they are, so that a launch-bound step shows itself in the replay.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import factor
+from htk.whatif.fsdp_units import of_weights
+from htk.whatif.micro_batches import samples
+from htk.whatif.parallel import tensor_reduces
+from htk.whatif.products import products, whole
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import rescaled
+
+NAME = "batch"
+HELP = (
+    "Micro-batch: so many times the recorded one (2x), a number (64) where shapes tell it, or "
+    "samples of all ranks in a step (global=512) with as many micro-batches as now."
+)
+
+SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does; some GPUs are quicker
+_BRIEF_NS = 1_000.0  # but none as quick
+_OF_PARAMETERS = re.compile(
+    r"_foreach|_fused_|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
+)
+_SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
+_UNFILLED_TOLD = 0.005
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    ratio = _ratio(scene, value)
+    growing = grows(scene)
+    if not growing.any():
+        raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
+    old = scene.lengths().astype(np.float64)
+    new = _lengths(scene, old, ratio)
+    unfilled = _unfilled(scene, growing, old, ratio)
+    sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
+    if ratio < 0.5:  # doubt in what is left, of what goes
+        sigma *= ratio / (1 - ratio)
+    changed = replace(
+        scene.with_lengths(growing, new), samples=scene.samples * ratio, kept=scene.kept * ratio
+    )
+    sent = _activations(scene)
+    if sent.any():
+        changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
+        changed = changed.doubted("communication", 0.1).said("collectives of activations grow too")
+    small = (
+        [f"{100 * unfilled:.0f} % of that is in kernels that do not fill the GPU once, less sure"]
+        if unfilled >= _UNFILLED_TOLD
+        else []
+    )
+    return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
+        f"micro-batch {ratio:g} times the recorded one",
+        f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
+        "grows with it; optimizer, parameter collectives and CPU time stay",
+        *small,
+    )
+
+
+def grows(scene: Scene) -> NDArray[np.bool_]:
+    """Kernels that work on activations."""
+    of_parameters = np.array(
+        [bool(op and _OF_PARAMETERS.search(op)) for op in scene.facts.op], bool
+    )
+    optimizer = np.array([f in ("optimizer", "communication") for f in scene.facts.family], bool)
+    return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
+
+
+def _activations(scene: Scene) -> NDArray[np.bool_]:
+    """Communication of activations: of tensor parallelism, experts, stages."""
+    return tensor_reduces(scene) | scene.is_collective("all_to_all", "send", "recv")
+
+
+def _ratio(scene: Scene, value: str) -> float:
+    if value.startswith("global="):
+        return factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
+    if value.endswith("x"):
+        return factor(value, NAME)
+    now = inputs(scene).batch
+    if now is None:
+        raise UsageError(
+            f"{NAME} {value!r}: the recorded batch is not known (record_shapes=True would tell); "
+            "give a factor such as 2x"
+        )
+    return factor(value, NAME) / now
+
+
+def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    least = _least(scene, old)
+    fixed = np.minimum(old, least)
+    matrix = np.array([f in ("gemm", "convolution") for f in scene.facts.family], bool)
+    inner, seen = of_weights(scene), products(scene, least)
+    attention = np.array([f == "attention" for f in scene.facts.family], bool)
+    rows = (matrix & ~inner) | attention
+    fixed = np.where(rows & (old <= least), 0, fixed)
+    moving = old - fixed
+    new = fixed + moving * np.where(rows, _steps(scene, attention, ratio), ratio)
+    for which in np.flatnonzero(matrix).tolist():  # some thousand
+        if which in seen.seen:
+            new[which] = (seen.longer if inner[which] else seen.taller)(which, ratio)
+    if ratio < 1:  # libraries take smaller tiles, as far as there are any
+        new = np.where(rows, fixed + np.sqrt(np.maximum(new - fixed, 0) * moving * ratio), new)
+    return new
+
+
+def _steps(scene: Scene, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
+    """Waves of so many times the blocks, over those of now."""
+    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    each = [whole(w * ratio) / whole(w) for w in np.maximum(waves, 1e-3).tolist()]
+    # blocks of attention differ in length, so that the last wave is no whole one
+    return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
+
+
+def _least(scene: Scene, old: NDArray[np.float64]) -> float:
+    """What no kernel goes below, however little it does: as short as any is, within reason."""
+    seen = old[scene.is_compute & (old >= _BRIEF_NS)]
+    return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
+
+
+def _unfilled(
+    scene: Scene, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
+) -> float:
+    """Share of the growing time in kernels of less than a wave, now or then."""
+    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    few = growing & (np.minimum(waves, waves * ratio) < 1)
+    return float(old[few].sum() / max(old[growing].sum(), 1.0))

@@ -1,0 +1,102 @@
+"""Gradients reduced in larger or smaller buckets.
+
+Buckets that are put together start when the last of them is ready and pay one latency; one that is
+split starts in part as soon as so much of its compute is done. A bucket is closed by the parameter
+that fills it, so one twice as large as the smallest is taken for one parameter, which cannot be
+split.
+"""
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.whatif.fsdp_units import compute_lane, waited_for
+from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.transfers import latency
+
+NAME = "bucket"
+HELP = "Size of the buckets in which DDP reduces gradients: 100MB."
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", re.I)
+_SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST_PIECES = 64
+
+Ints = NDArray[np.int64]
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    found = _SIZE.fullmatch(value.strip())
+    size = float(found[1]) * _SCALE[found[2].upper()] if found else 0.0
+    if size <= 0:
+        raise UsageError(f"{NAME} {value!r}: a size such as 100MB was expected")
+    reduces = replicating(scene)
+    if not reduces.any() or sharded(scene) is not None:
+        raise UsageError(f"{NAME}: the step holds no buckets of gradients, as DDP reduces them")
+    acts, fixed = scene.graph.activities, latency(scene)
+    length = scene.lengths().astype(np.float64)
+    works: list[Work] = []
+    for rank in scene.graph.ranks:
+        mine = np.flatnonzero(reduces & (acts.rank == rank))
+        mine = mine[np.argsort(acts.start[mine], kind="stable")]
+        _put_together(scene, mine, size, length, fixed)
+        works += _split(scene, mine, size, length, fixed)
+    changed = scene.with_lengths(reduces, length)
+    return (
+        inserted(changed, works)
+        .doubted("communication", 0.1)
+        .said(
+            "gradients become ready evenly over the compute of their bucket; latency is paid once"
+        )
+    )
+
+
+def _put_together(
+    scene: Scene, mine: Ints, size: float, length: NDArray[np.float64], fixed: NDArray[np.float64]
+) -> None:
+    """All but the last of each bucket take no time, which takes that of their bytes."""
+    moving, held = 0.0, 0.0
+    for k, one in enumerate(mine.tolist()):  # some tens of buckets
+        moving += max(length[one] - fixed[one], 0.0)
+        held += float(scene.facts.in_bytes[one])
+        last = k + 1 == len(mine)
+        if not last and held + float(scene.facts.in_bytes[mine[k + 1]]) <= size:
+            length[one] = 0
+            continue
+        length[one] = fixed[one] + moving
+        moving, held = 0.0, 0.0
+
+
+def _split(
+    scene: Scene, mine: Ints, size: float, length: NDArray[np.float64], fixed: NDArray[np.float64]
+) -> list[Work]:
+    """Pieces of a bucket that is too large, each ready with its share of the compute before it."""
+    acts = scene.graph.activities
+    rank = int(acts.rank[mine[0]])
+    lane = compute_lane(scene, rank)
+    place = {int(a): k for k, a in enumerate(lane.tolist())}
+    back = np.flatnonzero(scene.facts.backward[lane])
+    low = int(back[0]) if len(back) else 0
+    works: list[Work] = []
+    cap = int(scene.facts.in_bytes[mine[1:-1]].min(initial=1 << 62))
+    for number, one in enumerate(mine.tolist()):
+        ready = place.get(waited_for(scene, one, lane), low)
+        bytes_ = int(scene.facts.in_bytes[one])
+        pieces = min(int(bytes_ / size), _MOST_PIECES)
+        if pieces > 1 and ready > low and bytes_ < 2 * cap:
+            each = float(fixed[one] + max(length[one] - fixed[one], 0.0) / pieces)
+            ends = np.cumsum(acts.length[lane[low : ready + 1]])
+            for k in range(1, pieces):
+                at = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
+                joined = -1 if scene.facts.single[one] else number * _MOST_PIECES + k
+                works.append(
+                    Work(
+                        one, each, (int(lane[at]),), (one,), collective="all_reduce", joined=joined
+                    )
+                )
+            length[one] = each
+        low = min(ready + 1, len(lane) - 1)
+    return works

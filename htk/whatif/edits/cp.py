@@ -1,0 +1,53 @@
+"""Context parallelism: ranks share a sequence, and keys and values go round a ring.
+
+All work on activations is split. A layer sends 2 (c-1) · x_kv forward and twice that backward, with
+x_kv the keys (or values) of a rank's part; attention hides what it lasts.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from htk.whatif.edit_arguments import whole
+from htk.whatif.edits.batch import grows
+from htk.whatif.parallel import ELEMENT, activation_ns, each_layer, sizes, split
+from htk.whatif.step_model import Scene
+
+NAME = "cp"
+HELP = "Ranks of context parallelism, from none: 2. Low confidence."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    ranks = whole(value, NAME)
+    if ranks == 1:
+        return scene
+    of = sizes(scene, NAME)
+    changed = split(scene, grows(scene), ranks)
+    part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
+    sent = 2 * (ranks - 1) * part
+    forward, backward = (_attention(changed, back) for back in (False, True))
+    exposed = max(activation_ns(scene, ranks, sent) - forward, 0.0)
+    exposed_back = max(activation_ns(scene, ranks, 2 * sent) - backward, 0.0)
+    changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)
+    return (
+        replace(
+            changed,
+            samples=scene.samples / ranks,
+            kept=scene.kept / ranks,
+            low_confidence=True,
+        )
+        .doubted("compute", 0.15)
+        .doubted("communication", 0.3)
+        .said(
+            f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
+            "twice that backward, of which attention hides as much as it lasts; parameters are "
+            "reduced over all ranks as before"
+        )
+    )
+
+
+def _attention(scene: Scene, backward: bool) -> float:
+    """Length of a layer's attention."""
+    mine = np.array([f == "attention" for f in scene.facts.family], bool)
+    mine &= scene.facts.backward == backward
+    return float(np.median(scene.lengths()[mine])) if mine.any() else 0.0

@@ -1,0 +1,35 @@
+"""Experts spread over more or fewer ranks: all-to-alls send (E-1)/E of their tokens elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from htk.core.humanize import counted
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import whole
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
+
+NAME = "ep"
+HELP = "Ranks that experts are spread over: 8. Low confidence."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    ranks = whole(value, NAME)
+    mine = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
+    if not mine.any():
+        raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
+    now, node = int(scene.facts.group_size[mine].max()), gpus_of_a_node(scene)
+    old = (now - 1) / now * pace(scene, now, min(now, node))
+    new = (ranks - 1) / ranks * pace(scene, ranks, min(ranks, node)) if ranks > 1 else 0.0
+    length = rescaled(scene, mine, new / old if old else 1.0)
+    changed = scene.with_lengths(mine, length if ranks > 1 else np.zeros(len(length)))
+    return (
+        replace(changed, low_confidence=True)
+        .doubted("communication", 0.4)
+        .said(
+            f"experts spread over {counted(ranks, 'rank')} in place of {now}: 4 k (E-1)/E · tokens "
+            "· hidden elements sent for a layer and micro-batch; each rank computes as many tokens "
+            "as now, and is as busy as now"
+        )
+    )

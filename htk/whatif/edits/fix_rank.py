@@ -1,0 +1,47 @@
+"""One rank, or all, as fast as the median rank: kernel by kernel."""
+
+import numpy as np
+
+from htk.columns.groups import Groups
+from htk.errors import UsageError
+from htk.whatif.contention import factor, share
+from htk.whatif.step_model import Scene
+
+NAME = "fix_rank"
+HELP = "This rank (or all) computes as fast as the median rank: 7, all."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    acts = scene.graph.activities
+    ranks = scene.graph.ranks
+    if len(ranks) < 2:
+        raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
+    if value != "all" and (not value.isdigit() or int(value) not in ranks):
+        raise UsageError(f"{NAME} {value!r}: one of {ranks} or all")
+    chosen = scene.is_compute & (
+        (value == "all") | (acts.rank == (int(value) if value.isdigit() else -1))
+    )
+    nth = _nth(np.column_stack([acts.rank, acts.name]))
+    alike = Groups.of(np.column_stack([acts.name, nth]))
+    # While the others wait for a slow rank their compute has communication beside it.
+    slower = 1 + factor(scene) * share(scene, scene.graph.time)
+    alone = scene.lengths() / slower
+    median = alike.quantiles(alone, [0.5])[0][alike.which]
+    return (
+        scene.with_lengths(chosen, np.minimum(alone, median) * slower)
+        .doubted("compute", 0.05)
+        .said(
+            "each of its kernels takes no longer than the median over ranks of the same call, "
+            "without what communication beside it costs"
+        )
+    )
+
+
+def _nth(keys: np.ndarray) -> np.ndarray:
+    """How many of the same key came before."""
+    groups = Groups.of(keys)
+    order = np.argsort(groups.which, kind="stable")
+    first = np.cumsum(groups.count) - groups.count
+    nth = np.empty(len(keys), np.int64)
+    nth[order] = np.arange(len(keys)) - first[groups.which[order]]
+    return nth

@@ -1,0 +1,62 @@
+"""Another GPU: each kernel by what bounds its class, from rates that were measured, not peaks.
+
+Matrix products by the fastest product measured on either, all else by memory bandwidth, transfers
+by the links of their level. CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.84 times
+on 39 jobs, so this is no more than a first guess.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from htk.errors import UsageError
+from htk.models.detected import detected
+from htk.models.hardware import Gpu, gpu
+from htk.whatif.edits.batch import SHORTEST_NS
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import latency
+
+NAME = "hardware"
+HELP = "Another GPU of the catalogue: h100. Low confidence."
+
+_OF_PEAK = 0.8
+_MATRIX = ("gemm", "convolution", "attention")
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    other, now = gpu(value), detected(scene.facts.device_name)
+    if now is None:
+        raise UsageError(
+            f"{NAME}: the catalogue does not hold the recorded GPU, {scene.facts.device_name!r}"
+        )
+    if other.name == now.name:
+        return scene.said(f"the recording is of {other.name} already")
+    length = scene.lengths().astype(np.float64)
+    matrix = np.array([f in _MATRIX for f in scene.facts.family], bool)
+    products, memory = _achieved(now) / _achieved(other), now.memory_gbps / other.memory_gbps
+    floor = np.minimum(length, SHORTEST_NS)
+    new = floor + (length - floor) * np.where(matrix, products, memory)
+    changed = scene.with_lengths(scene.is_compute, new)
+    inside = now.scale_up_gbps / other.scale_up_gbps
+    outside = now.scale_out_gbps / other.scale_out_gbps
+    fixed = np.minimum(latency(scene), length)
+    moved = fixed + (length - fixed) * np.where(scene.facts.crosses, outside, inside)
+    return (
+        replace(
+            changed.with_lengths(scene.is_comm, moved),
+            gpu=other.device_name,
+            peak=scene.peak * other.bf16_tflops / now.bf16_tflops,
+            low_confidence=True,
+        )
+        .doubted("compute", 0.2)
+        .doubted("communication", 0.3)
+        .said(
+            f"{other.name} in place of {now.name}: matrix products {1 / products:.2f} times as "
+            f"fast, what memory bounds {1 / memory:.2f} times, links {1 / inside:.2f} times within "
+            f"a node and {1 / outside:.2f} times out of it; CPU as it was"
+        )
+    )
+
+
+def _achieved(of: Gpu) -> float:
+    return of.achievable_bf16_tflops or _OF_PEAK * of.bf16_tflops

@@ -1,0 +1,25 @@
+"""The CPU side is faster: its calls and the time between them."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from htk.whatif.edit_arguments import factor
+from htk.whatif.step_model import Scene
+
+NAME = "host"
+HELP = "The CPU is so many times faster: 2x."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    times = factor(value, NAME)
+    graph = scene.graph
+    on_cpu = graph.edges("call", "think", "handover")
+    weight = np.where(on_cpu, np.rint(scene.weight / times), scene.weight).astype(np.int64)
+    wraps = scene.wrap_weight.copy()
+    between = np.isin(graph.wrap_dst, graph.call_start)
+    wraps[between] = np.rint(wraps[between] / times)
+    changed = replace(scene, weight=weight, wrap_weight=wraps)
+    return changed.doubted("host", 0.1).said(
+        f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"
+    )

@@ -1,0 +1,75 @@
+"""A faster or slower network, at each of its levels; or one that a benchmark has measured."""
+
+import numpy as np
+
+from htk.columns.arrow import numbers
+from htk.errors import UsageError
+from htk.models.latency_bandwidth import fit, predicted_us
+from htk.whatif.edit_arguments import factor, pairs
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import latency, wire
+
+NAME = "network"
+HELP = (
+    "Collectives' rates by a factor: bandwidth=2x,latency=0.5x, of one level intra_bandwidth=, "
+    "intra_latency=, inter_bandwidth=, inter_latency=; or curve=on: as the nccl-tests output given "
+    "beside the trace has measured."
+)
+
+_LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave its node?
+_KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")), "curve")
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    given = pairs(value, NAME, _KNOWN)
+    changed = scene
+    if "curve" in given:
+        if given["curve"] != "on":
+            raise UsageError(f"{NAME} curve={given['curve']!r}: it can only be on")
+        changed = _measured(scene)
+    faster, slower = np.ones(len(scene.facts.op)), np.ones(len(scene.facts.op))
+    for level, crosses in _LEVELS.items():
+        mine = scene.is_comm
+        if crosses is not None:
+            mine = mine & (scene.facts.crosses == crosses)
+        faster[mine] *= factor(given.get(level + "bandwidth", "1"), "bandwidth")
+        slower[mine] *= factor(given.get(level + "latency", "1"), "latency")
+    length = changed.lengths()
+    fixed = np.minimum(latency(changed), length)
+    changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
+    return changed.doubted("communication", 0.1).said(
+        "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
+        "collective of its kind"
+    )
+
+
+def _measured(scene: Scene) -> Scene:
+    """Each transfer takes what the benchmark of its type took for as many bytes on the wire."""
+    points = scene.facts.tables["bench_points"]
+    if not points.num_rows:
+        raise UsageError(
+            f"{NAME} curve=on: give the output of nccl-tests beside the trace, as another path"
+        )
+    sent, length = wire(scene), scene.lengths().astype(np.float64)
+    types = np.array([t or "" for t in points["type"].to_pylist()])
+    time = numbers(points["time_us"], np.nan).astype(np.float64)
+    moved = numbers(points["busbw_gbps"], np.nan) * time * 1e3
+    size = numbers(points["size_bytes"], 0)
+    moved = np.where(np.isnan(moved), size, moved).astype(np.float64)
+    told = np.zeros(len(length), bool)
+    for kind in np.unique(types).tolist():  # a few types
+        curve = fit(moved[types == kind], time[types == kind])
+        mine = scene.is_collective(kind) & ~np.isnan(sent)
+        told |= mine
+        for one in np.flatnonzero(mine).tolist() if curve else ():  # some hundreds
+            length[one] = 1e3 * predicted_us(curve, float(sent[one]))
+    if not told.any():
+        raise UsageError(
+            f"{NAME} curve=on: {', '.join(sorted(set(types.tolist())))} were measured, which the "
+            "step holds none of with known sizes"
+        )
+    ranks = sorted({int(n) for n in numbers(points["group_size"], -1).tolist() if n > 0})
+    return scene.with_lengths(told, length).said(
+        f"{int(told.sum())} of {int(scene.is_comm.sum())} transfers take what the benchmark took, "
+        f"which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"
+    )

@@ -1,0 +1,113 @@
+"""Matrix products in another precision, by the rates that were measured on the GPU.
+
+fp8: each product's operands are scaled and cast first (read twice, written once); communication and
+all else stay. Between single precision and bf16 everything that moves memory changes by half.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.models.detected import detected
+from htk.models.hardware import Gpu
+from htk.whatif.edits.batch import SHORTEST_NS, grows
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import rescaled
+
+NAME = "precision"
+HELP = "Type of matrix products: bf16, fp8, fp32 (as TF32 where the GPU has it). Low confidence."
+
+_OF_PEAK = 0.8  # achievable share where it was not measured
+_OF_MEMORY = 0.8
+_BYTES = {"fp8": 2, "bf16": 2, "fp32": 4}  # of what is stored between products
+_SCALED = 5  # bytes moved to scale and cast an element: 2 for its amax, 2 read, 1 written
+_TYPES = (
+    ("fp8", re.compile(r"float8|e4m3|e5m2", re.I)),
+    ("bf16", re.compile(r"bf16|bfloat16|half|fp16|_hhs_|h884|s16816", re.I)),
+    ("fp32", re.compile(r"\bfloat\b|tf32|sgemm|s1688gemm|fp32", re.I)),
+)
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    if value not in _BYTES:
+        raise UsageError(f"{NAME} {value!r}: one of {', '.join(_BYTES)}")
+    now = _recorded(scene)
+    if now is None:
+        raise UsageError(
+            f"{NAME}: neither types of operators nor kernel names tell the present one"
+        )
+    if now == value:
+        return scene.said(f"matrix products are {value} already")
+    gpu = detected(scene.device_name)
+    if gpu is None:
+        raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
+    ratio = _rate(gpu, now) / _rate(gpu, value)
+    gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
+    length = scene.lengths().astype(np.float64)
+    floor = np.minimum(length, SHORTEST_NS)
+    new = floor + (length - floor) * ratio
+    if value == "fp8":
+        new += _casts(scene, gpu)
+    changed = scene.with_lengths(gemm, new)
+    moved = _BYTES[value] / _BYTES[now]
+    if moved != 1:
+        rest = (grows(scene) | _optimizer(scene)) & ~gemm
+        changed = changed.with_lengths(rest, floor + (length - floor) * moved)
+        comm = rescaled(changed, changed.is_comm, moved)
+        changed = changed.with_lengths(changed.is_comm, comm)
+    return (
+        replace(changed, low_confidence=True)
+        .doubted("compute", 0.15)
+        .said(
+            f"matrix products in {value} in place of {now}, {1 / ratio:.2f} times as fast by rates "
+            f"measured on {gpu.name}; attention as it was",
+            *(("casts are kernels of their own; fused into others they would cost less",))
+            * (value == "fp8"),
+        )
+    )
+
+
+def _recorded(scene: Scene) -> str | None:
+    """The type of most time in matrix products."""
+    acts, found = scene.graph.activities, Counter[str]()
+    for k in np.flatnonzero([f == "gemm" for f in scene.facts.family]).tolist():  # of one step
+        text = f"{scene.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"
+        known = next((name for name, rule in _TYPES if rule.search(text)), None)
+        if known:
+            found[known] += int(acts.length[k])
+    return found.most_common(1)[0][0] if found else None
+
+
+def _rate(gpu: Gpu, name: str) -> float:
+    """Achievable, in 1e12 operations a second."""
+    if name == "bf16":
+        return gpu.achievable_bf16_tflops or _OF_PEAK * gpu.bf16_tflops
+    if name == "fp8":
+        if gpu.fp8_tflops is None:
+            raise UsageError(f"{NAME}: {gpu.name} has no fp8 matrix products")
+        return gpu.achievable_fp8_tflops or _OF_PEAK * gpu.fp8_tflops
+    single = gpu.tf32_tflops or gpu.fp32_tflops
+    if single is None:
+        raise UsageError(f"{NAME}: no single precision rate is known of {gpu.name}")
+    return _OF_PEAK * single
+
+
+def _casts(scene: Scene, gpu: Gpu) -> NDArray[np.float64]:
+    """Time to cast the operands of each product; 0 where its shapes are not known."""
+    sizes = {d: _elements(d) for d in set(scene.facts.dims) if d}
+    elements = np.array([sizes[d] if d else 0 for d in scene.facts.dims], np.float64)
+    return elements * _SCALED / (_OF_MEMORY * gpu.memory_gbps)
+
+
+def _elements(dims: str) -> int:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) >= 2]
+    return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))
+
+
+def _optimizer(scene: Scene) -> NDArray[np.bool_]:
+    return np.array([f == "optimizer" for f in scene.facts.family], bool)

@@ -1,0 +1,87 @@
+"""How many units ahead FSDP gathers parameters.
+
+At depth d the gather of a unit may start when the dth unit before it starts to compute; at 0 when
+the one before it is done. What held it in the recording (events of the compute stream, its own
+launch) no longer does: the host issues it in time.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import linked
+
+NAME = "prefetch_depth"
+HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
+
+Ints = NDArray[np.int64]
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    if not value.isdigit():
+        raise UsageError(f"{NAME} {value!r}: a number of units was expected")
+    depth = int(value)
+    tails: list[int] = []
+    heads: list[int] = []
+    graph = scene.graph
+    freed = np.zeros(len(graph.src), bool)
+    for rank in graph.ranks:
+        lane = compute_lane(scene, rank)
+        place = {int(a): k for k, a in enumerate(lane.tolist())}
+        gathers, users = _used(scene, rank, lane)
+        freed |= _holding(scene, gathers[1:], lane)
+        for k in range(1, len(gathers)):  # some tens of units
+            gather, user = gathers[k], users[max(k - depth, 0)]
+            before = lane[place[user] - 1] if place[user] else -1
+            if before >= 0 and k > depth:
+                tails.append(int(graph.end[before]))
+                heads.append(int(graph.start[gather]))
+            call = int(graph.activities.call[user])
+            if call >= 0:
+                tails.append(int(graph.call_start[call]))
+                heads.append(int(graph.start[gather]))
+    if not freed.any():
+        raise UsageError(f"{NAME}: no all-gathers that compute waits for are seen in the step")
+    changed = scene.without(freed)
+    return (
+        linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
+        .doubted("structure", 0.01)
+        .said(f"a gather starts when the {depth}th unit before its own does; memory for them grows")
+    )
+
+
+def _used(scene: Scene, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
+    """Gathers of a rank in order, and the first activity of the compute stream to wait for each."""
+    graph = scene.graph
+    acts = graph.activities
+    mine = np.flatnonzero(scene.is_collective("all_gather") & (acts.rank == rank))
+    mine = mine[np.argsort(acts.start[mine], kind="stable")]
+    events = graph.edges("event")
+    heads = dict(zip(graph.start[lane].tolist(), lane.tolist(), strict=True))
+    gathers, users = [], []
+    for one in mine.tolist():
+        waiting = graph.dst[events & (graph.src == graph.end[one])].tolist()
+        known = [heads[node] for node in waiting if node in heads]
+        if known:
+            gathers.append(one)
+            users.append(min(known, key=lambda a: int(acts.start[a])))
+    return gathers, users
+
+
+def _holding(scene: Scene, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
+    """Edges by which host and compute stream hold gathers, or the copies into their buffers."""
+    graph = scene.graph
+    heads = np.zeros(len(graph.time), bool)
+    heads[graph.start[gathers]] = True
+    events = graph.edges("event")
+    feeding = np.zeros(len(graph.time), bool)
+    feeding[graph.src[heads[graph.dst] & events]] = True
+    copies = feeding[graph.end] & ~scene.is_comm
+    copies[lane] = False
+    heads[graph.start[copies]] = True
+    computed = np.zeros(len(graph.time), bool)
+    computed[graph.end[lane]] = True
+    by_compute = events & computed[graph.src]
+    return np.asarray(heads[graph.dst] & (graph.edges("launch") | by_compute))

@@ -1,0 +1,266 @@
+"""Another sharding of parameters, gradients and optimizer state.
+
+From FSDP the units are those that the recording gathers. A gather that the new strategy does
+without takes no time and its copies neither; one that it needs besides is put before the backward
+pass of its unit, and may start when the unit before the one before it does. Reductions change their
+type. From data parallelism without shards the units are the layers, told by their attention.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.models.wire import STRATEGIES
+from htk.whatif.ddp_to_fsdp import OUT, RANKS, from_replicas, summed
+from htk.whatif.fsdp_to_ddp import to_replicas
+from htk.whatif.fsdp_units import (
+    all_waited_for,
+    backward_layers,
+    backward_regions,
+    compute_lane,
+    next_of,
+)
+from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchronised
+from htk.whatif.network_tiers import network
+from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
+from htk.whatif.transfers import gpus_of_a_node
+
+NAME = "sharding"
+HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
+
+_COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    name, _, given = value.partition(":")
+    if name not in STRATEGIES:
+        raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}")
+    now = sharded(scene) or replicated(scene)
+    if now is None:
+        raise UsageError(
+            f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
+            "all_reduces of gradients, with known sizes and several ranks"
+        )
+    shards = _shards(scene, now, name, given)
+    if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
+        return scene.said(f"the recording is {name} already")
+    if now.strategy == "ddp":
+        changed = from_replicas(scene, now, name, shards)
+    elif name == "ddp":
+        changed = to_replicas(scene, now, _copies(scene))
+    else:
+        changed = _communicated(scene, now, name, shards)
+    return (
+        replace(changed, parallel=now.world)
+        .doubted("communication", 0.15)
+        .doubted("structure", 0.03)
+        .said(
+            f"{name} in place of {now.strategy}"
+            + (f", parameters spread over {shards} ranks" if shards > 1 else ""),
+            "collectives keep the latency and rate that they were recorded with at the level of "
+            "the network that they cross; a level that the recording shows nothing of runs at "
+            "what its links achieve",
+        )
+    )
+
+
+def _shards(scene: Scene, now: Sharded, name: str, given: str) -> int:
+    if name == "ddp":
+        return 1
+    if name != "hybrid_shard":
+        return now.world
+    usual = now.ranks if now.strategy == name else min(gpus_of_a_node(scene), now.world // 2)
+    shards = int(given) if given.isdigit() else max(usual, 1)
+    if shards < 1 or now.world % shards:
+        raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
+    return shards
+
+
+def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+    """From one kind of FSDP to another."""
+    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
+    net, copies = network(scene), _copies(scene)
+    node, across = net.node, net.summed(now.world, shards)
+    apart = name == "hybrid_shard" and now.world > shards and bool(copies.any())  # FSDP2
+    regather = name != "shard_grad_op" and not now.backward.any()
+    host = host_ns(scene, gathers | (copies & _of_gather(scene)), hooks=False)
+    summing = host_ns(scene, reduces, hooks=True)
+    scene = removed(scene, replicating(scene), hooks=False)
+    if name == "shard_grad_op":
+        scene = unsynchronised(scene, gathers)  # nothing is freed that a gather could wait for
+        scene = removed(scene, now.backward | _uncopied(scene, now.backward), hooks=True)
+    kept = scene.is_collective("all_gather")
+    fixed = [net.latency(n, min(n, node)) for n in (now.ranks, shards)]
+    scene = _moved(scene, kept, fixed, net.shared(shards) / net.shared(now.ranks))
+    whole = net.shared(shards) + (0 if apart else across)
+    scene = _moved(scene, reduces, fixed, whole / net.shared(now.ranks))
+    scene = owned(scene, now.ranks / shards)
+    if apart:
+        size = min(now.world, node)
+        scene = _replicated_apart(
+            scene, now, shards, (net.latency(now.world, size), across), summing
+        )
+    if regather:
+        scene = _regathered(scene, shards, host)
+    return _renamed(scene, now, name, shards, node)
+
+
+def _moved(scene: Scene, which: Mask, fixed: list[float], ratio: float) -> Scene:
+    """With another latency, and so many times as long for the bytes."""
+    length = scene.lengths().astype(np.float64)
+    moving = np.maximum(length - fixed[0], 0.0)
+    return scene.with_lengths(
+        which, np.minimum(length, fixed[0]) + fixed[1] - fixed[0] + moving * ratio
+    )
+
+
+def _copies(scene: Scene) -> Mask:
+    """Of FSDP2, into buffers and out of them."""
+    found = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
+    return np.asarray(found & ~scene.is_comm)
+
+
+def _of_gather(scene: Scene) -> Mask:
+    """Operators that may be of a gather, not of a reduction."""
+    return np.array([bool(op and "chunk_cat" not in op) for op in scene.facts.op], bool)
+
+
+def _uncopied(scene: Scene, dropped: Mask) -> Mask:
+    """Without a gather there is nothing to copy into its buffer, nor out of it."""
+    copies = _copies(scene) & _of_gather(scene)
+    if (scene.facts.backward & dropped).any():
+        return np.asarray(copies & scene.facts.backward)
+    acts = scene.graph.activities
+    late = np.zeros(len(copies), bool)
+    for rank in scene.graph.ranks:
+        mine = acts.rank == rank
+        late |= mine & (acts.start >= int(acts.start[dropped & mine].min(initial=1 << 62)))
+    return np.asarray(copies & late)
+
+
+def _replicated_apart(
+    scene: Scene, now: Sharded, shards: int, costs: tuple[float, float], host: float
+) -> Scene:
+    """FSDP2 sums between replicas on a stream of its own."""
+    works: list[Work] = []
+    calls: list[int] = []
+    acts, node, replicas = scene.graph.activities, gpus_of_a_node(scene), now.world // shards
+    for rank in scene.graph.ranks:
+        lane, last = compute_lane(scene, rank), -1
+        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & (acts.rank == rank))
+        ready = all_waited_for(scene, reduces, lane)
+        rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
+        before = (rest,) if rest >= 0 and rest != ready[-1] else ()
+        for k, (one, unit) in enumerate(zip(reduces, ready, strict=True)):
+            after = (one, last) if last >= 0 else (one,)
+            last = len(acts.start) + len(works)
+            calls.append(int(acts.call[next_of(lane, unit)]) if unit >= 0 else -1)
+            size = float(scene.facts.in_bytes[one])
+            works.append(
+                summed(
+                    one,
+                    costs[0] + size * costs[1],
+                    (after, before),
+                    size=size / shards,
+                    ranks=replicas,
+                    per_node=max(node // shards, 1),
+                    joined=(2 * k + 1) * RANKS + rank % shards,
+                )
+            )
+    return inserted(delayed(scene, np.array(calls, np.int64), host), works)
+
+
+def _renamed(scene: Scene, now: Sharded, name: str, shards: int, node: int) -> Scene:
+    """How large the groups of collectives are now, for the edits that follow."""
+    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
+    found = scene.with_groups(gathers, shards, min(shards, node))
+    size = shards if name == "hybrid_shard" else now.world
+    return found.with_groups(reduces, size, min(size, node))
+
+
+def _regathered(scene: Scene, shards: int, host: float) -> Scene:
+    """Units but the first (the root stays whole) are gathered once more before their backward.
+
+    Their communicator keeps the order of issue: a unit is gathered ahead of the reduction of the
+    one before it, and after that of the one before that.
+    """
+    works: list[Work] = []
+    calls: list[int] = []
+    acts, lengths, lag = scene.graph.activities, scene.lengths(), launch_ns(scene)
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        mine = acts.rank == rank
+        gathers = _ordered(scene, scene.is_collective("all_gather") & mine)
+        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & mine)
+        copies = _copied_out(scene, lane, gathers)
+        firsts = _firsts(scene, lane, reduces)
+        begin = next(int(a) for a in lane.tolist() if scene.facts.backward[a] or a == firsts[0])
+        units, sent = list(reversed(gathers))[: len(firsts)], -1
+        for k, (unit, first) in enumerate(zip(units[:-1], firsts, strict=False)):
+            freed = _before(lane, firsts[k - 2] if k > 1 else begin)
+            after = [freed] + [sent] * (sent >= 0) + reduces[k - 2 : k - 1] * (k > 1)
+            copy = copies.get(unit)
+            before = [first] * (copy is None) + reduces[k - 1 : k] * (k > 0)
+            sent = len(acts.start) + len(works)
+            calls.append(int(acts.call[first]))
+            made = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
+            issued = int(acts.call[firsts[k - 1] if k else begin])
+            number = k * RANKS + rank // shards
+            works.append(replace(made, joined=number, call=issued, lag=lag))
+            if copy is not None:
+                order = ((sent, _before(lane, first)), (first,))
+                works.append(
+                    replace(_again(scene, copy, float(lengths[copy]), order), kind=COMPUTE)
+                )
+    return inserted(delayed(scene, np.array(calls, np.int64), host), works).said(
+        "units are gathered again in the backward pass, each as soon as the second before it begins"
+    )
+
+
+def _again(
+    scene: Scene, which: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
+) -> Work:
+    """One like this one."""
+    facts = scene.facts
+    return Work(
+        which,
+        length,
+        *order,
+        collective=facts.collective[which],
+        in_bytes=int(facts.in_bytes[which]),
+        out_bytes=int(facts.out_bytes[which]),
+        group_size=int(facts.group_size[which]),
+        per_node=int(facts.per_node[which]),
+    )
+
+
+def _copied_out(scene: Scene, lane: Ints, gathers: list[int]) -> dict[int, int]:
+    """The copy out of the buffer of each gather, where all have one."""
+    out = OUT.rpartition(":")[2]
+    found = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
+    return dict(zip(gathers, found, strict=True)) if len(found) == len(gathers) else {}
+
+
+def _firsts(scene: Scene, lane: Ints, reduces: list[int]) -> list[int]:
+    """The first activity of each unit in the backward pass, the root's in none of them last."""
+    regions = backward_regions(scene, lane, all_waited_for(scene, reduces, lane))
+    told = backward_layers(scene, lane, len(regions) - 1)
+    return [r.first for r in (*told, regions[-1])] if told else [r.first for r in regions]
+
+
+def _ordered(scene: Scene, which: Mask) -> list[int]:
+    found = np.flatnonzero(which)
+    order = np.argsort(scene.graph.activities.start[found], kind="stable")
+    return [int(f) for f in found[order]]
+
+
+def _before(lane: Ints, which: int) -> int:
+    place = int(np.flatnonzero(lane == which)[0])
+    return int(lane[max(place - 1, 0)])

@@ -1,0 +1,44 @@
+"""Sequence parallelism beside tensor parallelism: norms and residuals are split too.
+
+An all-reduce becomes a reduce-scatter and an all-gather of the same bytes together; the backward
+pass gathers its inputs once more, up to 2 (t-1)/t · x for each layer.
+"""
+
+from dataclasses import replace
+
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import switched_on
+from htk.whatif.parallel import (
+    ELEMENT,
+    activation_ns,
+    each_layer,
+    pointwise,
+    sizes,
+    split,
+    tensor_degree,
+)
+from htk.whatif.step_model import Scene
+
+NAME = "sp"
+HELP = "Sequence parallelism within the tensor-parallel group: on. Low confidence."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    switched_on(value, NAME)
+    ranks = scene.tensor or tensor_degree(scene)
+    if ranks < 2:
+        raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
+    of = sizes(scene, NAME)
+    whole = replace(of, tokens=of.tokens * (ranks if scene.tensor else 1))
+    changed = split(scene, pointwise(scene, of) & scene.is_compute, ranks)
+    again = 2 * (ranks - 1) / ranks * ELEMENT * whole.tokens * whole.hidden
+    changed = each_layer(changed, NAME, [], [activation_ns(scene, ranks, again)], ranks)
+    return (
+        replace(changed, low_confidence=True)
+        .doubted("compute", 0.1)
+        .doubted("communication", 0.3)
+        .said(
+            f"norms and residuals are shared by {ranks} ranks; all-reduces of activations become "
+            "reduce-scatter and all-gather, and the backward pass gathers once more"
+        )
+    )

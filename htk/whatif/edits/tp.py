@@ -1,0 +1,63 @@
+"""Tensor parallelism: several ranks share each layer's matrices.
+
+Matrix products, attention and what works on their inner tensors are split; norms and residuals are
+not. Each layer adds up activations twice forward and twice backward: all-reduces of 2 · tokens ·
+hidden bytes, 8 (t-1)/t · x in all, which nothing hides.
+"""
+
+from dataclasses import replace
+
+from htk.whatif.edit_arguments import whole
+from htk.whatif.edits.batch import grows
+from htk.whatif.parallel import (
+    ELEMENT,
+    activation_ns,
+    each_layer,
+    fewer_replicas,
+    pointwise,
+    sizes,
+    split,
+    tensor_degree,
+    tensor_reduces,
+)
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import gpus_of_a_node, rescaled
+
+NAME = "tp"
+HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low confidence."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    ranks, now = whole(value, NAME), tensor_degree(scene)
+    if ranks == now:
+        return scene.said(f"tensor parallelism is {now} already")
+    of, ways = sizes(scene, NAME), ranks / now
+    unsplit = pointwise(scene, of)
+    changed = split(scene, grows(scene) & ~unsplit, ways)
+    changed = fewer_replicas(changed, ways)
+    if now > 1:
+        reduces = tensor_reduces(scene)
+        ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
+        lengths = rescaled(changed, reduces, ratio) if ranks > 1 else 0 * changed.lengths()
+        changed = changed.with_lengths(reduces, lengths)
+    else:
+        sent = 2 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden
+        each = [activation_ns(scene, ranks, sent)] * 2
+        changed = each_layer(changed, NAME, each, each, ranks)
+    return (
+        replace(
+            changed,
+            samples=scene.samples / ways,
+            kept=scene.kept / ways,
+            tensor=ranks,
+            low_confidence=True,
+        )
+        .doubted("compute", 0.15)
+        .doubted("communication", 0.3)
+        .said(
+            f"tensor parallelism {ranks} in place of {now}: "
+            f"{8 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden / 1e6:.0f} MB sent for "
+            "each layer and micro-batch, not hidden; data parallelism shrinks by as much",
+            *(("its groups leave the node",) if ranks > gpus_of_a_node(scene) else ()),
+        )
+    )

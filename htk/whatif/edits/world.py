@@ -1,0 +1,103 @@
+"""More or fewer ranks of data parallelism, each with the work it has."""
+
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+
+from htk.core.humanize import counted
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import whole
+from htk.whatif.missing_ranks import partial
+from htk.whatif.parallel import tensor_degree
+from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
+from htk.whatif.step_model import Mask, Scene
+from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
+
+NAME = "world"
+HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
+
+
+def apply(scene: Scene, value: str) -> Scene:
+    now, growing, before = _groups(scene)
+    nodes, mark, each = value.partition("x")
+    ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
+    here = gpus_of_a_node(scene)
+    node = int(each) if mark else here
+    after = before * ranks / now
+    if after < 1 or after != int(after):
+        raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
+    share = max(before * here // max(now, here), 1)  # of a group, in one node
+    old = (before - 1) / before * pace(scene, before, min(share, before))
+    share = max(int(after) * node // max(ranks, node), 1)
+    new = (after - 1) / after * pace(scene, int(after), min(share, int(after)))
+    moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
+    if _shares(scene):
+        moved = owned(moved, now / ranks)
+    crossing = now <= here and ranks > node
+    moved = moved.with_groups(growing, int(after), min(share, int(after)))
+    changed = replace(
+        _later(moved, growing, now, ranks),
+        devices=scene.devices * ranks / now,
+        samples=scene.samples * ranks / now,
+        low_confidence=scene.low_confidence or crossing,
+    )
+    words = [
+        f"{counted(ranks, 'rank')} in place of {now}, each with the work it has, but the "
+        "optimizer's where they share it; links as fast as now"
+    ]
+    if crossing:
+        words.append("the job would leave its node: its first step onto the slower network")
+    doubt = 0.5 if crossing else 0.15
+    return changed.doubted("communication", doubt).doubted("skew", 0.01).said(*words)
+
+
+def _groups(scene: Scene) -> tuple[int, Mask, int]:
+    """Ranks of the job; the collectives whose group grows with them, and its size."""
+    found: Sharded | None = sharded(scene) or replicated(scene)
+    split = scene.tensor or tensor_degree(scene)
+    if found is None:
+        now = int(scene.facts.group_size.max(initial=-1))
+        if now < 2:
+            raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
+        return now, scene.is_comm & (scene.facts.group_size == now), now
+    if found.strategy == "hybrid_shard":
+        return split * found.world, replicating(scene), found.replicas
+    if found.strategy == "ddp":
+        return split * found.world, replicating(scene), found.ranks
+    growing = scene.is_collective("all_gather", "reduce_scatter")
+    return split * found.world, growing, found.ranks
+
+
+def _shares(scene: Scene) -> bool:
+    """Do all ranks share the optimizer's work?"""
+    found = sharded(scene)
+    return found is not None and found.strategy != "hybrid_shard"
+
+
+def _later(scene: Scene, growing: Mask, now: int, ranks: int) -> Scene:
+    """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
+
+    σ: of what the ranks at hand compute in a step; where others are not, what these wait for the
+    last of all tells it.
+    """
+    if now > 1 and partial(scene)[growing].any():
+        return replace(scene, late=scene.late * _expected_last(ranks) / _expected_last(now))
+    acts = scene.graph.activities
+    each = np.array(
+        [int(acts.length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks]
+    )
+    if len(each) < 2:
+        return scene
+    sigma = float(each.std())
+    later = sigma * (_expected_last(ranks) - _expected_last(now))
+    last = np.flatnonzero(growing)[np.argsort(acts.start[growing])]
+    length = scene.lengths().astype(np.float64)
+    for rank in scene.graph.ranks:
+        mine = last[acts.rank[last] == rank]
+        length[mine[-1:]] += later
+    return scene.with_lengths(growing, length)
+
+
+def _expected_last(ranks: int) -> float:
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))

@@ -1,0 +1,136 @@
+"""From FSDP to data parallelism without shards: gradients reduced in buckets.
+
+Gathers and reductions of units go, with their copies, events and hooks. Gradients are ready with
+the matrix products that make them, as shapes tell, and what is left of a unit with its last kernel;
+DistributedDataParallel reduces a bucket as soon as the gradients in it are as large as its limit.
+"""
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of
+from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
+from htk.whatif.micro_batches import micro_batches
+from htk.whatif.network_tiers import network
+from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import Work, inserted
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
+_ELEMENT_BYTES = (2, 4)  # of a gradient
+_OWN = 0.75  # of the root: an output that is more of it is the embedding, too
+
+
+def to_replicas(scene: Scene, now: Sharded, copies: Mask) -> Scene:
+    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
+    host, net = host_ns(scene, reduces, hooks=True), network(scene)
+    per_node = min(now.world, net.node)
+    fixed, each = net.latency(now.world, per_node), 2 * net.shared(now.world)
+    works: list[Work] = []
+    calls: list[int] = []
+    acts, alone = scene.graph.activities, len(scene.graph.ranks) < 2
+    lanes, lag = [compute_lane(scene, rank) for rank in scene.graph.ranks], launch_ns(scene)
+    products = gradients(scene, lanes)
+    for rank, lane, made in zip(scene.graph.ranks, lanes, products, strict=True):
+        mine = np.flatnonzero(reduces & (acts.rank == rank))
+        mine = mine[np.argsort(acts.start[mine], kind="stable")]
+        ready_at = all_waited_for(scene, mine.tolist(), lane)
+        units = [_kept(lane, copies, which) for which in ready_at]
+        kept, last = lane[~copies[lane]], -1
+        for number, (ready, size, rest) in enumerate(_buckets(scene, kept, mine, units, made)):
+            call = int(acts.call[next_of(kept, ready)])
+            calls.append(call)
+            after = (ready, last) if last >= 0 else (ready,)
+            last = len(acts.start) + len(works)
+            works.append(
+                Work(
+                    int(mine[-1]),
+                    fixed + size * each,
+                    after,
+                    (rest,) if rest != ready else (),
+                    collective="all_reduce",
+                    in_bytes=size,
+                    out_bytes=size,
+                    group_size=now.world,
+                    per_node=per_node,
+                    joined=-1 if alone else number,
+                    call=call,
+                    lag=lag,
+                )
+            )
+    bare = removed(scene, gathers | reduces | replicating(scene) | copies, hooks=False)
+    bare = delayed(owned(bare, now.ranks), np.array(calls, np.int64), host)
+    return inserted(bare, works).said(
+        f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are ready"
+    )
+
+
+def _kept(lane: Ints, copies: Mask, which: int) -> int:
+    """The last activity up to this one that is no copy."""
+    upto = lane[: int(np.flatnonzero(lane == which)[0]) + 1] if which >= 0 else lane[:1]
+    stays = upto[~copies[upto]]
+    return int(stays[-1]) if len(stays) else -1
+
+
+def _buckets(
+    scene: Scene, lane: Ints, reduces: Ints, units: list[int], made: list[tuple[int, int]]
+) -> list[tuple[int, int, int]]:
+    """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
+    found = []
+    each = max(len(reduces) // max(micro_batches(scene), 1), 1)
+    begin, place = 0, {int(a): k for k, a in enumerate(lane.tolist())}
+    placed = [(place[a], n) for a, n in made]
+    for k in range(0, len(reduces), each):  # micro-batches
+        # where units are ready on the stream, none before the one in front of it
+        its = list(accumulate((place.get(u, begin) for u in units[k : k + each]), max))
+        rest, held = next_of(lane, int(lane[its[-1]])), 0
+        for which, size in _ready(
+            lane, placed, (begin, *its), scene.facts.in_bytes[reduces[k : k + each]].tolist()
+        ):
+            held += size
+            if held >= BUCKET_BYTES:
+                found.append((which, held, rest))
+                held = 0
+        if held:
+            found.append((int(lane[its[-1]]), held, rest))
+        begin = its[-1] + 1
+    return found
+
+
+def _ready(
+    lane: Ints, placed: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
+) -> list[tuple[int, int]]:
+    """Bytes of gradients in the order in which they are ready, and the activity that made them.
+
+    `placed`: where gradients of weights are made, and their elements. `ends`: where the pass
+    begins, and each unit ends; `sizes`: their bytes. An output that shares its weights with the
+    embedding is ready with that.
+    """
+    within = [
+        [(at, n) for at, n in placed if low <= at <= high and (k == 0 or at > low)]
+        for k, (low, high) in enumerate(pairwise(ends))
+    ]
+    element = _element_bytes(within, sizes)
+    if len(within) > 1 and sizes[0] < element * sum(n for _, n in within[0]):
+        head = max(within[0], key=lambda p: p[1])  # of the root, whose output comes first
+        within[0].remove(head)
+        if element * head[1] < _OWN * sizes[-1]:
+            within[-1].append(head)
+    found: list[tuple[int, int]] = []
+    for end, size, its in zip(ends[1:], sizes, within, strict=True):
+        found += [(at, element * n) for at, n in its]
+        found.append((end, max(int(size) - element * sum(n for _, n in its), 0)))
+    found.sort(key=lambda ready: ready[0])
+    return [(int(lane[at]), size) for at, size in found if size]
+
+
+def _element_bytes(within: list[list[tuple[int, int]]], sizes: list[int]) -> int:
+    """Of a gradient, as most units show."""
+    seen = [s / sum(n for _, n in w) for w, s in zip(within, sizes, strict=True) if w]
+    middle = float(np.median(seen)) if seen else 2.0
+    return min(_ELEMENT_BYTES, key=lambda size: abs(size - middle))

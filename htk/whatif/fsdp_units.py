@@ -1,0 +1,173 @@
+"""Where the units of a model are in a step: what runs for each, forward and backward."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.whatif.shapes import inputs, sums_over_tokens
+from htk.whatif.step_model import Scene
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Activities of the compute stream, first and last."""
+
+    first: int
+    last: int
+
+
+def compute_lane(scene: Scene, rank: int) -> Ints:
+    """Activities of the rank's busiest compute stream, in order."""
+    acts = scene.graph.activities
+    mine = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
+    lanes = np.unique(acts.lane[mine])
+    busy = [int(acts.length[mine & (acts.lane == lane)].sum()) for lane in lanes.tolist()]
+    if not busy:
+        return np.empty(0, np.int64)
+    found = np.flatnonzero((acts.lane == lanes[int(np.argmax(busy))]) & (acts.rank == rank))
+    return found[np.argsort(acts.start[found], kind="stable")]
+
+
+def waited_for(scene: Scene, which: int, lane: Ints) -> int:
+    """The last activity of a stream that this one waits for; -1: none."""
+    return all_waited_for(scene, [which], lane)[0]
+
+
+def all_waited_for(scene: Scene, each: list[int], lane: Ints) -> list[int]:
+    """The same of several."""
+    graph, acts = scene.graph, scene.graph.activities
+    events = np.flatnonzero(graph.edges("event"))
+    src, dst = graph.src[events], graph.dst[events]
+    found = []
+    for which in each:  # some tens of units
+        known = np.isin(graph.end[lane], src[dst == graph.start[which]])
+        done = lane[known] if known.any() else lane[acts.end[lane] <= acts.start[which]]
+        found.append(int(done[-1]) if len(done) else -1)
+    return found
+
+
+def backward_regions(scene: Scene, lane: Ints, ready: list[int]) -> list[Region]:
+    """What runs before each of these, since the one before it, in the backward pass."""
+    place = {int(a): k for k, a in enumerate(lane.tolist())}
+    back = [place[a] for a in lane[scene.facts.backward[lane]].tolist()]
+    begin = back[0] if back else 0
+    found = []
+    for one in ready:
+        end = max(place.get(one, begin), begin)
+        found.append(Region(int(lane[begin]), int(lane[end])))
+        begin = min(end + 1, len(lane) - 1)
+    return found
+
+
+def layers(scene: Scene, lane: Ints) -> list[Region]:
+    """Layers of the forward pass: each round one attention kernel."""
+    attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    back = scene.facts.backward[lane]
+    forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
+    places = np.flatnonzero(attention & ~back & (np.cumsum(back) == 0))
+    if len(places) < 2:
+        return []
+    low = max(int(forward[0]), 1)  # 0: the batch comes in
+    return _cut(scene, lane, places, low, int(forward[-1]))
+
+
+def backward_layers(scene: Scene, lane: Ints, count: int) -> list[Region]:
+    """The same of the backward pass, last layer first."""
+    attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    back = np.flatnonzero(scene.facts.backward[lane])
+    places = np.flatnonzero(attention & scene.facts.backward[lane])
+    if count < 2 or len(places) < count:
+        return []
+    each = len(places) // count  # kernels of one layer's attention
+    firsts = places[: each * count].reshape(count, each)[:, 0]
+    return _cut(scene, lane, firsts, int(back[0]), int(back[-1]))
+
+
+def _cut(scene: Scene, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
+    """Layers begin where what they repeat does; those that differ are cut half-way to the next."""
+    every, begin = int(places[1] - places[0]), int(places[0])
+    if (np.diff(places) == every).all():
+        offset = max(begin - every, 0)
+        alike = _kernels(scene, lane[offset : begin + every])
+        least = max(low, begin - every + 1)
+        while begin > least and alike[begin - 1 - offset] == alike[begin - 1 - offset + every]:
+            begin -= 1
+        firsts = [begin + every * k for k in range(len(places))]
+        lasts = [min(first + every - 1, high) for first in firsts]
+    else:
+        middles = ((places[1:] + places[:-1]) // 2).tolist()
+        firsts, lasts = [low, *(m + 1 for m in middles)], [*middles, high]
+    return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def _kernels(scene: Scene, which: Ints) -> list[tuple[int, str | None, str | None]]:
+    """What tells a kernel from those that do other work."""
+    names, facts = scene.graph.activities.name, scene.facts
+    return [(int(names[k]), facts.op[k], facts.dims[k]) for k in which.tolist()]
+
+
+def gradients(scene: Scene, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
+    """Of each stream the products that make a weight's gradient, and its elements.
+
+    Where a weight is as wide as there are tokens, the product that passes the gradient on has the
+    same shapes and comes right before it.
+    """
+    mine = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
+    tokens = inputs(scene).tokens
+    return [_gradients(scene, lane[mine[lane]].tolist(), tokens) for lane in lanes]
+
+
+def _gradients(scene: Scene, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    before = ""
+    for which in summing:  # some hundreds
+        dims = scene.facts.dims[which] or "[]"
+        shapes = _matrices(dims)
+        if len(shapes) < 2 or scene.facts.family[which] != "gemm":
+            continue
+        made = (which, shapes[0][0] * shapes[1][1])
+        second = shapes[0][0] == tokens and dims == before
+        found = [*found[:-1], made] if second else [*found, made]
+        before = "" if second else dims
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _matrices(dims: str) -> list[list[int]]:
+    return [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+
+
+def of_weights(scene: Scene) -> Mask:
+    """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
+    if not scene.facts.backward.any():
+        return sums_over_tokens(scene)
+    found = np.zeros(len(scene.facts.dims), bool)
+    for made in gradients(scene, [compute_lane(scene, rank) for rank in scene.graph.ranks]):
+        found[[which for which, _ in made]] = True
+    return found
+
+
+def weights_between(scene: Scene, lane: Ints, region: Region) -> int:
+    """Elements of the matrices that a region's products multiply with, as shapes tell."""
+    place = {int(a): k for k, a in enumerate(lane.tolist())}
+    total = 0
+    for which in lane[place[region.first] : place[region.last] + 1].tolist():
+        op, dims = scene.facts.op[which] or "", scene.facts.dims[which]
+        if not dims or scene.facts.family[which] != "gemm" or "bmm" in op:
+            continue
+        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+        if len(shapes) > 1:
+            total += shapes[-1][0] * shapes[-1][1]
+    return total
+
+
+def next_of(lane: Ints, which: int) -> int:
+    """The activity behind one on its stream; of the last one itself."""
+    place = int(np.flatnonzero(lane == which)[0])
+    return int(lane[min(place + 1, len(lane) - 1)])

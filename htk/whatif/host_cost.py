@@ -1,0 +1,179 @@
+"""The CPU's side of activities: the calls that launch them, and events on their account."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.graph.replay import NEVER
+from htk.whatif.step_model import Scene
+from htk.whatif.synthetic_ops import parted
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
+_SYNCHRONISES = re.compile(r"EventSynchronize")
+
+
+def calls_of_all(scene: Scene, which: Mask) -> Ints:
+    """Calls that launch nothing but these."""
+    call = scene.graph.activities.call
+    mine, others = np.unique(call[which & (call >= 0)]), np.unique(call[~which])
+    return np.setdiff1d(mine, others)
+
+
+def cpu_edges(scene: Scene, calls: Ints) -> Mask:
+    """Edges that hold the length of these calls and the time that led up to each."""
+    return np.asarray(_own_edges(scene, calls) | _think_edges(scene, calls))
+
+
+def _own_edges(scene: Scene, calls: Ints) -> Mask:
+    return _into(scene, scene.graph.call_end[calls], "call")
+
+
+def _think_edges(scene: Scene, calls: Ints) -> Mask:
+    return _into(scene, scene.graph.call_start[calls], "think")
+
+
+def _into(scene: Scene, heads: Ints, *kinds: str) -> Mask:
+    nodes = np.zeros(len(scene.graph.time), bool)
+    nodes[heads] = True
+    return np.asarray(nodes[scene.graph.dst] & scene.graph.edges(*kinds))
+
+
+def unlaunched(scene: Scene, which: Mask) -> Scene:
+    """These activities do not happen, nor do their launches."""
+    gone = cpu_edges(scene, calls_of_all(scene, which))
+    weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
+    return replace(scene, weight=weight).with_lengths(which, 0)
+
+
+def on_account(scene: Scene, which: Mask) -> Ints:
+    """Calls that launch these, and those that record or await events on their account.
+
+    What is recorded right behind a collective that stays is the end of that.
+    """
+    calls, acts = scene.graph.calls, scene.graph.activities
+    many = len(calls.start)
+    gone, launching, comm = (np.zeros(many + 1, bool) for _ in range(3))  # a last one: none
+    gone[calls_of_all(scene, which)] = True
+    launching[acts.call[acts.call >= 0]] = True
+    comm[acts.call[(acts.call >= 0) & scene.is_comm]] = True
+    before, after = _beside(calls.lane, launching[:many])
+    behind = before == np.arange(many) - 1
+    ends = behind & comm[before] & ~gone[before]
+    feeds = comm[after] & ~gone[after]
+    ours = gone[after] | (gone[before] & (behind | ~feeds))
+    return np.flatnonzero(gone[:many] | (calls.named(_EVENTS) & ~ends & ours))
+
+
+def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
+    """The last launching call of its thread before each, and the next one; -1: none."""
+    many = len(lane)
+    every = np.arange(many)
+    last = np.append(-1, np.maximum.accumulate(np.where(launching, every, -1)))[:many]
+    following = np.where(launching, every, many)
+    following = np.append(np.minimum.accumulate(following[::-1])[::-1][1:], many)
+    following = np.where(following == many, -1, following)
+    alike = np.append(lane, -1)
+    before = np.where((last >= 0) & (alike[last] == lane), last, -1)
+    return before, np.where((following >= 0) & (alike[following] == lane), following, -1)
+
+
+def _firsts(scene: Scene, calls: Ints) -> Mask:
+    """Calls that none of these comes right before, on their thread."""
+    lane = scene.graph.calls.lane[calls]
+    follows = (calls[1:] == calls[:-1] + 1) & (lane[1:] == lane[:-1])
+    return np.append(True, ~follows)[: len(calls)]
+
+
+def removed(scene: Scene, which: Mask, hooks: bool) -> Scene:
+    """These do not happen, nor what the CPU does for them; nobody waits for them.
+
+    `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
+    """
+    graph, calls = scene.graph, on_account(scene, which)
+    led = calls[~_firsts(scene, calls)] if hooks else calls
+    gone = _own_edges(scene, calls) | _think_edges(scene, led)
+    weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
+    waits = np.isin(graph.src, graph.end[which]) | np.isin(graph.dst, graph.start[which])
+    weight = np.where(waits & graph.edges("event", "room"), NEVER, weight)
+    weight = np.where(_into(scene, graph.call_end[calls], "sync"), NEVER, weight)
+    kinds = [None if w else c for w, c in zip(which.tolist(), scene.facts.collective, strict=True)]
+    facts = replace(scene.facts, collective=kinds)
+    return parted(replace(scene, weight=weight, facts=facts), which).with_lengths(which, 0)
+
+
+def unsynchronised(scene: Scene, which: Mask) -> Scene:
+    """The CPU waits for no event before it launches these."""
+    graph, launching = scene.graph, np.zeros(len(scene.graph.calls.start), bool)
+    acts, chosen = graph.activities, np.zeros(len(graph.calls.start) + 1, bool)
+    launching[acts.call[acts.call >= 0]] = True
+    chosen[calls_of_all(scene, which)] = True
+    _, after = _beside(graph.calls.lane, launching)
+    calls = np.flatnonzero(chosen[after] & graph.calls.named(_SYNCHRONISES))
+    weight = np.where(_own_edges(scene, calls), np.minimum(scene.weight, 0), scene.weight)
+    waits = _into(scene, graph.call_end[calls], "sync")
+    return replace(scene, weight=np.where(waits, NEVER, weight))
+
+
+def host_ns(scene: Scene, which: Mask, hooks: bool) -> float:
+    """What the CPU usually does on account of neighbours among these; 0: it launches none.
+
+    `hooks`: with what it does before it gets to the first of them.
+    """
+    calls = on_account(scene, which)
+    if not len(calls):
+        return 0.0
+    firsts = _firsts(scene, calls)
+    edges = _own_edges(scene, calls) | _think_edges(scene, calls if hooks else calls[~firsts])
+    spent = _spent(scene, edges)
+    each = spent[scene.graph.call_start[calls]] + spent[scene.graph.call_end[calls]]
+    return float(np.median(np.bincount(np.cumsum(firsts) - 1, weights=each)))
+
+
+def operator_ns(scene: Scene) -> float:
+    """What the CPU usually spends on an operator that launches a kernel."""
+    calls = calls_of_all(scene, scene.is_compute)
+    if not len(calls):
+        return 0.0
+    spent = _spent(scene, cpu_edges(scene, calls))
+    return float(
+        np.median(spent[scene.graph.call_start[calls]] + spent[scene.graph.call_end[calls]])
+    )
+
+
+def _spent(scene: Scene, edges: Mask) -> NDArray[np.float64]:
+    """ns of these edges, by the node that they lead to."""
+    spent = np.zeros(len(scene.graph.time))
+    np.add.at(spent, scene.graph.dst[edges], np.maximum(scene.weight[edges], 0))
+    return spent
+
+
+def delayed(scene: Scene, calls: Ints, ns: NDArray[np.floating] | float) -> Scene:
+    """The CPU needs so much more time before each of these calls; for one named twice, twice."""
+    graph = scene.graph
+    more = np.zeros(len(graph.time))
+    known = calls >= 0
+    np.add.at(more, graph.call_start[calls[known]], np.broadcast_to(ns, calls.shape)[known])
+    led = graph.edges("think", "handover")
+    late = np.where(led, np.rint(more[graph.dst]), 0).astype(np.int64)
+    return replace(scene, weight=scene.weight + late)
+
+
+def launch_ns(scene: Scene) -> float:
+    """From the begin of a call to what it launches, where nothing else holds that."""
+    seen = scene.weight[scene.graph.edges("launch") & (scene.weight >= 0)]
+    return float(np.median(seen)) if len(seen) else 0.0
+
+
+def usual_ns(scene: Scene, which: Mask) -> float:
+    """What the CPU usually spends on launching one of these."""
+    calls = scene.graph.activities.call
+    chosen = np.unique(calls[which & (calls >= 0)])
+    if not len(chosen):
+        return 0.0
+    weight = scene.weight[cpu_edges(scene, chosen)]
+    return float(weight[weight > 0].sum()) / len(chosen)

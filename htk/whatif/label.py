@@ -1,0 +1,91 @@
+"""How faces show the answer to a what-if: its columns and its question."""
+
+import pyarrow as pa
+
+from htk.core.analysis import Analysis
+from htk.core.chart import Bar
+from htk.schema import TEXT, table
+
+# What maps and sweeps of a what-if go through, unless told otherwise.
+BATCHES = ("0.5x", "1x", "2x", "4x", "8x")
+SHARDINGS = ("full_shard", "shard_grad_op", "hybrid_shard", "ddp")
+
+RETURNS = table(
+    whatif=(TEXT, "The edits."),
+    step_time_ns=(pa.int64(), "Predicted GPU step; null: refused."),
+    step_time_ns_lo50=(pa.int64(), "Half of such predictions come true above this …"),
+    step_time_ns_hi50=(pa.int64(), "… and below this."),
+    step_time_ns_lo90=(pa.int64(), "Nine of ten above this …"),
+    step_time_ns_hi90=(pa.int64(), "… and below this."),
+    measured_step_time_ns=(pa.int64(), "The recorded step, or as given."),
+    change_pct=(pa.float64(), "Predicted over measured step, less one."),
+    time_per_sample_change_pct=(pa.float64(), "The same, of the time for one sample of a rank."),
+    tokens_per_s=(pa.float64(), "Of the whole job; null where shapes do not tell the tokens."),
+    tokens_per_s_per_gpu=(pa.float64(), "The same of one GPU."),
+    mfu_pct=(
+        pa.float64(),
+        "Model FLOPs (2 a multiply-add, attention by the pairs its mask leaves, no recompute) over "
+        "step and dense peak; null where shapes or GPU are not known.",
+    ),
+    exposed_comm_ns=(pa.int64(), "Communication that no compute hides, mean over ranks."),
+    idle_ns=(pa.int64(), "Time that a GPU runs nothing, mean over ranks."),
+    peak_memory_bytes=(
+        pa.int64(),
+        "Predicted peak of what is allocated, on the fullest GPU; null: neither allocations nor "
+        "enough shapes were recorded.",
+    ),
+    p_oom=(pa.float64(), "Probability of running out of memory; null: peak or GPU not known."),
+    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price, or no tokens."),
+    cost_per_run=(pa.float64(), "At that price, for the tokens of a run, failures included."),
+    run_hours=(pa.float64(), "For the tokens of a run, failures included."),
+    goodput_pct=(pa.float64(), "Time that checkpoints, restarts and lost work leave."),
+    energy_j_per_token=(
+        pa.float64(),
+        "At the power given, else the GPU's limit, which is an upper bound.",
+    ),
+    naive_no_change_ns=(pa.int64(), "What who expects no effect would say: the measured step …"),
+    naive_linear_ns=(pa.int64(), "… and a step in proportion to the samples of a rank."),
+    gain_over_doubt=(
+        pa.float64(),
+        "Expected gain in time per sample over one sigma of doubt; below 1 it may well be none.",
+    ),
+    regret_pct=(pa.float64(), "If wrong (one in twenty), time per sample grows by this."),
+    mark=(TEXT, "In sweeps: out of memory, the last that fits, launch-bound, under one wave."),
+    verdict=(TEXT, "trusted, indicative or refused, and why."),
+    waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
+    doubt=(
+        TEXT,
+        "The band by source (replay, kernel, network, skew, site, profiler), one sigma in percent, "
+        "JSON.",
+    ),
+    narrow=(TEXT, "The one further recording that would narrow the band most."),
+    assumptions=(TEXT, "In words."),
+)
+
+
+def whatif() -> pa.Table:
+    """What would a step take if this were changed?"""
+    return RETURNS.empty_table()
+
+
+TRAFFIC = table(
+    step=(TEXT, "The recorded step, or the predicted one."),
+    type=(TEXT, "Of the collective."),
+    group_size=(pa.int64(), "Ranks that take part."),
+    scope=(TEXT, "within a node, across nodes, or unknown."),
+    calls=(pa.float64(), "Of a rank in the step, mean over ranks."),
+    message_bytes=(pa.float64(), "What a rank hands in, in the step."),
+    wire_bytes=(
+        pa.float64(),
+        "What a rank sends: (N-1)/N of the buffer; of all_reduce twice that.",
+    ),
+)
+
+
+def whatif_traffic() -> pa.Table:
+    """What does a rank send in a step, recorded and predicted?"""
+    return TRAFFIC.empty_table()
+
+
+TRAFFIC_LABEL: Analysis[...] = Analysis(whatif_traffic, TRAFFIC, Bar("type", ("wire_bytes",)))
+LABEL: Analysis[...] = Analysis(whatif, RETURNS, Bar("whatif", ("step_time_ns",)))

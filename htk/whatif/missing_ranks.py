@@ -1,0 +1,86 @@
+"""Ranks that are not at hand are waited for too, and no trace says how long.
+
+What a collective takes beyond the pace of its network is taken for such a wait. Its pace is that of
+the fastest tenth of its like: all-gathers and reduce-scatters are as fast as each other, and larger
+messages at least as fast as smaller ones. Edits see collectives without their waits, which come
+back afterwards: as much longer as ranks then compute, since a rank is late because it computes
+slower than others.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.graph.replay import replay
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import LARGE, latency, part, wire
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_FASTEST = 0.1
+_ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
+
+
+def partial(scene: Scene) -> Mask:
+    """Collectives of groups some of whose members are not at hand."""
+    acts, edge = scene.graph.activities, scene.run_edge
+    here = np.ones(len(acts.start), np.int64)
+    joined = np.flatnonzero(scene.is_comm & ~scene.facts.single & (edge >= 0))
+    _, which, count = np.unique(
+        scene.graph.src[edge[joined]], return_inverse=True, return_counts=True
+    )
+    here[joined] = count[which]
+    return np.asarray(scene.is_comm & (here < scene.facts.group_size))
+
+
+def waits(scene: Scene) -> Floats:
+    """Of each activity, how long it waited for ranks that are not at hand."""
+    length = scene.lengths().astype(np.float64)
+    found = np.zeros(len(length))
+    mine = partial(scene)
+    if not mine.any():
+        return found
+    sent, fixed = wire(scene), latency(scene)
+    mine &= (sent >= LARGE) & (length > 0)
+    for kinds in _ALIKE:
+        for across in (False, True):
+            alike = mine & scene.is_collective(*kinds) & (scene.facts.crosses == across)
+            share = part(scene, across)
+            least = np.inf
+            for size in np.unique(sent[alike]).tolist():  # a few units or buckets
+                same = alike & (sent == size)
+                pace = np.maximum(length - fixed, 0)[same] / size * share[same]
+                least = min(least, float(np.quantile(pace, _FASTEST)))
+                found[same] = np.maximum(length - fixed - least * size / share, 0)[same]
+    return found
+
+
+def prompt(scene: Scene, waited: Floats) -> Scene:
+    """The scene in which nobody waits for ranks that are not at hand."""
+    return scene.with_lengths(waited > 0, scene.lengths() - waited) if waited.any() else scene
+
+
+def late(edited: Scene, recorded: Scene, waited: Floats) -> Scene:
+    """Waits are back, as much longer as ranks compute, where collectives still are.
+
+    Of more ranks the last is later, of fewer it is earlier; those at hand stay as fast as they are.
+    """
+    if not waited.any() or not edited.late:
+        return edited
+    old = recorded.lengths()[recorded.is_compute].sum()
+    new = edited.lengths()[edited.is_compute].sum()
+    length = edited.lengths().astype(np.float64)
+    back = np.append(waited, np.zeros(len(length) - len(waited))) * (new / old if old else 1.0)
+    found = edited.with_lengths((back > 0) & (length > 0), length + back)
+    if edited.late == 1:
+        return found
+    now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (found, edited))
+    lost = max(now - without, 0)
+    return found.longer("skew", max((lost + _lead(edited)) * (edited.late - 1), -lost))
+
+
+def _lead(scene: Scene) -> float:
+    """How much longer than the mean the slowest rank at hand computes."""
+    acts, length = scene.graph.activities, scene.lengths()
+    each = [length[scene.is_compute & (acts.rank == r)].sum() for r in scene.graph.ranks]
+    return float(np.max(each) - np.mean(each))

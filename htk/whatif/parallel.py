@@ -1,0 +1,162 @@
+"""What the edits of parallelism share: the model's sizes, and which work is split.
+
+Formulas are those of Korthikanti et al. 2022 (tensor, sequence), Narayanan et al. 2021 (pipeline)
+and of ring attention (Liu et al. 2023); with a recording of another layout they stay rough.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
+from htk.whatif.host_cost import delayed, usual_ns
+from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import Facts, Mask, Scene
+from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
+
+ELEMENT = 2  # bytes of an activation
+_SHORTEST_NS = 2_500.0
+_TENSOR = ("gemm", "attention", "convolution")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    tokens: float  # of a micro-batch on one rank
+    hidden: int
+    kv_share: float  # of the hidden width, in keys or values
+
+
+def sizes(scene: Scene, name: str) -> Sizes:
+    """As the shapes of attention tell them, whose queries are tokens by hidden."""
+    tokens = inputs(scene).tokens
+    found: Counter[tuple[int, float]] = Counter()
+    for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
+        if family != "attention" or not dims:
+            continue
+        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 4]
+        if tokens and len(shapes) > 1:  # whether heads or length come second
+            query, key = (int(np.prod(s)) for s in shapes[:2])
+            found[query // tokens, key / query] += 1
+    if tokens is None or not found:
+        raise UsageError(
+            f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
+        )
+    hidden, share = found.most_common(1)[0][0]
+    return Sizes(tokens * scene.kept, hidden, share)
+
+
+def tensor_reduces(scene: Scene) -> Mask:
+    """All-reduces of activations: some of their group's run in the forward pass."""
+    large = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= 1 << 20)
+    return large & ~replicating(scene)
+
+
+def tensor_degree(scene: Scene) -> int:
+    reduces = tensor_reduces(scene)
+    return int(scene.facts.group_size[reduces].max(initial=1))
+
+
+def pointwise(scene: Scene, of: Sizes) -> Mask:
+    """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
+    whole = round(of.tokens / scene.kept) * of.hidden
+    known = {d: _elements(d) == whole for d in set(scene.facts.dims) if d}
+    by_size = np.array([bool(d and known[d]) for d in scene.facts.dims], bool)
+    norm = np.array([f == "norm" for f in scene.facts.family], bool)
+    matrix = np.array([f in _TENSOR for f in scene.facts.family], bool)
+    return np.asarray((by_size | norm) & ~matrix)
+
+
+def _elements(dims: str) -> int:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and s]
+    return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
+
+
+def split(scene: Scene, which: Mask, ways: float) -> Scene:
+    """So many ranks share the work of these; none gets shorter than a kernel can be.
+
+    In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
+    """
+    length = scene.lengths().astype(np.float64)
+    floor = np.minimum(length, _SHORTEST_NS)
+    return scene.with_lengths(which, floor + (length - floor) / ways)
+
+
+def fewer_replicas(scene: Scene, ways: float) -> Scene:
+    """Parameters of a rank, and ranks that share them, both go down by as much."""
+    found = sharded(scene)
+    chosen = replicating(scene)
+    if found is not None:
+        chosen |= scene.is_collective("all_gather", "reduce_scatter")
+    world = found.world if found else int(scene.facts.group_size[chosen].max(initial=1))
+    if not chosen.any() or world < 2:
+        return scene
+    ranks, node = max(round(world / ways), 1), gpus_of_a_node(scene)
+    here = int(np.median(scene.facts.per_node[chosen])) or min(world, node)
+    there = min(max(round(here / ways), 1), node, ranks)
+    old = (world - 1) / world * pace(scene, world, here)
+    new = (ranks - 1) / ranks * pace(scene, ranks, there) / ways
+    moved = scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
+    moved = moved.with_groups(chosen, ranks, there)
+    return replace(moved, facts=_smaller(moved.facts, chosen, ways))
+
+
+def _smaller(facts: Facts, chosen: Mask, ways: float) -> Facts:
+    """Sizes of the chosen collectives, where known."""
+    sizes = (facts.in_bytes, facts.out_bytes)
+    into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)
+    return replace(facts, in_bytes=into, out_bytes=out)
+
+
+def activation_ns(scene: Scene, ranks: int, sent: float) -> float:
+    """A collective of neighbours in which a rank sends so many bytes."""
+    return LATENCY_NS + sent * pace(scene, ranks, min(ranks, gpus_of_a_node(scene)))
+
+
+def each_layer(
+    scene: Scene, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
+) -> Scene:
+    """Exposed collectives at even places of every layer, forward and backward."""
+    works: list[Work] = []
+    calls: list[int] = []
+    alone = len(scene.graph.ranks) < 2
+    for rank in scene.graph.ranks:
+        number = 0
+        lane = compute_lane(scene, rank)
+        forward = layers(scene, lane)
+        backward = backward_layers(scene, lane, len(forward))
+        if not forward or not backward:
+            raise UsageError(f"{name}: the layers, told by attention kernels, are not seen")
+        for regions, lengths in ((forward, forward_ns), (backward, backward_ns)):
+            for region in regions:
+                for k, ns in enumerate(lengths):
+                    here = _place(lane, region, (k + 1) / (len(lengths) + 1))
+                    calls.append(int(scene.graph.activities.call[lane[here + 1]]))
+                    works.append(
+                        Work(
+                            int(lane[here]),
+                            ns,
+                            (int(lane[here]),),
+                            (int(lane[here + 1]),),
+                            collective="all_reduce",
+                            group_size=ranks,
+                            per_node=min(ranks, gpus_of_a_node(scene)),
+                            joined=-1 if alone else number * 1000 + rank // ranks,
+                        )
+                    )
+                    number += 1
+    host = usual_ns(scene, scene.is_comm) or usual_ns(scene, scene.is_compute)
+    return inserted(delayed(scene, np.array(calls, np.int64), host), works)
+
+
+def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:
+    low = int(np.flatnonzero(lane == region.first)[0])
+    high = int(np.flatnonzero(lane == region.last)[0])
+    return min(low + int((high - low) * share), len(lane) - 2)

@@ -1,0 +1,114 @@
+"""What a step gathers and reduces of its parameters, as its own collectives show."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.step_model import Scene
+
+_GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Sharded:
+    strategy: str
+    ranks: int  # that share a shard; of ddp, all
+    unit_bytes: tuple[int, ...]  # gathered units of one rank, in forward
+    reduced_bytes: int
+    backward: Mask  # gathers that repeat one of forward
+    replicas: int = 1  # of a shard group
+
+    @property
+    def world(self) -> int:
+        """Ranks of data parallelism."""
+        return self.ranks * self.replicas
+
+
+def sharded(scene: Scene) -> Sharded | None:
+    """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
+    gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
+    reduces = scene.is_collective("reduce_scatter") & (scene.facts.in_bytes > 0)
+    if not gathers.any() or not reduces.any():
+        return None
+    acts = scene.graph.activities
+    backward = gathers & scene.facts.backward
+    units: tuple[int, ...] = ()
+    for rank in scene.graph.ranks:
+        mine = np.flatnonzero(gathers & (acts.rank == rank))
+        mine = mine[np.argsort(acts.start[mine], kind="stable")]
+        seen: dict[int, int] = {}
+        wanted = _counts(scene.facts.in_bytes[reduces & (acts.rank == rank)])
+        forward = []
+        for one in mine.tolist():  # some tens of units
+            size = int(scene.facts.out_bytes[one])
+            seen[size] = seen.get(size, 0) + 1
+            if backward[one] or seen[size] > wanted.get(size, seen[size]):
+                backward[one] = True
+            else:
+                forward.append(size)
+        units = tuple(forward)
+    first = scene.graph.ranks[0]
+    reduced = int(scene.facts.in_bytes[reduces & (acts.rank == first)].sum())
+    copies = replicating(scene)
+    kind = "full_shard" if backward.any() else "shard_grad_op"
+    return Sharded(
+        "hybrid_shard" if copies.any() else kind,
+        int(scene.facts.group_size[gathers].max()),
+        units,
+        reduced,
+        backward,
+        int(scene.facts.group_size[copies].max()) if copies.any() else 1,
+    )
+
+
+def replicated(scene: Scene) -> Sharded | None:
+    """Data parallelism without shards: all-reduces of gradients alone; None: none."""
+    reduces = replicating(scene)
+    if not reduces.any():
+        return None
+    first = scene.graph.activities.rank == scene.graph.ranks[0]
+    reduced = int(scene.facts.in_bytes[reduces & first].sum())
+    ranks = int(scene.facts.group_size[reduces].max())
+    return Sharded("ddp", ranks, (), reduced, np.zeros(len(reduces), bool))
+
+
+def replicating(scene: Scene) -> Mask:
+    """All-reduces of gradients: of some size, and none of them in the forward pass."""
+    mine = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
+    if not mine.any():
+        return mine
+    forward = mine & ~scene.facts.backward & _before_backward(scene)
+    groups = scene.facts.group_size
+    tensor = np.unique(groups[forward])  # tensor parallelism reduces in the forward pass too
+    alike = np.isin(groups, tensor) & (scene.facts.in_bytes <= _largest(scene, forward))
+    return mine & ~alike
+
+
+def owned(scene: Scene, ratio: float) -> Scene:
+    """The optimizer works on more parameters, or fewer."""
+    optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
+    return scene.with_lengths(optimizer, scene.lengths() * ratio)
+
+
+def _largest(scene: Scene, which: Mask) -> int:
+    return int(scene.facts.in_bytes[which].max(initial=-1))
+
+
+def _before_backward(scene: Scene) -> Mask:
+    acts, back = scene.graph.activities, scene.facts.backward
+    found = np.zeros(len(back), bool)
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)  # copies on other streams run ahead
+        evaluated = lane[back[lane]]
+        if len(evaluated):
+            found |= (acts.rank == rank) & (acts.start < int(acts.start[evaluated].min()))
+    return found
+
+
+def _counts(sizes: NDArray[np.int64]) -> dict[int, int]:
+    values, count = np.unique(sizes, return_counts=True)
+    return dict(zip(values.tolist(), count.tolist(), strict=True))

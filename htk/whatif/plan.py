@@ -1,0 +1,264 @@
+"""A training step from models alone: no trace, and a band as wide as that deserves.
+
+Matrix products and attention at a share of the measured-achievable rate, all else by the bytes that
+it moves, communication of each strategy at what links usually reach; FSDP hides its transfers
+behind compute where it can, tensor parallelism hides none. Held against measured jobs by the
+scorecard, from which the band comes.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import pyarrow as pa
+
+from htk.columns.arrow import texts
+from htk.core.analysis import Analysis
+from htk.core.chart import Bar
+from htk.errors import UsageError
+from htk.models.decoder import Decoder, model_flops
+from htk.models.hardware import Gpu
+from htk.models.memory import Memory, memory
+from htk.models.wire import STRATEGIES, Sharding, ledger
+from htk.schema import TEXT, table
+
+_OF_PEAK = 0.8  # achievable share of the peak where no measurement is known: median of those known
+# Of the achievable rate; and what else is moved: bytes of a token, layer and hidden element, there
+# and back. Together they miss 111 measured steps by 14 % on average.
+_MATRIX, _ATTENTION, _MOVED = 0.8, 0.3, 400
+_OF_LINKS = 0.75  # of a link's rate, by large collectives
+_RECOMPUTED = 4 / 3
+_DDP_HIDES = 2 / 3  # of compute: the backward pass
+_SIGMA = 0.2  # of the logarithm of the step: see the scorecard
+_MEMORY_SIGMA = 0.08
+_Z50, _Z90 = 0.674, 1.645
+_MOST_GPUS = 1 << 17
+_DAY_S = 86_400
+
+MFU = (
+    "MFU: model FLOPs (2 a multiply-add, causal attention halved, without recomputation) over the "
+    "step and the dense bf16 peak"
+)
+
+RETURNS = table(
+    strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
+    step_time_ns=(pa.int64(), "Expected step."),
+    step_time_lo90_ns=(pa.int64(), "Nine of ten such steps take longer than this …"),
+    step_time_hi90_ns=(pa.int64(), "… and less than this."),
+    tokens_per_s=(pa.float64(), "Of the whole job."),
+    mfu_pct=(pa.float64(), "Model FLOPs (causal attention halved, no recompute) of dense peak."),
+    peak_memory_bytes=(pa.int64(), "Expected peak of a GPU."),
+    p_oom=(pa.float64(), "Probability that it does not fit."),
+    least_gpus=(pa.int64(), "Fewest such GPUs on which it is expected to fit; null: none do."),
+    least_gpus_checkpointed=(pa.int64(), "The same with full activation checkpointing."),
+    compute_ns=(pa.int64(), "Of the step, if it did nothing else."),
+    comm_ns=(pa.int64(), "Of the step, if it did nothing else."),
+    wire_bytes=(pa.int64(), "Sent by a rank in a step."),
+    parameter_bytes=(pa.int64(), "Of the peak: parameters in 16 bit, gathered ones too."),
+    gradient_bytes=(pa.int64(), "Of the peak: gradients in 16 bit."),
+    optimizer_bytes=(pa.int64(), "Of the peak: Adam's moments and a copy, in single precision."),
+    activation_bytes=(pa.int64(), "Of the peak: activations and logits."),
+    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
+    step_time_lo50_ns=(pa.int64(), "Three of four such steps take longer than this …"),
+    step_time_hi50_ns=(pa.int64(), "… and as many less than this."),
+    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
+    run_days=(pa.float64(), "For the tokens given; null: none given."),
+    run_cost=(pa.float64(), "For the tokens and price given; null: one is missing."),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    model: Decoder
+    gpu: Gpu
+    nodes: int
+    gpus_per_node: int
+    micro_batch: int
+    seq: int
+    checkpointing: bool = False
+    price: float | None = None  # of a GPU-hour
+    accumulation: int = 1
+    tensor_parallel: int = 1
+    tokens: float | None = None  # of the whole run
+
+    def __post_init__(self) -> None:
+        counts = (self.nodes, self.gpus_per_node, self.micro_batch, self.seq, self.accumulation)
+        if min(counts) < 1:
+            raise UsageError(
+                "nodes, GPUs per node, micro-batch, length and accumulation must be at least 1"
+            )
+        if self.tensor_parallel < 1 or self.gpus_per_node % self.tensor_parallel:
+            raise UsageError(
+                f"tensor parallelism of {self.tensor_parallel} does not divide "
+                f"{self.gpus_per_node} GPUs per node"
+            )
+        for name, value in (("price", self.price), ("tokens", self.tokens)):
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise UsageError(f"{name} {value:g}: a positive number was expected")
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel ranks."""
+        return self.ranks // self.tensor_parallel
+
+    def shards(self, strategy: str) -> int:
+        """Ranks over which parameters are spread."""
+        if strategy == "ddp":
+            return 1
+        if strategy == "hybrid_shard":
+            return self.gpus_per_node // self.tensor_parallel
+        return self.replicas
+
+
+def plan_question() -> pa.Table:
+    """What would training this model on this cluster take: time, memory, cost?"""
+    return RETURNS.empty_table()
+
+
+LABEL: Analysis[...] = Analysis(plan_question, RETURNS, Bar("strategy", ("step_time_ns",)))
+
+
+def plan(job: Job) -> pa.Table:
+    """A row for each strategy."""
+    rows = [_row(job, strategy) for strategy in STRATEGIES]
+    columns = [
+        texts([str(r[f.name]) for r in rows])
+        if f.type == TEXT
+        else pa.array([r[f.name] for r in rows], f.type)
+        for f in RETURNS
+    ]
+    return pa.table(columns, schema=RETURNS)
+
+
+def step_ns(job: Job, strategy: str) -> float:
+    """The expected step."""
+    compute, (_, sent) = _compute_ns(job), _communication(job, strategy)
+    free = _DDP_HIDES * compute if strategy == "ddp" else compute
+    return compute + max(sent - free, 0.0) + _tensor_ns(job)
+
+
+def least_gpus(job: Job, strategy: str) -> int | None:
+    """The fewest on which the expected peak fits, with the same work for each; None: none do."""
+    fixed = strategy in ("ddp", "hybrid_shard")  # more GPUs make more copies
+    shards = job.shards(strategy)
+    if fixed:
+        return shards * job.tensor_parallel if _fits(job, strategy, shards) else None
+    high = 1
+    while not _fits(job, strategy, high):
+        high *= 2
+        if high * job.tensor_parallel > _MOST_GPUS:
+            return None
+    low = high // 2  # does not fit, or is none
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(job, strategy, middle) else (middle, high)
+    return high * job.tensor_parallel
+
+
+def _fits(job: Job, strategy: str, shards: int) -> bool:
+    return _memory(job, strategy, shards).total <= job.gpu.memory_gb * 1e9
+
+
+def _memory(job: Job, strategy: str, shards: int) -> Memory:
+    return memory(
+        job.model,
+        "full_shard" if strategy == "hybrid_shard" else strategy,
+        shards,
+        job.micro_batch,
+        job.seq,
+        checkpointing=job.checkpointing,
+        tensor_parallel=job.tensor_parallel,
+    )
+
+
+def _row(job: Job, strategy: str) -> dict[str, object]:
+    step, held = step_ns(job, strategy), _memory(job, strategy, job.shards(strategy))
+    compute, (wire, sent) = _compute_ns(job), _communication(job, strategy)
+    tokens = job.micro_batch * job.seq * job.accumulation * job.replicas / (step / 1e9)
+    flops = model_flops(job.model, job.micro_batch, job.seq) * job.accumulation
+    each = flops / job.tensor_parallel
+    wide50, wide90 = math.exp(_Z50 * _SIGMA), math.exp(_Z90 * _SIGMA)
+    fits = math.log(job.gpu.memory_gb * 1e9 / held.total) / _MEMORY_SIGMA
+    return {
+        "strategy": strategy,
+        "step_time_ns": round(step),
+        "step_time_lo90_ns": round(step / wide90),
+        "step_time_hi90_ns": round(step * wide90),
+        "step_time_lo50_ns": round(step / wide50),
+        "step_time_hi50_ns": round(step * wide50),
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": tokens / job.ranks,
+        "mfu_pct": 100 * each / (step * 1e-9 * job.gpu.bf16_tflops * 1e12),
+        "compute_ns": round(compute),
+        "comm_ns": round(sent + _tensor_ns(job)),
+        "wire_bytes": wire,
+        "parameter_bytes": held.parameters,
+        "gradient_bytes": held.gradients,
+        "optimizer_bytes": held.optimizer,
+        "activation_bytes": held.activations + held.logits,
+        "peak_memory_bytes": held.total,
+        "p_oom": round(1 - NormalDist().cdf(fits), 4),
+        "least_gpus": least_gpus(job, strategy),
+        "least_gpus_checkpointed": least_gpus(replace(job, checkpointing=True), strategy),
+        **_costs(job, tokens),
+    }
+
+
+def _costs(job: Job, tokens_per_s: float) -> dict[str, float | None]:
+    """Of a million tokens, and of the whole run."""
+    hours = None if job.tokens is None else job.tokens / tokens_per_s / 3600
+    both = hours is not None and job.price is not None
+    return {
+        "cost_per_million_tokens": None
+        if job.price is None
+        else job.ranks * job.price / (3.6e-3 * tokens_per_s),
+        "run_days": None if hours is None else hours * 3600 / _DAY_S,
+        "run_cost": job.ranks * (job.price or 0) * (hours or 0) if both else None,
+    }
+
+
+def _compute_ns(job: Job) -> float:
+    model, tokens = job.model, job.micro_batch * job.seq * job.accumulation
+    rate = (job.gpu.achievable_bf16_tflops or _OF_PEAK * job.gpu.bf16_tflops) * 1e3
+    flops = model_flops(model, job.micro_batch, job.seq) * job.accumulation
+    matrices = 6 * tokens * (model.layers * model.layer_matrices + model.vocab * model.hidden)
+    busy = matrices / (_MATRIX * rate) + (flops - matrices) / (_ATTENTION * rate)
+    moved = _MOVED * tokens * model.layers * model.hidden / job.gpu.memory_gbps
+    again = _RECOMPUTED if job.checkpointing else 1.0
+    return (busy + moved) * again / job.tensor_parallel
+
+
+def _tensor_ns(job: Job) -> float:
+    """All-reduces of activations: four for each layer, 8 (t-1)/t · x bytes in all, not hidden."""
+    t = job.tensor_parallel
+    activations = 2 * job.micro_batch * job.seq * job.model.hidden
+    sent = 8 * (t - 1) / t * activations * job.model.layers * job.accumulation
+    return sent * (1.5 if job.checkpointing else 1.0) / (_OF_LINKS * job.gpu.scale_up_gbps)
+
+
+def _communication(job: Job, strategy: str) -> tuple[int, float]:
+    """Bytes of parameters and gradients on the wire, and their time at the slowest level that each
+    crosses."""
+    within = _OF_LINKS * job.gpu.scale_up_gbps
+    members = max(job.gpus_per_node // job.tensor_parallel, 1)  # of a group, in a node
+    node = _OF_LINKS * job.gpu.scale_out_gbps * members
+    whole = within if job.nodes == 1 else min(within, node)
+    shards = job.shards(strategy)
+    split = strategy == "hybrid_shard" and job.replicas > shards
+    sharding = (
+        Sharding(strategy, shards, job.replicas // shards)
+        if split
+        else Sharding("full_shard" if strategy == "hybrid_shard" else strategy, job.replicas)
+    )
+    parameters = job.model.parameters // job.tensor_parallel
+    kept = job.model.root_parameters // job.tensor_parallel
+    many = 1 if strategy == "ddp" else job.accumulation
+    sent = ledger(parameters, sharding, kept=kept, micro_batches=many)
+    if not split:
+        return round(sent.wire), sent.wire / whole
+    inside = (sent.gather_wire + sent.reduce_wire) / within
+    return round(sent.wire), inside + sent.all_reduce_wire / (_OF_LINKS * job.gpu.scale_out_gbps)

@@ -1,0 +1,289 @@
+"""The answer to a what-if: measured + (replay of the edited − replay of the untouched step)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.graph.build import Graph
+from htk.graph.fidelity import Gate, exposed, gated, idle
+from htk.graph.replay import Replay, replay
+from htk.whatif.calibration import calibrated
+from htk.whatif.contention import factor, settled, share
+from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
+from htk.whatif.edits import EDITS, edit
+from htk.whatif.memory import Held, after, held
+from htk.whatif.missing_ranks import late, prompt, waits
+from htk.whatif.rates import Rates, rates
+from htk.whatif.step_model import Scene, scene
+from htk.whatif.uncertainty import PROFILER, by_source, narrowing, spread
+from htk.whatif.waterfall import waterfall
+
+INDISTINGUISHABLE = "indistinguishable from none"
+_SLOWER_HOST = 0.1  # tried, to see whether the step follows
+_LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
+_MATRIX = ("gemm", "attention", "convolution")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every answer of one trace starts from."""
+
+    tables: Mapping[str, pa.Table]
+    scene: Scene
+    replayed: Replay
+    gate: Gate
+    curves: Curves | None = None  # from further recordings at other batches
+
+    @property
+    def graph(self) -> Graph:
+        return self.scene.graph
+
+    @cached_property
+    def contention(self) -> float:
+        """How much slower compute is beside communication."""
+        return factor(self.scene)
+
+    @cached_property
+    def beside(self) -> NDArray[np.float64]:
+        """Share of each kernel's time with communication beside it."""
+        return share(self.scene, self.replayed.time)
+
+    @cached_property
+    def waited(self) -> NDArray[np.float64]:
+        """How long each collective waited for ranks that are not at hand."""
+        return waits(self.scene)
+
+    @cached_property
+    def memory(self) -> Held | None:
+        return held(self.tables, self.scene)
+
+    @cached_property
+    def rates(self) -> Rates:
+        return rates(self.tables, self.scene)
+
+    @cached_property
+    def launch_bound(self) -> bool:
+        """Is the recorded step as long as its host, which the profiler slows down, takes?"""
+        return _launch_bound(self.scene, self.replayed.period_ns)
+
+    @property
+    def refused(self) -> bool:
+        return self.gate.verdict.startswith("refused")
+
+
+@dataclass(frozen=True)
+class Answer:
+    edits: tuple[tuple[str, str], ...]
+    measured_ns: int
+    verdict: str
+    step_ns: int | None = None
+    spread: Mapping[str, float] = field(default_factory=dict)  # of log step, one sigma, by cause
+    exposed_ns: int | None = None
+    idle_ns: int | None = None
+    tokens_per_s: float | None = None
+    mfu_pct: float | None = None
+    peak_memory: int | None = None
+    p_oom: float | None = None
+    gpus: float = 1.0
+    watts: float | None = None  # a GPU's limit
+    samples_ratio: float = 1.0
+    devices_ratio: float = 1.0
+    launch_bound: bool = False
+    under_a_wave: bool = False
+    waterfall: Mapping[str, int] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    narrow: str = ""
+    mark: str = ""
+
+    @property
+    def each(self) -> float:
+        """Samples of a GPU, over the recorded ones."""
+        return self.samples_ratio / self.devices_ratio
+
+    @property
+    def sigma(self) -> float:
+        return math.sqrt(sum(s * s for s in self.spread.values()))
+
+    @property
+    def sources(self) -> dict[str, float]:
+        """The doubt by where it comes from."""
+        return by_source(self.spread)
+
+    @property
+    def gain_over_doubt(self) -> float | None:
+        if self.step_ns is None or not self.sigma:
+            return None
+        return -math.log(self.step_ns / self.measured_ns / self.each) / self.sigma
+
+    def band(self, z: float) -> tuple[int | None, int | None]:
+        if self.step_ns is None:
+            return None, None
+        wide = math.exp(z * self.sigma)
+        return round(self.step_ns / wide), round(self.step_ns * wide)
+
+    @property
+    def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
+        half, most = calibrated([name for name, _ in self.edits])
+        return (*self.band(half), *self.band(most))
+
+
+def stage(
+    tables: Mapping[str, pa.Table],
+    others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
+) -> Stage:
+    """`others`: recordings of the same job at other batches, with those where known."""
+    graph, replayed, judged = gated(tables)
+    start = Stage(tables, scene(tables, graph), replayed, judged)
+    if not others or start.refused:
+        return start
+    return _calibrated(replace(start, curves=curves(start.scene, start.contention, others)))
+
+
+def _calibrated(start: Stage) -> Stage:
+    """How much the fitted step misses of each recorded one."""
+    assert start.curves is not None
+    off = {one.count: _off(start, one) for one in start.curves.counted}
+    start = replace(start, curves=replace(start.curves, off=off))
+    assert start.curves is not None
+    missed = {
+        one.ratio: _off(start, one) - start.curves.off_ns(one.count)
+        for one in start.curves.recorded
+    }
+    return replace(start, curves=replace(start.curves, missed=missed))
+
+
+def _off(start: Stage, one: Recorded) -> float:
+    """What that recording took, less what is said of its batch and number of micro-batches."""
+    both = (("batch", one.ratio), ("accumulation", one.count))
+    _, found = applied(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
+    change = found.period_ns - start.replayed.period_ns
+    return float(one.period_ns - start.graph.period_ns - change)
+
+
+def _missed_ns(start: Stage, known: Curves, asked: Sequence[tuple[str, str]]) -> float:
+    """What further recordings add to a prediction."""
+    return known.missed_ns(_micro_batch(start, asked)) + known.off_ns(_count(start, asked))
+
+
+def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """In the order in which they are applied."""
+    known = [e.NAME for e in EDITS]
+    for name, _ in edits:
+        edit(name)
+    return tuple(sorted(edits, key=lambda given: known.index(given[0])))
+
+
+def answer(
+    start: Stage, edits: Sequence[tuple[str, str]], measured_ns: int | None = None
+) -> Answer:
+    """Apply the edits in the order of their list, replay, and say how sure that is."""
+    asked = ordered(edits)
+    measured = start.graph.period_ns if measured_ns is None else measured_ns
+    if start.refused:
+        return refused(start, asked, measured)
+    edited, found = applied(start, asked)
+    here = found.period_ns
+    if start.curves is not None and edited.samples != 1:
+        here = round(here + _missed_ns(start, start.curves, asked))
+    change = here - start.replayed.period_ns
+    step = max(measured + round(change * measured / start.graph.period_ns), 1)
+    doubt = spread(start.gate, edited, step, found.period_ns)
+    if measured_ns is None and start.launch_bound:
+        doubt["profiler"] = PROFILER
+    each = edited.samples / edited.devices
+    peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, edited.kept)
+    return Answer(
+        edits=asked,
+        measured_ns=measured,
+        verdict=_verdict(start, change),
+        step_ns=step,
+        spread=doubt,
+        exposed_ns=round(exposed(edited.graph, found.time)),
+        idle_ns=round(idle(edited.graph, found.time, found.period_ns)),
+        tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
+        mfu_pct=start.rates.mfu_pct(each / edited.peak, step),
+        peak_memory=peak,
+        p_oom=p_oom,
+        gpus=start.rates.gpus * edited.devices,
+        watts=start.rates.watts,
+        samples_ratio=edited.samples,
+        devices_ratio=edited.devices,
+        launch_bound=_launch_bound(edited, found.period_ns),
+        under_a_wave=_under_a_wave(edited, each),
+        waterfall=waterfall(
+            edited, start.replayed.period_ns, change, measured / start.graph.period_ns
+        ),
+        assumptions=edited.assumptions,
+        narrow=narrowing(asked, doubt),
+    )
+
+
+def applied(start: Stage, asked: Sequence[tuple[str, str]]) -> tuple[Scene, Replay]:
+    """The step after the edits, which are in their order, and its replay."""
+    edited = prompt(start.scene, start.waited)
+    for name, value in asked:
+        edited = edit(name).apply(edited, value)
+    if start.curves is not None and start.curves.recorded and "batch" in dict(asked):
+        edited = fitted(edited, start.curves, _micro_batch(start, asked))
+    if start.curves is not None and start.curves.off and "accumulation" in dict(asked):
+        edited = counted(edited, start.curves, _count(start, asked))
+    edited = late(edited, start.scene, start.waited)
+    return settled(edited, start.contention, start.beside)
+
+
+def _micro_batch(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+    """Over the recorded one."""
+    value = dict(asked).get("batch")
+    return 1.0 if value is None else edit("batch").apply(start.scene, value).kept
+
+
+def _count(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+    """Micro-batches over the recorded ones."""
+    given = dict(asked)
+    if "accumulation" not in given or start.curves is None or not start.curves.counted:
+        return 1.0
+    scene = start.scene
+    if "batch" in given:
+        scene = edit("batch").apply(scene, given["batch"])
+    return edit("accumulation").apply(scene, given["accumulation"]).samples / scene.samples
+
+
+def refused(start: Stage, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
+    return Answer(asked, measured, start.gate.verdict)
+
+
+def _verdict(start: Stage, change: int) -> str:
+    within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.graph.period_ns
+    if within and change:
+        return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
+    return start.gate.verdict
+
+
+def _launch_bound(edited: Scene, here: int) -> bool:
+    """Does the step get longer when the host is slower?"""
+    on_cpu = edited.graph.edges("call", "think", "handover") & (edited.weight > 0)
+    slower = edited.weight + np.where(on_cpu, np.rint(edited.weight * _SLOWER_HOST), 0).astype(
+        np.int64
+    )
+    wraps = edited.wrap_weight.copy()
+    between = np.isin(edited.graph.wrap_dst, edited.graph.call_start)
+    wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
+    moved = replay(edited.graph, slower, wraps).period_ns - here
+    return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
+
+
+def _under_a_wave(edited: Scene, each: float) -> bool:
+    """Is most time of matrix products in ones that do not fill the GPU once?"""
+    matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
+    known = matrix & ~np.isnan(edited.facts.blocks)
+    if not known.any():
+        return False
+    length = edited.lengths()[known]
+    few = edited.facts.blocks[known] * each < 1
+    return bool(length[few].sum() > 0.5 * length.sum())

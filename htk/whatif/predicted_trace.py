@@ -1,0 +1,288 @@
+"""The predicted step as trace files: the recorded step's own events, moved to when they would come.
+
+Events keep all they say but their times. GPU activities and the calls that launch or wait move as
+the replay has them; everything else on a CPU thread moves with the calls round it, everything else
+on the GPU with the activities. What an edit removes is left out, what it adds is put in.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, numbers, truths
+from htk.columns.groups import Groups
+from htk.core.humanize import microseconds
+from htk.derived.clocks import corrections
+from htk.errors import UsageError
+from htk.export.rewrite import Written, kineto_parts, sources_of, write
+from htk.export.trim import target_names, wanted
+from htk.graph.build import Graph
+from htk.graph.replay import Replay
+from htk.trace.file import Part
+from htk.trace.trace import Trace
+from htk.whatif.predict import Stage, applied, ordered
+from htk.whatif.step_model import Scene
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
+_LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')
+_ON_THREADS = ("cpu_ops", "launches", "python_calls", "overheads")
+_NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
+
+
+def write_predicted(
+    trace: Trace, start: Stage, edits: Sequence[tuple[str, str]], folder: Path
+) -> list[Written]:
+    """One file for each rank's file, under the recorded file's name."""
+    if start.refused:
+        raise UsageError(f"nothing to write: {start.gate.verdict}")
+    edited, after = applied(start, ordered(edits))
+    graph = start.graph
+    chosen = trace if graph.step is None else trace.sel(steps=[graph.step])
+    parts = kineto_parts(chosen.parts)
+    sources = sources_of([part.file for part in parts])
+    written = []
+    for part, name in zip(parts, target_names(parts), strict=True):
+        moved = _Moved.of(trace, chosen, part, start, edited, after)
+        target = folder / name
+        written.append(write(sources[part.file], target, lambda _, value: value, moved.event))
+    return written
+
+
+@dataclass
+class _Moved:
+    """What becomes of each event of a file."""
+
+    first: int
+    start: Ints  # new, absolute; -1: as it was
+    length: Ints  # -1: as it was
+    keep: Mask
+    base_ns: int
+    added: list[bytes]
+
+    @classmethod
+    def of(
+        cls, trace: Trace, chosen: Trace, part: Part, start: Stage, edited: Scene, after: Replay
+    ) -> "_Moved":
+        keep = wanted(chosen, part)
+        whole = _Warps.of(trace.tables, part, start.graph, after.steady)
+        found = cls(
+            part.first_event,
+            np.full(len(keep), -1, np.int64),
+            np.full(len(keep), -1, np.int64),
+            keep,
+            int(numbers(part.table("ranks")["base_ns"], 0).max(initial=0)),
+            [],
+        )
+        found._threads(part, whole)
+        found._gpu(part, whole)
+        found._known(trace.tables, part, start, edited, after)
+        found.added = [_event(e) for e in _added(part, start, edited, after, found.base_ns)]
+        return found
+
+    def event(self, row: int, text: bytes) -> bytes | None:
+        if row < len(self.keep) and not self.keep[row]:
+            return None
+        if row < len(self.start) and self.start[row] >= 0:
+            text = _TIME.sub(rb"\g<1>" + _us(int(self.start[row]) - self.base_ns), text, count=1)
+            if self.length[row] >= 0:
+                text = _LENGTH.sub(rb"\g<1>" + _us(int(self.length[row])), text, count=1)
+        if self.added:
+            text, self.added = b",\n".join([*self.added, text]), []
+        return text
+
+    def _set(self, rows: Ints, start: Ints, end: Ints | None = None) -> None:
+        at = rows - self.first
+        self.start[at] = start
+        if end is not None:
+            self.length[at] = np.maximum(end - start, 0)
+
+    def _threads(self, part: Part, warps: "_Warps") -> None:
+        for name in _ON_THREADS:
+            table = part.table(name)
+            lane = warps.lanes(table)
+            low, high = (numbers(table[c]) for c in ("start_ns", "end_ns"))
+            self._set(numbers(table["event"]), warps.cpu(lane, low), warps.cpu(lane, high))
+        memory = part.table("memory")
+        moved = warps.cpu(warps.lanes(memory), numbers(memory["time_ns"]))
+        self._set(numbers(memory["event"]), moved)
+        ranges = part.table("annotations")
+        ours = ~truths(ranges["on_gpu"])
+        lane = warps.lanes(ranges)[ours]
+        low, high = (numbers(ranges[c])[ours] for c in ("start_ns", "end_ns"))
+        self._set(numbers(ranges["event"])[ours], warps.cpu(lane, low), warps.cpu(lane, high))
+        flows = part.table("flows")
+        moved = warps.cpu(warps.lanes(flows), numbers(flows["time_ns"]))
+        self._set(numbers(flows["event"]), moved)
+
+    def _gpu(self, part: Part, warps: "_Warps") -> None:
+        for name in ("kernels", "syncs", "annotations"):
+            table = part.table(name)
+            mine = truths(table["on_gpu"]) if name == "annotations" else np.ones(len(table), bool)
+            low, high = (numbers(table[c])[mine] for c in ("start_ns", "end_ns"))
+            self._set(numbers(table["event"])[mine], warps.gpu(low), warps.gpu(high))
+
+    def _known(
+        self,
+        tables: Mapping[str, pa.Table],
+        part: Part,
+        start: Stage,
+        edited: Scene,
+        after: Replay,
+    ) -> None:
+        """What the graph holds, exactly; with the arrows that end there."""
+        graph, now = start.graph, edited.graph
+        shift = _shift(tables, part, graph)
+        mine = _of(part, tables["kernels"], graph.activities.row)
+        rows = numbers(tables["kernels"]["event"])[graph.activities.row[mine]]
+        low, high = after.steady[now.start[mine]] - shift, after.steady[now.end[mine]] - shift
+        self._set(rows, low, high)
+        gone = (graph.activities.length[mine] > 0) & (edited.lengths()[mine] <= 0)
+        self.keep[rows[gone] - self.first] = False
+        calls = _of(part, tables["launches"], graph.calls.row)
+        rows = numbers(tables["launches"]["event"])[graph.calls.row[calls]]
+        low_call = after.steady[now.call_start[calls]] - shift
+        self._set(rows, low_call, after.steady[now.call_end[calls]] - shift)
+        ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[mine]]
+        begins = dict(zip(map(str, ids.tolist()), low.tolist(), strict=True))
+        ends = part.table("flows")
+        arrows = ~truths(ends["is_start"]) & (codes_in(ends["category"], "ac2g"))
+        events = numbers(ends["event"])
+        for row in np.flatnonzero(arrows).tolist():  # one for each activity
+            begin = begins.get(ends["flow"][row].as_py())
+            if begin is not None:
+                self.start[events[row] - self.first] = begin
+
+
+def codes_in(column: pa.ChunkedArray, value: str) -> Mask:
+    codes, names = codes_of(column)
+    place = names.to_pylist().index(value) if value in names.to_pylist() else -2
+    return np.asarray(codes == place)
+
+
+@dataclass(frozen=True)
+class _Warps:
+    """Old and new times of a rank's threads, and of its GPU."""
+
+    names: dict[tuple[str | None, str | None], int]  # thread, to its lane in the graph
+    threads: dict[int, tuple[Ints, Ints]]
+    device: tuple[Ints, Ints]
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table], part: Part, graph: Graph, steady: Ints) -> "_Warps":
+        shift = _shift(tables, part, graph)
+        calls, launches = graph.calls, tables["launches"]
+        mine = _of(part, launches, calls.row)
+        old = np.concatenate([calls.start[mine], calls.end[mine]]) - shift
+        new = np.concatenate([steady[graph.call_start[mine]], steady[graph.call_end[mine]]]) - shift
+        lane = np.tile(calls.lane[mine], 2)
+        rows = calls.row[mine]
+        process, thread = (launches[c].take(pa.array(rows)).to_pylist() for c in _WHO)
+        names = dict(zip(zip(process, thread, strict=True), calls.lane[mine].tolist(), strict=True))
+        threads = {k: _anchors(old[lane == k], new[lane == k]) for k in set(lane.tolist())}
+        acts = graph.activities
+        ours = _of(part, tables["kernels"], acts.row)
+        ends = np.concatenate([acts.start[ours], acts.end[ours]]) - shift
+        moved = np.concatenate([steady[graph.start[ours]], steady[graph.end[ours]]]) - shift
+        return cls(names, threads, _anchors(ends, moved))
+
+    def lanes(self, table: pa.Table) -> Ints:
+        """The thread of each row; of those that call nothing, the busiest."""
+        most = max(self.threads, key=lambda k: len(self.threads[k][0]), default=-1)
+        codes = [codes_of(table[c])[0].astype(np.int64) for c in _WHO]
+        both = Groups.of(np.column_stack(codes))
+        first = table.select(list(_WHO)).take(pa.array(both.first)).to_pylist()
+        place = [self.names.get((r["process"], r["thread"]), most) for r in first]
+        return np.array(place, np.int64)[both.which]
+
+    def cpu(self, lane: Ints, time: Ints) -> Ints:
+        moved = time.copy()
+        for one in np.unique(lane).tolist():  # a few threads
+            if one in self.threads:
+                moved[lane == one] = _warped(time[lane == one], *self.threads[one])
+        return moved
+
+    def gpu(self, time: Ints) -> Ints:
+        return _warped(time, *self.device)
+
+
+_WHO = ("process", "thread")
+
+
+def _anchors(old: Ints, new: Ints) -> tuple[Ints, Ints]:
+    """By old time, and never backwards."""
+    order = np.lexsort((new, old))
+    return old[order], np.maximum.accumulate(new[order])
+
+
+def _warped(time: Ints, old: Ints, new: Ints) -> Ints:
+    """Between two anchors in proportion, outside them by as much as the nearest."""
+    if not len(old):
+        return time
+    origin = int(old[0])
+    inside = np.interp((time - origin).astype(np.float64), old - origin, new - int(new[0]))
+    moved = np.rint(inside).astype(np.int64) + int(new[0])
+    moved = np.where(time < old[0], time + int(new[0] - old[0]), moved)
+    return np.where(time > old[-1], time + int(new[-1] - old[-1]), moved)
+
+
+def _of(part: Part, table: pa.Table, rows: Ints) -> Ints:
+    """Which of these rows of a table come from the file."""
+    rank, cycle = (numbers(table[c], -1)[rows] for c in ("rank", "cycle"))
+    return np.flatnonzero(
+        (rank == (-1 if part.rank is None else part.rank)) & (cycle == part.cycle)
+    )
+
+
+def _shift(tables: Mapping[str, pa.Table], part: Part, graph: Graph) -> int:
+    """From the file's clock to that of the graph."""
+    rank = np.array([-1 if part.rank is None else part.rank], np.int64)
+    shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
+    return int(shift[0]) - graph.origin_ns
+
+
+def _added(
+    part: Part, start: Stage, edited: Scene, after: Replay, base_ns: int
+) -> list[dict[str, object]]:
+    """Activities that the recording does not have."""
+    now, facts = edited.graph, edited.facts
+    more = np.arange(len(start.graph.start), len(now.start))
+    more = more[_of(part, start.tables["kernels"], now.activities.row[more])]
+    device = int(numbers(part.table("kernels")["device"], 0).min(initial=0))
+    shift = _shift(start.tables, part, start.graph)
+    found = []
+    for which in more.tolist():  # some hundreds
+        low, high = (int(after.steady[n[which]]) - shift for n in (now.start, now.end))
+        if high <= low:
+            continue
+        kind = facts.collective[which]
+        name = now.activities.names[now.activities.name[which]]
+        found.append(
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": f"ncclDevKernel_{kind}_predicted" if kind else name,
+                "pid": device,
+                "tid": _NEW_STREAM,
+                "ts": (low - base_ns) / 1e3,
+                "dur": (high - low) / 1e3,
+                "args": {"device": device, "stream": _NEW_STREAM, "predicted": True},
+            }
+        )
+    return found
+
+
+def _event(event: dict[str, object]) -> bytes:
+    return json.dumps(event).encode()
+
+
+def _us(ns: int) -> bytes:
+    return microseconds(ns).encode()

@@ -1,0 +1,153 @@
+"""How long matrix products take at other sizes, as those of the recording show.
+
+A product runs in waves of blocks, each of which takes a time for the length of its inner dimension
+and one for beginning and ending: t = least + waves · (k + ramp) · rate of its kernel. The rates are
+those of the kernels that the recording holds, the ramp is the one with which products of different
+k on the same kernel agree best. A product that grows moves to a kernel with larger tiles once it
+fills as much of a wave of it as others of the recording do, or a whole one.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.whatif.step_model import Scene
+
+Floats = NDArray[np.float64]
+
+_SMOOTH = 32  # waves: so many are no longer told one by one
+_RAMPS = np.arange(0.0, 1025.0, 32.0)
+_LARGER = 1.2  # waves that differ less are of the same tiles
+_FREE = 0.1  # of alike products, at least, run with nothing beside them, or all are as slow
+_APART = 2.0  # times as long, and inner dimensions tell a ramp
+_AGREES = 0.1  # the mean error of a ramp that is believed
+
+
+@dataclass(frozen=True)
+class Product:
+    kernel: int  # of the names of activities
+    m: int
+    n: int
+    k: int
+    waves: float
+    ns: float  # above the least
+    slower: float = 1.0  # than others like it: for what runs beside it, or by chance
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel for products: elements of the result in a wave, ns for a step of k in a wave."""
+
+    wave: float
+    rate: float
+    fill: float  # the least part of a wave for which it is chosen
+
+    def betters(self, other: "Kernel", size: float) -> bool:
+        """For a result of so many elements: has larger tiles and makes no less of a full wave."""
+        if self.wave < _LARGER * other.wave or size < self.fill * self.wave:
+            return False
+        return self.rate / self.wave <= other.rate / other.wave
+
+
+@dataclass(frozen=True)
+class Products:
+    least: float
+    ramp: float
+    seen: dict[int, Product]  # by activity
+    kernels: dict[int, Kernel]
+
+    def longer(self, which: int, inner: float) -> float:
+        """With so many times the inner dimension."""
+        one = self.seen[which]
+        return self.least + one.ns * (one.k * inner + self.ramp) / (one.k + self.ramp)
+
+    def taller(self, which: int, rows: float) -> float:
+        """With so many times the rows: on its own kernel, or on one with larger tiles."""
+        one = self.seen[which]
+        own = one.ns * whole(one.waves * rows) / whole(one.waves)
+        if rows < 1:
+            return self.least + own
+        size, mine = one.m * one.n * rows, self.kernels[one.kernel]
+        larger = [k for k in self.kernels.values() if k.betters(mine, size)]
+        if larger:
+            chosen = max(larger, key=lambda kernel: kernel.wave)
+            own = whole(size / chosen.wave) * (one.k + self.ramp) * chosen.rate * one.slower
+        return self.least + max(own, one.ns)
+
+
+def whole(waves: float) -> float:
+    return float(np.ceil(waves - 1e-6)) if waves < _SMOOTH else waves
+
+
+def products(scene: Scene, least: float) -> Products:
+    """Those whose shapes and blocks are known. `least`: no kernel takes less."""
+    length, names = scene.lengths().astype(np.float64), scene.graph.activities.name
+    blocks, seen = scene.facts.blocks, {}
+    for which in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
+        sizes = _sizes(scene.facts.dims[which] or "[]")
+        if scene.facts.family[which] == "gemm" and sizes is not None and blocks[which] > 0:
+            ns = float(length[which]) - least
+            seen[which] = Product(int(names[which]), *sizes, float(blocks[which]), ns)
+    alike: dict[tuple[int, int, int, int], list[Product]] = defaultdict(list)
+    for one in seen.values():
+        alike[one.kernel, one.m, one.n, one.k].append(one)
+    usual = {key: _usual(some) for key, some in alike.items()}
+    for which, one in seen.items():
+        free = usual[one.kernel, one.m, one.n, one.k].ns
+        seen[which] = replace(one, slower=one.ns / free)
+    of: dict[int, list[Product]] = defaultdict(list)
+    for one in usual.values():
+        of[one.kernel].append(one)
+    ramp = _ramp(of.values())
+    kernels = {name: _kernel(some, ramp) for name, some in of.items()}
+    return Products(least, ramp, seen, kernels)
+
+
+def _usual(some: list[Product]) -> Product:
+    """With nothing beside it, as some are."""
+    return replace(some[0], ns=float(np.quantile([one.ns for one in some], _FREE)))
+
+
+def _kernel(some: list[Product], ramp: float) -> Kernel:
+    rates = [one.ns / whole(one.waves) / (one.k + ramp) for one in some]
+    return Kernel(
+        float(np.median([one.m * one.n / one.waves for one in some])),
+        float(np.median(rates)),
+        min(1.0, *(one.waves for one in some)),
+    )
+
+
+def _ramp(by_kernel: Iterable[list[Product]]) -> float:
+    """Added to the inner dimension, what makes it proportional to time; 0: they do not agree."""
+    telling = [
+        some for some in by_kernel if max(o.k for o in some) >= _APART * min(o.k for o in some)
+    ]
+    if not telling:
+        return 0.0
+    errors = [_error(telling, ramp) for ramp in _RAMPS.tolist()]
+    best = int(np.argmin(errors))
+    return float(_RAMPS[best]) if errors[best] <= _AGREES else 0.0
+
+
+def _error(telling: list[list[Product]], ramp: float) -> float:
+    """Mean, relative, of products on the same kernel, from their median."""
+    found: list[float] = []
+    for some in telling:
+        rates = np.log([one.ns / whole(one.waves) / (one.k + ramp) for one in some])
+        found += np.abs(rates - np.median(rates)).tolist()
+    return float(np.mean(found))
+
+
+@lru_cache(maxsize=4096)
+def _sizes(dims: str) -> tuple[int, int, int] | None:
+    """Rows, columns and inner dimension of a product of two matrices."""
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+    if len(shapes) < 2 or not all(isinstance(size, int) for s in shapes[-2:] for size in s):
+        return None
+    (m, k), (other, n) = shapes[-2:]
+    return (m, n, k) if k == other and min(m, n, k) > 0 else None

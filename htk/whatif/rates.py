@@ -1,0 +1,80 @@
+"""What an answer says beyond its time: tokens, model FLOPs utilisation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.ops.flops import flops
+from htk.columns.arrow import numbers
+from htk.errors import AnalysisError, UsageError
+from htk.models.detected import detected
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import Scene
+
+MFU = (
+    "MFU: model FLOPs (2 a multiply-add, attention by the pairs that its mask leaves, without "
+    "recomputation) over the step and the dense peak of the type of most matrix operations"
+)
+
+_LOSSES = ("aten::nll_loss", "aten::nll_loss_forward", "aten::cross_entropy_loss")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of the recorded step."""
+
+    gpus: int
+    tokens: int | None  # of a step on one rank
+    flops: float | None  # model FLOPs of a step on one GPU
+    peak_flops: float | None  # of one GPU, a second
+    watts: float | None = None  # a GPU's limit
+
+    def tokens_per_s(self, samples: float, step_ns: int) -> float | None:
+        if self.tokens is None:
+            return None
+        return self.tokens * self.gpus * samples / (step_ns / 1e9)
+
+    def mfu_pct(self, each: float, step_ns: int) -> float | None:
+        """`each`: samples of a GPU, over the recorded ones."""
+        if self.flops is None or self.peak_flops is None:
+            return None
+        return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
+
+
+def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
+    known = int(scene.facts.group_size.max(initial=1))
+    told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
+    gpus = max(known, told, len(scene.graph.ranks))
+    work, peak = _work(tables, scene.graph.step)
+    gpu = detected(scene.facts.device_name)
+    watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
+    tokens = inputs(scene).tokens
+    whole = None if tokens is None else tokens * _micro_batches(scene)
+    return Rates(gpus, whole, work, peak, watts)
+
+
+def _micro_batches(scene: Scene) -> int:
+    """How often a rank reckons its loss in the step."""
+    mine = scene.graph.activities.rank == scene.graph.ranks[0]
+    rows = scene.facts.op_row[mine]
+    names = np.array([op or "" for op in scene.facts.op])[mine]
+    counts = [len(np.unique(rows[names == name])) for name in _LOSSES]
+    return max([*counts, 1])
+
+
+def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | None, float | None]:
+    """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
+    try:
+        read = (tables[name] for name in flops.reads)
+        found = flops.function(*read, per="rank" if step is None else "step")
+    except (AnalysisError, UsageError):
+        return None, None
+    ours = np.ones(found.num_rows, bool) if step is None else numbers(found["step"], -1) == step
+    work = numbers(found["model_flops"], np.nan)[ours]
+    peak = numbers(found["peak_tflops"], np.nan)[ours]
+    if not len(work) or not np.nansum(work) > 0:
+        return None, None
+    whole = float(np.nanmean(work))
+    return whole, None if np.isnan(peak).all() else float(np.nanmean(peak)) * 1e12

@@ -1,0 +1,53 @@
+"""What a step works on, as the shapes of its first operators tell."""
+
+import json
+import re
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.whatif.step_model import Scene
+
+_HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
+
+
+class Inputs(NamedTuple):
+    batch: int | None
+    tokens: int | None  # of one micro-batch on one rank
+
+
+def inputs(scene: Scene) -> Inputs:
+    """From embeddings (indices are batch by length), else from convolutions."""
+    found: Counter[tuple[int, int | None]] = Counter()
+    for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
+        shapes = json.loads(dims or "[]")
+        if op in ("aten::embedding", "aten::index_select") and len(shapes) > 1:
+            for shape in shapes[1:]:
+                if isinstance(shape, list) and len(shape) == 2:
+                    found[shape[0], shape[0] * shape[1]] += 10
+        attention = op is not None and "attention" in op and "backward" not in op
+        if attention and shapes and len(shapes[0]) == 4:
+            length = 1 if _HEADS_LATER.match(op or "") else 2
+            found[shapes[0][0], shapes[0][0] * shapes[0][length]] += 5
+        convolution = op is not None and "conv" in op and "backward" not in op
+        if convolution and shapes and len(shapes[0]) >= 4:
+            found[shapes[0][0], None] += 1
+    if not found:
+        return Inputs(None, None)
+    return Inputs(*found.most_common(1)[0][0])
+
+
+def sums_over_tokens(scene: Scene) -> NDArray[np.bool_]:
+    """Matrix products whose inner dimension is tokens: they make gradients of weights."""
+    tokens = inputs(scene).tokens
+    if tokens is None:
+        return np.zeros(len(scene.facts.dims), bool)
+    answers = {d: _inner(d) == tokens for d in set(scene.facts.dims) if d}
+    return np.array([bool(d and answers[d]) for d in scene.facts.dims], bool)
+
+
+def _inner(dims: str) -> int | None:
+    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+    return int(shapes[0][1]) if shapes else None

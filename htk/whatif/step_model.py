@@ -1,0 +1,248 @@
+"""A step as what-ifs see it: its graph, its weights, and what is known of each activity."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, numbers
+from htk.graph.build import Graph
+from htk.graph.nodes import collective_rows
+from htk.graph.replay import NEVER
+from htk.measures.passes import backward_kernels
+from htk.measures.phases import recomputed
+from htk.models.link_rates import scale_up_gbps
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the tables say of each activity of the graph."""
+
+    tables: Mapping[str, pa.Table]
+    rows: Ints  # in `kernels`
+    family: list[str | None]
+    dims: list[str | None]  # shapes of the operator that launched it
+    op: list[str | None]
+    collective: list[str | None]  # its type, for communication
+    in_bytes: Ints  # -1: unknown
+    out_bytes: Ints
+    group_size: Ints
+    per_node: Ints  # members of its group in one node; 0: unknown
+    blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
+    single: Mask  # communication whose peers are not at hand
+    gpus_per_node: int  # 0: unknown
+    scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
+
+    @property
+    def crosses(self) -> Mask:
+        """Communication of a group with members in several nodes."""
+        return (self.per_node > 0) & (self.per_node < self.group_size)
+
+    @cached_property
+    def op_row(self) -> Ints:
+        """The operator that launched each, in `cpu_ops`; -1: none."""
+        return numbers(self.tables["kernel_links"]["op_row"], -1)[self.rows].astype(np.int64)
+
+    @cached_property
+    def backward(self) -> Mask:
+        """What the threads of the autograd engine launched."""
+        ops, links = self.tables["cpu_ops"], self.tables["op_links"]
+        return backward_kernels(ops, links, self.tables["kernel_links"])[self.rows]
+
+    @cached_property
+    def recomputed(self) -> Mask:
+        """Forward work that is done again for the backward pass."""
+        again = recomputed(self.tables["cpu_ops"], self.tables["op_links"])
+        return np.append(again, False)[self.op_row]
+
+    @cached_property
+    def module(self) -> list[str | None]:
+        """The nn.Module round each operator, where recorded."""
+        return _texts(self.tables["op_callers"]["module"], self.op_row)
+
+    @cached_property
+    def types(self) -> list[str | None]:
+        """Types of the operator's inputs, where recorded."""
+        return _texts(self.tables["cpu_ops"]["input_types"], self.op_row)
+
+    @cached_property
+    def device_name(self) -> str | None:
+        """Of the first GPU that is named."""
+        return next((n for n in self.tables["ranks"]["device_name"].to_pylist() if n), None)
+
+
+@dataclass(frozen=True)
+class Scene:
+    graph: Graph
+    facts: Facts
+    weight: Ints
+    wrap_weight: Ints
+    samples: float = 1.0  # times the samples of the recorded step
+    devices: float = 1.0  # times the GPUs
+    kept: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
+    peak: float = 1.0  # times the peak rate of a GPU
+    parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
+    tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
+    late: float = 1.0  # times how late ranks that are not at hand come
+    added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
+    assumptions: tuple[str, ...] = ()
+    spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma
+    low_confidence: bool = False
+
+    # Edges that edits change.
+
+    @cached_property
+    def run_edge(self) -> Ints:
+        """The edge that holds each activity's length; -1: none."""
+        return self._into(self.graph.end, "run", "transfer")
+
+    @cached_property
+    def categories(self) -> Ints:
+        """The cause that a change of each edge counts for, into CATEGORIES."""
+        graph = self.graph
+        found = np.full(len(graph.src), CATEGORIES.index("dependencies"))
+        found[graph.edges("call", "think", "handover", "launch")] = CATEGORIES.index("host")
+        place = np.array([0, 2, 1])  # compute, communication, memory
+        kind = np.zeros(len(graph.time), np.int64)
+        kind[graph.end] = place[graph.activities.kind]
+        runs = graph.edges("run", "transfer")
+        found[runs] = kind[graph.dst[runs]]
+        return found
+
+    def lengths(self) -> Ints:
+        """Length of each activity as it stands; of a joined collective its transfer."""
+        return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
+
+    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints | int) -> "Scene":
+        """The scene with other lengths for some activities."""
+        chosen = which & (self.run_edge >= 0)
+        weight = self.weight.copy()
+        whole = np.broadcast_to(np.asarray(length), which.shape)
+        weight[self.run_edge[chosen]] = np.rint(np.maximum(whole[chosen], 0)).astype(np.int64)
+        return replace(self, weight=weight)
+
+    def without(self, edges: Mask) -> "Scene":
+        """The scene without some dependencies."""
+        return replace(self, weight=np.where(edges, NEVER, self.weight))
+
+    def with_groups(self, which: Mask, size: int, per_node: int) -> "Scene":
+        """The scene with other groups for some collectives."""
+        facts = replace(
+            self.facts,
+            group_size=np.where(which, size, self.facts.group_size),
+            per_node=np.where(which, per_node, self.facts.per_node),
+        )
+        return replace(self, facts=facts)
+
+    @property
+    def device_name(self) -> str | None:
+        return self.gpu or self.facts.device_name
+
+    def longer(self, cause: str, ns: float) -> "Scene":
+        """The scene with a time in which it does not go on, between its steps."""
+        much = round(ns)
+        added = {**self.added, cause: self.added.get(cause, 0) + much}
+        return replace(self, wrap_weight=self.wrap_weight + much, added=added)
+
+    def said(self, *words: str) -> "Scene":
+        return replace(self, assumptions=self.assumptions + words)
+
+    def doubted(self, cause: str, sigma: float) -> "Scene":
+        """Doubt in how much a cause changes, relative, one standard deviation."""
+        worst = max(sigma, self.spread.get(cause, 0.0))
+        return replace(self, spread={**self.spread, cause: worst})
+
+    def is_collective(self, *types: str) -> Mask:
+        return np.array([c in types for c in self.facts.collective], bool)
+
+    @property
+    def is_comm(self) -> Mask:
+        return np.asarray(self.graph.activities.kind == 1)
+
+    @property
+    def is_compute(self) -> Mask:
+        return np.asarray(self.graph.activities.kind == 0)
+
+    def _into(self, nodes: Ints, *kinds: str) -> Ints:
+        edge = np.full(len(self.graph.time), -1, np.int64)
+        own = np.flatnonzero(self.graph.edges(*kinds))
+        edge[self.graph.dst[own]] = own
+        return edge[nodes]
+
+
+def scene(tables: Mapping[str, pa.Table], graph: Graph) -> Scene:
+    return Scene(graph, _facts(tables, graph), graph.weight, graph.wrap_weight)
+
+
+def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
+    kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
+    rows = graph.activities.row
+    op = numbers(links["op_row"], -1)[rows]
+    comm, index = tables["collectives"], collective_rows(tables, rows)
+    size = numbers(comm["group_size"], -1)
+    blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
+    alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
+    gpus = int(numbers(tables["ranks"]["device_count"], 0).max(initial=0))
+    return Facts(
+        tables=tables,
+        rows=rows,
+        family=_texts(kernels["family"], rows),
+        dims=_texts(ops["input_dims"], op),
+        op=_texts(ops["name"], op),
+        collective=_texts(comm["type"], index),
+        in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
+        out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
+        group_size=_taken(size, index),
+        per_node=_per_node(comm, gpus)[index],
+        blocks=blocks.astype(np.float64),
+        single=alone,
+        gpus_per_node=gpus,
+        scale_up_gbps=_links(tables["ranks"]),
+    )
+
+
+def _per_node(collectives: pa.Table, gpus: int) -> Ints:
+    """Members of each group in its fullest node; a last one stands for no collective."""
+    size = numbers(collectives["group_size"], -1).astype(np.int64)
+    codes, listed = codes_of(collectives["group_ranks"])
+    most = [0]
+    for text in listed.to_pylist():  # a few groups
+        nodes = Counter(int(r) // gpus for r in json.loads(text or "[]")) if gpus else Counter()
+        most.append(max(nodes.values(), default=0))
+    known = np.array([*most[1:], 0], np.int64)[codes]
+    guessed = np.minimum(size, gpus) if gpus else np.zeros(len(size), np.int64)
+    return np.append(np.where(known > 0, known, np.maximum(guessed, 0)), 0)
+
+
+def _into(graph: Graph, kind: str) -> Ints:
+    edge = np.full(len(graph.time), -1, np.int64)
+    own = np.flatnonzero(graph.edges(kind))
+    edge[graph.dst[own]] = own
+    return edge[graph.end]
+
+
+def _links(ranks: pa.Table) -> float | None:
+    names = [name for name in ranks["device_name"].to_pylist() if name]
+    return scale_up_gbps(names[0]) if names else None
+
+
+def _texts(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
+    codes, names = codes_of(column)
+    listed = [*names.to_pylist(), None]
+    return [listed[int(codes[r])] if r >= 0 else None for r in rows.tolist()]
+
+
+def _taken(values: Ints, rows: Ints) -> Ints:
+    return np.append(values, -1)[rows].astype(np.int64)

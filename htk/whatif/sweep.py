@@ -1,0 +1,150 @@
+"""Many answers: every combination of values, what could be won at most, what to do first."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from htk.errors import UsageError
+from htk.whatif.memory import after
+from htk.whatif.predict import INDISTINGUISHABLE, Answer, Stage, answer, ordered, refused
+from htk.whatif.shapes import inputs
+
+Edits = tuple[tuple[str, str], ...]
+
+OUT_OF_MEMORY = "out of memory"
+LAST_THAT_FITS = "last that fits"
+LAUNCH_BOUND = "launch-bound"
+LAST_LAUNCH_BOUND = "knee: launch-bound up to here"
+UNDER_A_WAVE = "under one wave"
+LAST_UNDER_A_WAVE = "knee: under one wave up to here"
+
+_MOST_BATCH = 256.0  # times the recorded, that is tried
+_WORTH = 0.002  # of the time per sample
+
+BOUNDS = (
+    ("no_skew", "on"),
+    ("overlap", "perfect"),
+    ("remove_syncs", "on"),
+    ("graphs", "on"),
+    ("host", "2x"),
+    ("balanced_experts", "on"),
+)
+# What a user can do without other hardware. Batches are held against each other by sample.
+ACTIONS = (
+    ("batch", "2x"),
+    ("batch", "4x"),
+    ("sharding", "shard_grad_op"),
+    ("sharding", "hybrid_shard"),
+    ("sharding", "ddp"),
+    ("checkpointing", "off"),
+    ("prefetch_depth", "2"),
+    ("bucket", "100MB"),
+    ("remove_syncs", "on"),
+    ("graphs", "on"),
+)
+
+
+def swept(
+    start: Stage,
+    fixed: Sequence[tuple[str, str]],
+    over: Sequence[tuple[str, Sequence[str]]],
+    measured_ns: int | None = None,
+) -> list[Answer]:
+    """Every combination of the values of one or more edits, edges and knees marked."""
+    combinations: list[Edits] = [tuple(fixed)]
+    for name, values in over:
+        combinations = [(*c, (name, value)) for c in combinations for value in values]
+    if len(combinations) == 1:
+        return [answer(start, combinations[0], measured_ns)]
+    return marked([_tried(start, c, measured_ns) for c in combinations])
+
+
+def bounds(start: Stage, measured_ns: int | None = None) -> list[Answer]:
+    """What could be won at most, each alone, most first."""
+    asked = [*BOUNDS]
+    if len(start.graph.ranks) > 1:
+        asked.append(("fix_rank", "all"))
+    if start.refused:
+        return [answer(start, [one], measured_ns) for one in asked]
+    tried = [_tried(start, (one,), measured_ns) for one in asked]
+    found = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
+    return sorted(found, key=lambda a: a.step_ns or 0)
+
+
+def recommended(start: Stage, measured_ns: int | None = None) -> list[Answer]:
+    """What can be done and should win, by gain over doubt; what does not fit is left out."""
+    if start.refused:
+        return [answer(start, [], measured_ns)]
+    asked = [*ACTIONS]
+    if len(start.graph.ranks) > 1:
+        asked.append(("fix_rank", "all"))
+    tried = [_tried(start, (one,), measured_ns) for one in asked]
+    worth = [a for a in tried if _wins(a) and (a.p_oom or 0.0) < 0.5]
+    return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0.0))
+
+
+def _wins(one: Answer) -> bool:
+    """By more than is worth a change, and than the replay could miss."""
+    if one.step_ns is None or INDISTINGUISHABLE in one.verdict:
+        return False
+    return one.step_ns < (1 - _WORTH) * one.measured_ns * one.each
+
+
+def _tried(start: Stage, edits: Edits, measured_ns: int | None) -> Answer:
+    try:
+        return answer(start, edits, measured_ns)
+    except UsageError as error:
+        none = refused(start, ordered(edits), measured_ns or start.graph.period_ns)
+        return replace(none, verdict=f"refused: {error}")
+
+
+def marked(answers: list[Answer]) -> list[Answer]:
+    """Each with where it stands: beyond memory, short of a knee, the last before an edge."""
+    found = list(answers)
+    for k, one in enumerate(answers):  # some tens
+        following = _following(answers, k)
+        words = []
+        if (one.p_oom or 0.0) >= 0.5:
+            words.append(OUT_OF_MEMORY)
+        elif following is not None and (following.p_oom or 0.0) >= 0.5:
+            words.append(LAST_THAT_FITS)
+        if one.launch_bound:
+            last = following is not None and not following.launch_bound
+            words.append(LAST_LAUNCH_BOUND if last else LAUNCH_BOUND)
+        if one.under_a_wave:
+            last = following is not None and not following.under_a_wave
+            words.append(LAST_UNDER_A_WAVE if last else UNDER_A_WAVE)
+        found[k] = replace(one, mark="; ".join(words))
+    return found
+
+
+def _following(answers: list[Answer], which: int) -> Answer | None:
+    """The one with the next larger batch and else the same edits."""
+    one = answers[which]
+    rest = {e for e in one.edits if e[0] != "batch"}
+    larger = [
+        a
+        for a in answers
+        if a.step_ns is not None
+        and {e for e in a.edits if e[0] != "batch"} == rest
+        and a.samples_ratio / a.devices_ratio > one.samples_ratio / one.devices_ratio
+    ]
+    return min(larger, key=lambda a: a.samples_ratio / a.devices_ratio, default=None)
+
+
+def memory_edge(start: Stage, edits: Edits) -> str | None:
+    """The largest batch of a rank that is more likely to fit than not."""
+    held = start.memory
+    if held is None or held.capacity is None:
+        return None
+    ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
+    fitting = [r for r in ratios.tolist() if (after(held, edits, r)[1] or 0.0) < 0.5]
+    if not fitting:
+        return "none"
+    most = max(fitting)
+    batch = inputs(start.scene).batch
+    known = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
+    more = " or more" if most >= _MOST_BATCH else ""
+    return f"{most:.1f}x the recorded{known}{more}"

@@ -1,0 +1,236 @@
+"""Activities that the recorded step does not hold: recomputation, gathers, reductions.
+
+They take no time in the graph that comes out and their full length in the scene's weights, so that
+the graph's own weights still are those of the untouched step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.errors import UsageError
+from htk.graph.build import Graph
+from htk.graph.edges import KINDS
+from htk.graph.nodes import Activities
+from htk.graph.replay import NEVER, longest
+from htk.whatif.step_model import Facts, Scene
+
+Ints = NDArray[np.int64]
+
+COMPUTE, COMM = 0, 1
+_ROOM = 1 << 20  # between the levels of neighbouring nodes
+_PASSES = 2000  # each settles all that is in order; more mean a circle
+
+
+@dataclass(frozen=True)
+class Work:
+    """A new activity. Others are named by number: those of the scene, then new ones in turn."""
+
+    like: int  # an activity of its rank, which it shares name and facts with
+    length: float
+    after: tuple[int, ...]  # it waits for the ends of these
+    before: tuple[int, ...]  # these wait for its end
+    kind: int = COMM
+    collective: str | None = None
+    in_bytes: int = -1
+    out_bytes: int = -1
+    group_size: int = -1
+    per_node: int = 0
+    joined: int = -1  # number of the collective that it is a rank's part of; -1: alone
+    op: str | None = None  # the operator that launches it, where that is not the like one's
+    call: int = -1  # it starts no sooner than this call does, and `lag` ns; -1: whenever
+    lag: float = 0.0
+
+
+def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
+    """The scene with more activities, numbered behind those that it has."""
+    if not works:
+        return scene
+    graph = scene.graph
+    many, first = len(works), len(graph.time)
+    start = np.append(graph.start, first + 2 * np.arange(many))
+    end = np.append(graph.end, first + 2 * np.arange(many) + 1)
+    joins = sorted({w.joined for w in works if w.joined >= 0})
+    join = {number: first + 2 * many + k for k, number in enumerate(joins)}
+    rows: list[tuple[int, int, int, str]] = []
+    for k, work in enumerate(works, len(graph.start)):  # some hundreds
+        length = round(max(work.length, 0))
+        if work.joined >= 0:
+            rows.append((int(start[k]), join[work.joined], 0, "arrive"))
+            rows.append((join[work.joined], int(end[k]), length, "transfer"))
+        else:
+            rows.append((int(start[k]), int(end[k]), length, "run"))
+        rows += [(int(end[w]), int(start[k]), 0, "event") for w in work.after]
+        rows += [(int(end[k]), int(start[w]), 0, "event") for w in work.before]
+        if work.call >= 0:
+            rows.append(
+                (int(graph.call_start[work.call]), int(start[k]), round(work.lag), "launch")
+            )
+    src, dst, weight = (np.array([r[c] for r in rows], np.int64) for c in range(3))
+    kind = np.array([KINDS.index(r[3]) for r in rows], np.int64)
+    runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
+    grown = replace(
+        graph,
+        time=np.concatenate([graph.time, _seen(graph, works, len(joins))]),
+        src=np.append(graph.src, src),
+        dst=np.append(graph.dst, dst),
+        weight=np.append(graph.weight, np.where(runs, 0, weight)),
+        kind=np.append(graph.kind, kind),
+        observed=np.append(graph.observed, np.zeros(len(src), bool)),
+        activities=_activities(graph.activities, works),
+        start=start,
+        end=end,
+    )
+    numbered, edges = renumbered(grown, first)
+    return replace(
+        scene,
+        graph=numbered,
+        facts=_facts(scene.facts, works),
+        weight=np.append(scene.weight, weight)[edges],
+    )
+
+
+def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene:
+    """The scene with more dependencies, node to node; the untouched step knows none of them."""
+    graph, many = scene.graph, len(tails)
+    grown = replace(
+        graph,
+        src=np.append(graph.src, tails),
+        dst=np.append(graph.dst, heads),
+        weight=np.append(graph.weight, np.full(many, NEVER)),
+        kind=np.append(graph.kind, np.full(many, KINDS.index(kind))),
+        observed=np.append(graph.observed, np.zeros(many, bool)),
+    )
+    numbered, edges = renumbered(grown, len(graph.time))
+    weight = np.append(scene.weight, np.zeros(many, np.int64))[edges]
+    return replace(scene, graph=numbered, weight=weight)
+
+
+def parted(scene: Scene, which: NDArray[np.bool_]) -> Scene:
+    """These parts of collectives wait for no other rank: each is over with its own length."""
+    graph = scene.graph
+    own = np.flatnonzero(graph.edges("transfer"))
+    own = own[np.isin(graph.dst[own], graph.end[which])]
+    heads = graph.dst[own]
+    begins = np.full(len(graph.time), -1, np.int64)
+    begins[graph.end] = graph.start
+    weight = scene.weight.copy()
+    weight[own] = NEVER
+    dst = np.append(graph.dst, heads)
+    order = np.argsort(dst, kind="stable")
+    grown = replace(
+        graph,
+        src=np.append(graph.src, begins[heads])[order],
+        dst=dst[order],
+        weight=np.append(graph.weight, np.zeros(len(own), np.int64))[order],
+        kind=np.append(graph.kind, np.full(len(own), KINDS.index("run")))[order],
+        observed=np.append(graph.observed, np.zeros(len(own), bool))[order],
+    )
+    return replace(scene, graph=grown, weight=np.append(weight, scene.weight[own])[order])
+
+
+def followed(scene: Scene, lasts: Ints, firsts: Ints) -> Scene:
+    """The scene in which these activities wait for others of the step before."""
+    graph, many = scene.graph, len(lasts)
+    tails = graph.end[lasts]
+    grown = replace(
+        graph,
+        wrap_src=np.append(graph.wrap_src, tails),
+        wrap_dst=np.append(graph.wrap_dst, graph.start[firsts]),
+        wrap_weight=np.append(graph.wrap_weight, np.full(many, NEVER)),
+        wrap_seen=np.append(graph.wrap_seen, graph.time[tails] - graph.period_ns),
+    )
+    weight = np.append(scene.wrap_weight, np.zeros(many, np.int64))
+    return replace(scene, graph=grown, wrap_weight=weight)
+
+
+def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:
+    """When the new nodes would have come, had they taken no time."""
+    ends = graph.activities.end.tolist()
+    for work in works:  # later ones may wait for earlier ones
+        ends.append(max((ends[w] for w in work.after), default=int(graph.time[0])))
+    new = np.array(ends[len(graph.activities.end) :], np.int64)
+    return np.append(np.repeat(new, 2), np.full(joins, new.max(initial=0)))
+
+
+def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
+    like = np.array([w.like for w in works], np.int64)
+    ends = acts.end.tolist()
+    for work in works:
+        ends.append(max((ends[w] for w in work.after), default=0))
+    new = np.array(ends[len(acts.end) :], np.int64)
+    lane = int(acts.lane.max()) + 1 + acts.rank[like]
+    return replace(
+        acts,
+        row=np.append(acts.row, acts.row[like]),
+        rank=np.append(acts.rank, acts.rank[like]),
+        lane=np.append(acts.lane, lane),
+        device=np.append(acts.device, acts.device[like]),
+        start=np.append(acts.start, new),
+        end=np.append(acts.end, new),
+        name=np.append(acts.name, acts.name[like]),
+        kind=np.append(acts.kind, np.array([w.kind for w in works], np.int64)),
+        call=np.append(acts.call, np.full(len(works), -1, np.int64)),
+        before=np.append(acts.before, np.full(len(works), -1, np.int64)),
+    )
+
+
+def _facts(facts: Facts, works: Sequence[Work]) -> Facts:
+    like = [w.like for w in works]
+    return replace(
+        facts,
+        rows=np.append(facts.rows, facts.rows[like]),
+        family=facts.family
+        + ["communication" if w.kind == COMM else facts.family[w.like] for w in works],
+        dims=facts.dims + [None if w.kind == COMM else facts.dims[w.like] for w in works],
+        op=facts.op + [None if w.kind == COMM else w.op or facts.op[w.like] for w in works],
+        collective=facts.collective + [w.collective for w in works],
+        in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
+        out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
+        group_size=np.append(facts.group_size, [w.group_size for w in works]),
+        per_node=np.append(facts.per_node, [w.per_node for w in works]),
+        blocks=np.append(facts.blocks, facts.blocks[like]),
+        single=np.append(facts.single, [w.kind == COMM and w.joined < 0 for w in works]),
+    )
+
+
+def renumbered(graph: Graph, known: int) -> tuple[Graph, Ints]:
+    """Nodes numbered so that every edge leads upwards; and the new order of the edges.
+
+    The first `known` nodes are so already.
+    """
+    level = np.arange(len(graph.time), dtype=np.int64) * _ROOM
+    level[known:] = 0
+    ones = np.ones(len(graph.src), np.int64)
+    for _ in range(_PASSES):
+        before = level.copy()
+        longest(level, graph.src, graph.dst, ones)
+        if (level == before).all():
+            break
+    else:
+        raise UsageError("these edits wait for each other in a circle and cannot be combined")
+    place = np.empty(len(level), np.int64)
+    order = np.argsort(level, kind="stable")
+    place[order] = np.arange(len(level))
+    dst = place[graph.dst]
+    edges = np.argsort(dst, kind="stable")
+    return (
+        replace(
+            graph,
+            time=graph.time[order],
+            src=np.ascontiguousarray(place[graph.src][edges]),
+            dst=np.ascontiguousarray(dst[edges]),
+            weight=np.ascontiguousarray(graph.weight[edges]),
+            kind=graph.kind[edges],
+            observed=graph.observed[edges],
+            wrap_src=place[graph.wrap_src],
+            wrap_dst=place[graph.wrap_dst],
+            start=place[graph.start],
+            end=place[graph.end],
+            call_start=place[graph.call_start],
+            call_end=place[graph.call_end],
+        ),
+        edges,
+    )

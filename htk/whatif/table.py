@@ -1,0 +1,112 @@
+"""Answers as a table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from htk.columns.arrow import texts
+from htk.schema import TEXT
+from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
+from htk.whatif.label import RETURNS
+from htk.whatif.predict import Answer
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What money, energy and failures are reckoned with; None: left out."""
+
+    price: float | None = None  # of a GPU-hour
+    run_tokens: float | None = None  # of the whole run
+    watts: float | None = None  # of a GPU; else its limit
+    node_hours_between_failures: float | None = None
+    restart_s: float = 600.0
+    checkpoint_s: float = 60.0
+    gpus_per_node: int = 8
+
+
+DEFAULT = Terms()
+
+
+def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
+    """A row for each answer."""
+    made = [_row(a, terms) for a in answers]
+    columns = [
+        texts([m[f.name] for m in made])
+        if f.type == TEXT
+        else pa.array([m[f.name] for m in made], f.type)
+        for f in RETURNS
+    ]
+    return pa.table(columns, schema=RETURNS)
+
+
+def _row(a: Answer, terms: Terms) -> dict[str, Any]:
+    lo50, hi50, lo90, hi90 = a.bands
+    ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
+    each = a.each
+    return {
+        "whatif": ", ".join(f"{name} {value}" for name, value in a.edits) or "nothing",
+        "step_time_ns": a.step_ns,
+        "step_time_ns_lo50": lo50,
+        "step_time_ns_hi50": hi50,
+        "step_time_ns_lo90": lo90,
+        "step_time_ns_hi90": hi90,
+        "measured_step_time_ns": a.measured_ns,
+        "change_pct": None if ratio is None else 100 * (ratio - 1),
+        "time_per_sample_change_pct": None if ratio is None else 100 * (ratio / each - 1),
+        "tokens_per_s": a.tokens_per_s,
+        "tokens_per_s_per_gpu": None if a.tokens_per_s is None else a.tokens_per_s / a.gpus,
+        "mfu_pct": a.mfu_pct,
+        "exposed_comm_ns": a.exposed_ns,
+        "idle_ns": a.idle_ns,
+        "peak_memory_bytes": a.peak_memory,
+        "p_oom": a.p_oom,
+        **_economy(a, terms),
+        "naive_no_change_ns": None if ratio is None else a.measured_ns,
+        "naive_linear_ns": None if ratio is None else round(a.measured_ns * each),
+        "gain_over_doubt": a.gain_over_doubt,
+        "regret_pct": None if hi90 is None else max(100 * (hi90 / a.measured_ns / each - 1), 0.0),
+        "mark": a.mark or None,
+        "verdict": a.verdict,
+        "waterfall": json.dumps(dict(a.waterfall)),
+        "doubt": json.dumps({k: round(100 * v, 2) for k, v in a.sources.items()}),
+        "narrow": a.narrow or None,
+        "assumptions": "; ".join(a.assumptions),
+    }
+
+
+def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
+    found: dict[str, float | None] = dict.fromkeys(_ECONOMY)
+    if not a.tokens_per_s:
+        return found
+    if terms.price is not None:
+        found["cost_per_million_tokens"] = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
+    watts = terms.watts or a.watts
+    if watts is not None:
+        found["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
+    share = 1.0
+    if terms.node_hours_between_failures is not None:
+        share = goodput(
+            max(a.gpus / terms.gpus_per_node, 1.0),
+            terms.node_hours_between_failures,
+            terms.restart_s,
+            terms.checkpoint_s,
+        ).share
+        found["goodput_pct"] = 100 * share
+    if terms.run_tokens is not None and share:
+        seconds = terms.run_tokens / a.tokens_per_s / share
+        found["run_hours"] = seconds / 3600
+        if terms.price is not None:
+            found["cost_per_run"] = per_run(terms.price, a.gpus, seconds)
+    return found
+
+
+_ECONOMY = (
+    "cost_per_million_tokens",
+    "cost_per_run",
+    "run_hours",
+    "goodput_pct",
+    "energy_j_per_token",
+)

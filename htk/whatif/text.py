@@ -1,0 +1,176 @@
+"""The answer to a what-if as people read it: a table, then what it rests on, in words."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from htk.columns.arrow import texts
+from htk.core.humanize import counted, size, time
+from htk.output.render import print_table, write
+from htk.output.result import Result
+
+_BAR = 24
+_LEAST_DOUBT = 0.05  # percent
+
+
+def show(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
+    """Send an answer where it was asked to go."""
+    if form != "table":
+        write(result, form, output, limit=limit)
+    elif output is not None:
+        target = io.StringIO()
+        _print(result, limit, target)
+        Path(output).write_text(target.getvalue(), encoding="utf-8")
+    else:
+        _print(result, limit, sys.stdout)
+
+
+def _print(result: Result, limit: int, target: Any) -> None:
+    rows = result.to_pylist()
+    refused = all(
+        r["verdict"] == result.coverage["verdict"] and not r["step_time_ns"] for r in rows
+    )
+    target.write("\n".join(_recorded(result.coverage, rows)) + "\n")
+    if rows and refused:
+        return
+    if result.coverage.get("rows"):
+        target.write(f"\n{result.coverage['rows']}:\n")
+    target.write("\n")
+    print_table(_readable(result, rows), limit=limit, file=target)
+    lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
+    lines += _differing(rows, result.coverage["verdict"]) + _assumed(rows)
+    if lines:
+        target.write("\n" + "\n".join(lines) + "\n")
+
+
+def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    ranks = len(facts.get("ranks") or [])
+    step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
+    took = f" took {time(rows[0]['measured_step_time_ns'])}" if rows else ""
+    held = facts.get("held_out_error_pct")
+    lines = [
+        f"{step}{took} ({counted(ranks, 'rank')} at hand)",
+        f"replay of it untouched: {facts['verdict']}",
+        f"  step {error(facts['step_error_pct'])} off, exposed communication "
+        f"{error(facts['exposed_error_points'], 'points')}, "
+        f"starts {error(facts['start_error_pct'])}, "
+        f"another step {'not at hand' if held is None else f'{error(held)} off'}, "
+        f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
+    ]
+    fits = facts.get("largest_batch_that_fits")
+    return lines + ([f"largest batch that fits: {fits}"] if fits else [])
+
+
+def error(value: float, unit: str = "%") -> str:
+    """How far off something is, for people."""
+    if not value:
+        return f"0 {unit}"
+    return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
+
+
+def _readable(result: Result, rows: list[dict[str, Any]]) -> Result:
+    """The same with few columns, in units and signs that read well."""
+    import pyarrow as pa
+
+    columns: dict[str, pa.Array] = {"what if": texts([r["whatif"] for r in rows])}
+    for heading, cell in _COLUMNS.items():
+        cells = [None if r["step_time_ns"] is None else cell(r) for r in rows]
+        wide = max([len(c) for c in cells if c] + [len(heading)])
+        if any(cells):
+            columns[heading] = texts([(c or "–").rjust(wide) for c in cells])
+    marks = [r["mark"] or ("refused" if r["step_time_ns"] is None else None) for r in rows]
+    if any(marks):
+        columns["mark"] = texts([m or "" for m in marks])
+    return Result(result.analysis, pa.table(columns), {})
+
+
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str | None]:
+    return lambda row: None if row[name] is None else how(row[name])
+
+
+def _band(percent: int) -> Callable[[dict[str, Any]], str]:
+    low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
+    return lambda row: f"{time(row[low])} … {time(row[high])}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{_tenths(value):+.1f}"
+
+
+def _tenths(value: float) -> float:
+    return round(value, 1) + 0.0  # no minus before a zero
+
+
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
+    "step time": _or("step_time_ns", time),
+    "90 % band": _band(90),
+    "change %": _or("change_pct", _signed),
+    "per sample %": _or("time_per_sample_change_pct", _signed),
+    "tokens/s": _or("tokens_per_s", lambda v: f"{v:,.0f}"),
+    "MFU %": _or("mfu_pct", lambda v: f"{v:.1f}"),
+    "exposed comm": _or("exposed_comm_ns", time),
+    "idle": _or("idle_ns", time),
+    "peak memory": _or("peak_memory_bytes", size),
+    "P(OOM) %": _or("p_oom", lambda v: f"{100 * v:.0f}"),
+    "per M tokens": _or("cost_per_million_tokens", lambda v: f"{v:.3g}"),
+    "J/token": _or("energy_j_per_token", lambda v: f"{v:.3g}"),
+    "run cost": _or("cost_per_run", lambda v: f"{v:,.0f}"),
+    "run hours": _or("run_hours", lambda v: f"{v:,.0f}"),
+    "goodput %": _or("goodput_pct", lambda v: f"{v:.1f}"),
+    "gain/doubt": _or("gain_over_doubt", lambda v: f"{_tenths(v):.1f}"),
+    "if wrong %": _or("regret_pct", lambda v: f"+{v:.1f}"),
+    "50 % band": _band(50),
+    "linear says": _or("naive_linear_ns", time),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", lambda v: f"{v:,.0f}"),
+}
+
+
+def _alone(row: dict[str, Any]) -> list[str]:
+    """What only one answer has room for: its change by cause, its doubt by source."""
+    if row["step_time_ns"] is None:
+        return []
+    change = row["step_time_ns"] - row["measured_step_time_ns"]
+    lines = []
+    causes = sorted(json.loads(row["waterfall"]).items(), key=lambda item: -abs(item[1]))
+    if change and causes:
+        lines.append(f"change of {_plus(change)} by cause:")
+        most = max(abs(ns) for _, ns in causes)
+        for cause, ns in causes:
+            bar = "█" * max(round(_BAR * abs(ns) / most), 1)
+            lines.append(f"  {cause:<14} {_plus(ns):>10}  {bar}")
+    doubt = json.loads(row["doubt"])
+    told = sorted(((v, s) for s, v in doubt.items() if v >= _LEAST_DOUBT), reverse=True)
+    parts = ", ".join(f"{source} {value:.2g}" for value, source in told) or "none"
+    lines.append(f"doubt, one sigma in % of the step: {parts}")
+    if row["narrow"]:
+        lines.append(f"to narrow it most: {row['narrow']}")
+    return lines
+
+
+def _plus(ns: int) -> str:
+    return ("+" if ns > 0 else "-" if ns < 0 else "") + time(abs(ns))
+
+
+def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
+    """Verdicts beyond that of the replay: refusals, changes that cannot be told from none."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        _, mark, rest = row["verdict"].partition("; the change is ")
+        if mark:
+            found.setdefault(f"the change is {rest}", []).append(row["whatif"])
+        elif row["step_time_ns"] is None and row["verdict"] != of_replay:
+            found.setdefault(row["verdict"], []).append(row["whatif"])
+    return [f"{text}: {', '.join(which)}" for text, which in found.items()]
+
+
+def _assumed(rows: list[dict[str, Any]]) -> list[str]:
+    """Each assumption once; of many answers those that all share."""
+    said = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
+    said = [s for s in said if s]
+    if not said:
+        return []
+    shared = [a for a in said[0] if all(a in s for s in said)]
+    return ["assumes:", *(f"  {a}" for a in shared)] if shared else []

@@ -1,0 +1,98 @@
+"""What a rank sends in a step: messages and bytes on the wire, by type, group and scope."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import texts
+from htk.models.wire import wire_bytes
+from htk.schema import TEXT
+from htk.whatif.label import TRAFFIC
+from htk.whatif.memory import sharding_after
+from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.step_model import Scene
+from htk.whatif.transfers import gpus_of_a_node
+
+Key = tuple[str, int, str]  # type, ranks that take part, scope
+Sums = tuple[float, float, float]  # calls, message bytes, wire bytes
+Mask = NDArray[np.bool_]
+_NONE: Mapping[str, str] = {}
+
+
+def traffic(
+    recorded: Scene, edited: Scene | None = None, asked: Mapping[str, str] = _NONE
+) -> pa.Table:
+    """A row for each kind of collective, largest first: recorded, and after the edits asked for."""
+    found = [("recorded", _sums(recorded, recorded.is_comm))]
+    if edited is not None:
+        found.append(("predicted", _predicted(recorded, edited, asked)))
+    rows = []
+    for name, sums in found:
+        ordered = sorted(sums.items(), key=lambda item: -item[1][2])
+        rows += [(name, *key, *values) for key, values in ordered]
+    columns = list(zip(*rows, strict=True)) or [()] * len(TRAFFIC)
+    arrays = [
+        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
+        for field, column in zip(TRAFFIC, columns, strict=True)
+    ]
+    return pa.table(arrays, schema=TRAFFIC)
+
+
+def _predicted(recorded: Scene, edited: Scene, asked: Mapping[str, str]) -> dict[Key, Sums]:
+    """Collectives of parameters by the strategy's formula, all others as the edited step has them.
+
+    (N-1)/N of what is gathered, again in the backward pass where that strategy does so, and of what
+    is reduced; between replicas 2(R-1)/R of a shard.
+    """
+    now = sharded(recorded)
+    if now is None or not {"sharding", "world"} & asked.keys():
+        return _sums(edited, edited.is_comm)
+    node = gpus_of_a_node(recorded)
+    name, shards, ranks = sharding_after(now.strategy, now.ranks, now.world, node, asked)
+    of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | replicating(recorded)
+    more = len(edited.graph.start) - len(of_parameters)
+    others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))
+    found = _sums(edited, others)
+    units, whole = len(now.unit_bytes), float(sum(now.unit_bytes))
+    scope = "across nodes" if shards > node else "within a node"
+    if shards > 1:
+        again = name in ("full_shard", "hybrid_shard")  # the root, gathered first, stays whole
+        gathered = whole + (whole - now.unit_bytes[0] if again else 0.0)
+        calls = 2 * units - 1 if again else units
+        part = (shards - 1) / shards
+        found["all_gather", shards, scope] = (calls, gathered / shards, part * gathered)
+        reduced = float(now.reduced_bytes)
+        found["reduce_scatter", shards, scope] = (units, reduced, part * reduced)
+    replicas = ranks // shards
+    if name in ("ddp", "hybrid_shard") and replicas > 1:
+        each = now.reduced_bytes / shards
+        scope = "across nodes" if ranks > node else "within a node"
+        found["all_reduce", replicas, scope] = (units, each, 2 * (replicas - 1) / replicas * each)
+    return found
+
+
+def _sums(scene: Scene, chosen: Mask) -> dict[Key, Sums]:
+    """Calls, message bytes and wire bytes of a rank."""
+    facts, ranks = scene.facts, len(scene.graph.ranks)
+    length, seen = scene.lengths(), scene.graph.activities.length
+    found: dict[Key, Sums] = {}
+    for which in np.flatnonzero(chosen).tolist():  # collectives of a step
+        kind = facts.collective[which]
+        gone = length[which] <= 0 and (which >= len(seen) or seen[which] > 0)
+        if kind is None or gone:
+            continue
+        size = int(facts.group_size[which])
+        sent = max(int(facts.in_bytes[which]), 0)
+        wire = wire_bytes(kind, sent, max(int(facts.out_bytes[which]), 0), size) or 0
+        key = (kind, size, _scope(int(facts.per_node[which]), size))
+        calls, message, wires = found.get(key, (0.0, 0.0, 0.0))
+        found[key] = (calls + 1 / ranks, message + sent / ranks, wires + wire / ranks)
+    return found
+
+
+def _scope(per_node: int, size: int) -> str:
+    if not per_node:
+        return "unknown"
+    return "within a node" if per_node >= size else "across nodes"

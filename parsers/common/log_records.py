@@ -1,0 +1,177 @@
+"""What parsers of logs and record files share: text in, rows out, losses counted."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from htk.columns.arrow import texts, without
+from htk.core.parser import Source
+from htk.errors import MalformedTrace
+from htk.io.decompress import Stream, open_stream
+from htk.schema import PARSE_ISSUES, TABLES, TEXT
+
+_BLOCK = 1 << 20
+_MOST_WHOLE = 2 << 30  # of a file that must be held whole
+_KEPT_ISSUES = 1000  # one by one; the others are counted
+
+
+class Issues:
+    """Losses of one file, for the table `parse_issues`."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, int | None, str, int]] = []
+        self._more: Counter[str] = Counter()
+
+    def add(self, kind: str, text: str, offset: int | None = None, count: int = 1) -> None:
+        if len(self._rows) < _KEPT_ISSUES:
+            self._rows.append((kind, offset, text[:300], count))
+        else:
+            self._more[kind] += count
+
+    def has(self, kind: str) -> bool:
+        return any(row[0] == kind for row in self._rows)
+
+    def table(self) -> pa.Table:
+        more = [(kind, None, "and more of this kind", n) for kind, n in self._more.items()]
+        rows = [
+            {"kind": kind, "offset": offset, "text": text, "count": count}
+            for kind, offset, text, count in [*self._rows, *more]
+        ]
+        schema = without(PARSE_ISSUES, "rank", "cycle", "file")
+        return pa.Table.from_pylist(rows, schema=schema)
+
+
+def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool) -> pa.Table:
+    """Rows as a table of the vocabulary; `of_one_rank`: of the file's rank, so without a column."""
+    left_out = ("rank", "cycle") if of_one_rank else ("cycle",)
+    schema = without(TABLES[name], *left_out)
+    try:
+        return _table(rows, schema)
+    except (pa.ArrowException, OverflowError):  # damage: some value is none of its column
+        return _table([_fitting(row, schema) for row in rows], schema)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        columns.append(texts(values) if field.type == TEXT else pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _fitting(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    """The values of a row that their columns can hold."""
+    return {f.name: row[f.name] for f in schema if f.name in row and _fits(row[f.name], f.type)}
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def read_whole(
+    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
+) -> bytes:
+    """A file's decompressed bytes; damage is an issue."""
+    parts: list[bytes] = []
+    size = 0
+    with source.open() as file, open_stream(file) as stream:
+        while part := stream.read(_BLOCK):
+            parts.append(part)
+            size += len(part)
+            _tell(progress, stream)
+            if size > _MOST_WHOLE:
+                raise MalformedTrace(
+                    f"{source.name}: unpacks to more than {_MOST_WHOLE:,} bytes, which is no "
+                    "file of this kind"
+                )
+        _note_damage(stream, issues)
+    return b"".join(parts)
+
+
+def read_lines(
+    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, str]]:
+    """(byte offset, text) of each line, in bounded memory; bytes that are no UTF-8 are replaced."""
+    with source.open() as file, open_stream(file) as stream:
+        offset, left = 0, b""
+        while part := stream.read(_BLOCK):
+            _tell(progress, stream)
+            lines = (left + part).split(b"\n")
+            left = lines.pop()
+            for line in lines:
+                yield offset, line.decode("utf8", "replace").rstrip("\r")
+                offset += len(line) + 1
+            if len(left) > 64 * _BLOCK:
+                issues.add("overlong_line", "a line of more than 64 MiB is left out", offset)
+                offset, left = offset + len(left), b""
+        if left:
+            yield offset, left.decode("utf8", "replace").rstrip("\r")
+        _note_damage(stream, issues)
+
+
+def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
+    """Of cut JSON the whole objects of one list (a member, or all there is), and other members."""
+    decoder = json.JSONDecoder(strict=False)
+    found: dict[str, Any] = {listed: []}
+    for key in others:
+        match = re.search(rf'"{key}"\s*:\s*', text)
+        value, _ = _next_value(decoder, text, match.end()) if match else (None, -1)
+        if value is not None:
+            found[key] = value
+    start = re.search(rf'"{listed}"\s*:\s*\[', text) or re.match(r"\s*\[", text)
+    place = start.end() if start else len(text)
+    while (opening := text.find("{", place)) >= 0:
+        value, place = _next_value(decoder, text, opening)
+        if place <= opening:
+            break
+        found[listed].append(value)
+    return found
+
+
+def _next_value(decoder: json.JSONDecoder, text: str, place: int) -> tuple[Any, int]:
+    try:
+        return decoder.raw_decode(text, place)
+    except (ValueError, RecursionError):
+        return None, -1
+
+
+def _tell(progress: Callable[[int], None] | None, stream: Stream) -> None:
+    if progress is not None:
+        progress(stream.compressed_offset)
+
+
+def _note_damage(stream: Stream, issues: Issues) -> None:
+    if stream.damage:
+        issues.add("compression_damage", stream.damage)
+
+
+def whole_number(value: object) -> int | None:
+    """A whole number, also one written as text; anything else is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else None
+    if isinstance(value, str):
+        bare = value.strip()
+        digits = bare.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) < 20:
+            return whole_number(int(bare))
+    return None
+
+
+def compact_json(value: object) -> str:
+    """JSON as the vocabulary holds it: without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def said(value: object) -> str | None:
+    """Text that says something; anything else is none."""
+    return value if isinstance(value, str) and value else None

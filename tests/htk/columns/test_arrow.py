@@ -1,0 +1,55 @@
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, mapped, matching, number, numbers, text, texts, valid
+from htk.schema import TEXT
+
+
+def test_text_keeps_only_what_occurs_and_nulls() -> None:
+    column = text(np.array([2, -1, 2, 0]), pa.array(["a", "b", "c"]))
+    assert column.to_pylist() == ["c", None, "c", "a"]
+    assert column.dictionary.to_pylist() == ["a", "c"]
+    assert column.type == TEXT
+
+
+def test_text_of_nothing() -> None:
+    assert text(np.array([-1, -1]), pa.array([], pa.string())).to_pylist() == [None, None]
+    assert text(np.array([], np.int32), pa.array(["a"])).to_pylist() == []
+
+
+def test_numbers_go_in_and_come_back() -> None:
+    column = number(np.array([1, 2, 3]), pa.int64(), np.array([True, False, True]))
+    assert column.to_pylist() == [1, None, 3]
+    assert numbers(column, -1).tolist() == [1, -1, 3]
+    assert valid(column).tolist() == [True, False, True]
+
+
+def test_codes_of_chunks_with_different_dictionaries() -> None:
+    column = pa.chunked_array([texts(["x", "y"]), texts(["y", None, "z"])])
+    codes, dictionary = codes_of(column)
+    named = [*dictionary.to_pylist(), None]
+    assert [named[c] for c in codes] == ["x", "y", "y", None, "z"]
+
+
+def test_codes_of_nothing() -> None:
+    codes, dictionary = codes_of(pa.chunked_array([], TEXT))
+    assert len(codes) == len(dictionary) == 0
+
+
+def test_a_question_is_asked_once_for_each_text() -> None:
+    asked: list[str] = []
+    column = texts(["a", "b", "a", None])
+    assert matching(column, lambda v: bool(asked.append(v)) or v == "a").tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert asked == ["a", "b"]
+    assert mapped(column, {"a": "A"}.get).to_pylist() == ["A", None, "A", None]
+
+
+def test_numbers_of_a_slice_and_of_chunks() -> None:
+    column = number(np.arange(5), pa.int64())
+    assert numbers(column.slice(2, 2)).tolist() == [2, 3]
+    assert numbers(pa.chunked_array([column, column.slice(3)])).tolist() == [0, 1, 2, 3, 4, 3, 4]

@@ -1,0 +1,200 @@
+"""The gate: quiet between runs of the same, loud on what was planted, honest about few steps."""
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from htk.compare.baseline import Baseline, Series, baseline, from_json, to_json
+from htk.compare.regression import changes, judge, markdown, rule, student
+from htk.errors import MalformedTrace, UsageError
+from htk.simulate.config import Config
+from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
+from tests.htk.graph.simulated_steps import steps_in_memory
+
+RULES = [rule(t) for t in ("step_time>5%", "exposed_comm>2pp", "kernel:flash_fwd>10%")]
+TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_fwd>1%")]
+TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10)
+
+
+def run(number: int, **slower: float) -> Baseline:
+    """A run of one cluster; its numbers differ by chance alone, but for what is planted."""
+    config = Config(**{**TWO_LAYERS.__dict__, "run": number})
+    return baseline(steps_in_memory(config, slower), ("time", "kernel"))
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Baseline]:
+    return [run(number) for number in range(34)]
+
+
+def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[Baseline]) -> None:
+    pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 500)
+    alarms = [any(j.verdict == "failed" for j in judge(*pair, RULES)) for pair in pairs]
+    assert sum(alarms) < 0.02 * len(pairs)
+    tight = [judge(*pair, TIGHT) for pair in pairs]
+    assert sum(any(j.verdict == "failed" for j in each) for each in tight) < 0.02 * len(pairs)
+    bare = sum(any((j.change or 0) > j.rule.limit for j in each) for each in tight)
+    assert bare > 0.05 * len(pairs), "bare limits alarm often here: that is what noise is for"
+
+
+def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) -> None:
+    for number in range(5):
+        slower = run(100 + number, flash_fwd=1.1)
+        kernel, other = judge(
+            runs[number], slower, [rule("kernel:flash_fwd>5%"), rule("kernel:flash_bwd>5%")]
+        )
+        assert kernel.verdict == "failed" and 5 < (kernel.change or 0) < 15
+        assert other.verdict == "passed"
+
+
+def flat(steps: list[float], ranks: list[float], name: str = "total") -> Baseline:
+    series = Series(1.0, np.array(steps), np.array(ranks))
+    return Baseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
+
+
+def test_a_change_within_the_noise_of_steps_passes_or_is_left_open() -> None:
+    base = flat([100, 120, 80, 110, 90], [100])
+    new = flat([112, 132, 92, 122, 102], [112])
+    (asked,) = judge(base, new, [rule("step_time>10%")], run_noise_pct=0)
+    # a variance of 250 over 5 steps, twice: one sigma is 10; t of 8 degrees at 0.005 is 3.355
+    assert asked.change == pytest.approx(12)
+    assert asked.noise == pytest.approx(33.55, rel=1e-3)
+    assert asked.verdict == "too noisy" and "record more steps" in asked.reason
+    (far,) = judge(base, flat([150, 170, 130, 160, 140], [150]), [rule("step_time>10%")])
+    assert far.verdict == "failed"
+    (better,) = judge(base, flat([50, 60, 40, 55, 45], [50]), [rule("step_time>10%")])
+    assert better.verdict == "passed"
+
+
+def test_ranks_that_disagree_are_noise_too() -> None:
+    base = flat([100.0] * 5, [100, 100, 100, 100])
+    uniform = flat([110.0] * 5, [110, 110, 110, 110])
+    uneven = flat([110.0] * 5, [140, 100, 100, 100])
+    verdicts = [judge(base, new, [rule("step_time>5%")])[0].verdict for new in (uniform, uneven)]
+    assert verdicts == ["failed", "too noisy"]
+
+
+def test_small_times_are_let_pass_and_new_ones_are_told() -> None:
+    base, new = flat([100.0] * 5, [100], "idle"), flat([200.0] * 5, [200], "idle")
+    assert judge(base, new, [rule("idle>5%")])[0].verdict == "failed"
+    assert judge(base, new, [rule("idle>5%")], min_abs_ns=101)[0].verdict == "passed"
+    nothing = Baseline(5, (0,), {"time": {}})
+    (appeared,) = judge(nothing, new, [rule("idle>5%")])
+    assert appeared.verdict == "failed" and "not in the base" in appeared.reason
+
+
+def test_points_are_of_the_step() -> None:
+    def with_comm(exposed: float) -> Baseline:
+        parts = {"total": 1000.0, "exposed communication": exposed}
+        series = {k: Series(1.0, np.full(5, v), np.full(1, v)) for k, v in parts.items()}
+        return Baseline(5, (0,), {"time": series})
+
+    (asked,) = judge(with_comm(100), with_comm(130), [rule("exposed_comm>2pp")])
+    assert asked.change == pytest.approx(3) and asked.verdict == "failed"
+    (time,) = judge(with_comm(100), with_comm(130), [rule("exposed_comm>50ns")])
+    assert time.change == pytest.approx(30) and time.verdict == "passed"
+
+
+def test_too_few_steps_are_said() -> None:
+    (asked,) = judge(flat([1, 1], [1]), flat([9, 9, 9], [9]), [rule("step_time>5%")])
+    assert asked.verdict == "too few steps"
+    assert asked.reason == "complete steps: 2 in the base; record 3 at least, better 10"
+
+
+@pytest.mark.parametrize(
+    "text", ["step_time", "step_time>5", "speed>5%", "kernel:>5%", "step_time>5pp", "time:x>1%"]
+)
+def test_what_is_no_rule_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match=r"step_time"):
+        rule(text)
+
+
+def test_a_rule_that_means_nothing_is_said(runs: list[Baseline]) -> None:
+    with pytest.raises(UsageError, match="neither recording has such a kernel; in the base are"):
+        judge(runs[0], runs[1], [rule("kernel:nonesuch>5%")])
+    assert judge(runs[0], runs[1], [rule("kernel:flash*fwd>5%")])[0].verdict == "passed"
+
+
+def test_students_t_against_tables() -> None:
+    assert student(0.005, 1) == pytest.approx(63.657, rel=1e-2)
+    assert student(0.005, 8) == pytest.approx(3.3554, rel=1e-3)
+    assert student(0.0005, 20) == pytest.approx(3.8495, rel=1e-3)
+    assert student(0.005, 1000) == pytest.approx(NormalDist().inv_cdf(0.995), rel=3e-3)
+
+
+def test_a_baseline_comes_back_small_and_whole(runs: list[Baseline]) -> None:
+    text = to_json(runs[0])
+    assert len(text) < 20_000
+    again = from_json(text.encode(), "perf.json")
+    assert to_json(again) == text
+    assert [j.verdict for j in judge(runs[0], again, RULES)] == ["passed"] * 3
+    with pytest.raises(MalformedTrace, match="damaged"):
+        from_json(text.replace("[1.0,", '["1.0",').encode(), "perf.json")
+    with pytest.raises(MalformedTrace, match="make it anew"):
+        from_json(text.replace("baseline/1", "baseline/9").encode(), "perf.json")
+
+
+def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
+    config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=130, noise=0.0)
+    found = baseline(steps_in_memory(config), ("time",))
+    assert found.steps == 130 and len(found.kinds["time"]["total"].by_step) == 64
+
+
+def test_markdown_for_a_pull_request(runs: list[Baseline]) -> None:
+    slower = run(200, flash_fwd=1.5)
+    judged = judge(runs[0], slower, RULES)
+    text = markdown(judged, changes(runs[0], slower, ("kernel",), 5), runs[0], slower)
+    assert text.startswith("### ❌ htk gate: 1 of 3 limits exceeded")
+    assert "| `kernel:flash_fwd>10%` |" in text and "<details>" in text
+    assert "flash_fwd_kernel" in text.partition("<details>")[2]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gate")
+    config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=5)
+    simulate(config, folder / "base")
+    simulate(Config(**{**config.__dict__, "plants": ("straggler",)}), folder / "slow")
+    return folder
+
+
+def htk(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "htk", *args], capture_output=True, text=True)
+
+
+def test_the_command_exits_4_and_writes_what_it_saw(recorded: Path, tmp_path: Path) -> None:
+    base, slow, perf = (str(p) for p in (recorded / "base", recorded / "slow", tmp_path / "p.json"))
+    made = htk("baseline", base, "-o", perf)
+    assert made.returncode == 0 and "5 steps, 2 ranks" in made.stderr
+    summary = tmp_path / "summary.md"
+    limits = ("--fail-on", "step_time>5%", "--min-abs", "50us", "--md", str(summary))
+    tripped = htk("diff", perf, slow, *limits, "--format", "json")
+    assert tripped.returncode == 4
+    assert "gate: step_time>5%: +" in tripped.stderr and "Traceback" not in tripped.stderr
+    assert [r["verdict"] for r in json.loads(tripped.stdout)["rows"]] == ["failed"]
+    assert "❌" in summary.read_text()
+    assert htk("diff", perf, base, *limits).returncode == 0
+    assert htk("diff", base, base, *limits).returncode == 0
+
+
+def test_two_steps_leave_it_open_unless_that_is_refused() -> None:
+    asked = ("diff", "sample", "sample", "--steps", "10..11", "--fail-on", "step_time>5%")
+    lenient = htk(*asked)
+    assert lenient.returncode == 0 and "too few steps" in lenient.stderr
+    assert htk(*asked, "--fail-unjudged").returncode == 4
+
+
+def test_a_baseline_is_compared_without_limits_too(recorded: Path, tmp_path: Path) -> None:
+    perf = tmp_path / "perf.json"
+    perf.write_text(to_json(baseline(open_trace(recorded / "base").tables)))
+    found = htk("diff", str(perf), str(recorded / "slow"), "--by", "time", "--format", "json")
+    rows = {r["name"]: r for r in json.loads(found.stdout)["rows"]}
+    assert rows["total"]["change"] == "slower"

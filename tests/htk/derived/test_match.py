@@ -1,0 +1,276 @@
+"""Matching over ranks and waiting: small cases by hand, then the same under damage."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from htk.derived.clocks import aligned_matches, corrections, rank_clocks
+from htk.derived.match import collective_matches
+from htk.schema import DERIVED, TABLES
+
+Row = dict[str, Any]
+NO_WINDOWS = DERIVED["rank_windows"].empty_table()
+
+
+def collectives(*rows: Row) -> pa.Table:
+    plain = {"cycle": 0, "source": "kineto", "timing": "gpu", "group": "0", "type": "all_reduce"}
+    return pa.Table.from_pylist([plain | r for r in rows], schema=TABLES["collectives"])
+
+
+def call(rank: int, start: int, end: int, **more: Any) -> Row:
+    return {"rank": rank, "start_ns": start, "end_ns": end} | more
+
+
+def matched(*rows: Row) -> list[Row]:
+    return collective_matches(collectives(*rows), NO_WINDOWS).to_pylist()
+
+
+def column(found: list[Row], name: str) -> list[Any]:
+    return [r[name] for r in found]
+
+
+def test_all_wait_for_the_last() -> None:
+    found = matched(call(0, 100, 200), call(1, 130, 201), call(2, 150, 199))
+    assert column(found, "match") == [0, 0, 0]
+    assert column(found, "wait_ns") == [50, 20, 0]
+    assert column(found, "transfer_ns") == [50, 51, 49]
+    assert column(found, "span_ns") == [51, 51, 51]
+    assert column(found, "last_rank") == [2, 2, 2]
+
+
+def test_a_wait_is_no_longer_than_the_call() -> None:
+    """A clock that is off by more than a call lasts."""
+    found = matched(call(0, 100, 200), call(1, 900, 1000))
+    assert column(found, "wait_ns") == [100, 0]
+    assert column(found, "transfer_ns") == [0, 100]
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits"),
+    [
+        ("broadcast", [20, 0, 0]),  # for the root, rank 1; rank 2 came after it
+        ("scatter", [20, 0, 0]),
+        ("reduce", [0, 30, 0]),  # only the root waits for the others
+        ("gather", [0, 30, 0]),
+        ("all_to_all", [50, 30, 0]),
+    ],
+)
+def test_who_depends_on_whom(kind: str, waits: list[int]) -> None:
+    rows = [call(r, s, 200, type=kind, root=1) for r, s in enumerate((100, 120, 150))]
+    for row in rows:
+        row |= {"group_ranks": "[0,1,2]", "group_size": 3}
+    assert column(matched(*rows), "wait_ns") == waits
+
+
+def test_roots_are_ranks_of_the_group() -> None:
+    more = {"type": "broadcast", "root": 0, "group_ranks": "[4,7]", "group_size": 2}
+    found = matched(call(4, 150, 200, **more), call(7, 100, 200, **more))
+    assert column(found, "wait_ns") == [0, 50]
+
+
+def test_an_unknown_root_is_a_reason() -> None:
+    found = matched(call(0, 100, 200, type="broadcast"), call(1, 120, 200, type="broadcast"))
+    assert column(found, "wait_ns")[0] is None
+    assert found[0]["match"] == 0 and "root" in found[0]["reason"]
+
+
+def test_messages_by_their_order_between_two_ranks() -> None:
+    rows = [
+        call(0, 100, 200, type="send", peer=1, in_bytes=8),
+        call(0, 210, 300, type="send", peer=2),
+        call(0, 310, 400, type="send", peer=1, in_bytes=9),
+        call(1, 150, 200, type="recv", peer=0, in_bytes=8),
+        call(1, 305, 400, type="recv", peer=0, in_bytes=9),
+    ]
+    found = matched(*rows)
+    assert found[0]["match"] == found[3]["match"] != found[2]["match"] == found[4]["match"]
+    assert column(found, "wait_ns") == [50, None, 0, 0, 5]
+    assert "counterpart" in found[1]["reason"] or "at hand" in found[1]["reason"]
+
+
+def test_by_comms_id_whatever_the_order() -> None:
+    found = matched(
+        call(0, 10, 20, comms_id="9"),
+        call(0, 30, 40, comms_id="7"),
+        call(1, 10, 20, comms_id="7"),
+        call(1, 30, 40, comms_id="9"),
+    )
+    assert column(found, "match") == [0, 1, 1, 0]
+    assert set(column(found, "matched_by")) == {"comms_id"}
+
+
+def test_by_sequence_within_groups_of_one_name() -> None:
+    """Split groups share a name; their ranks tell them apart."""
+    rows = [
+        call(r, 10, 20, seq=3, seq_kind="collective", group="tp", group_ranks=ranks)
+        for r, ranks in enumerate(("[0,1]", "[0,1]", "[2,3]", "[2,3]"))
+    ]
+    found = matched(*rows)
+    assert column(found, "match") == [0, 0, 1, 1]
+    assert set(column(found, "matched_by")) == {"sequence"}
+
+
+def steps(rank: int, names: str, first: int = 0) -> list[Row]:
+    """A call for each letter, 100 apart; a letter is a size."""
+    return [
+        call(rank, 100 * (first + k) + rank, 100 * (first + k) + 50, in_bytes=ord(name))
+        for k, name in enumerate(names)
+    ]
+
+
+def pairs(found: list[Row], length: int) -> list[int | None]:
+    """For each call of rank 1 the place of its partner on rank 0."""
+    place = {found[k]["match"]: k for k in range(length) if found[k]["match"] is not None}
+    return [place.get(r["match"]) for r in found[length:]]
+
+
+@pytest.mark.parametrize(
+    ("own", "first", "expected"),
+    [
+        ("abcdef", 0, [0, 1, 2, 3, 4, 5]),
+        ("bcdef", 1, [1, 2, 3, 4, 5]),  # missed the first
+        ("abcd", 0, [0, 1, 2, 3]),  # stopped early
+        ("cde", 2, [2, 3, 4]),
+        ("abdef", 0, [0, 1, 3, 4, 5]),  # lost one in the middle
+        ("abxcdef", 0, [0, 1, None, 2, 3, 4, 5]),  # made one more
+        ("acbdef", 0, [0, None, None, 3, 4, 5]),  # in another order
+    ],
+)
+def test_by_order_when_calls_are_missing(own: str, first: int, expected: list[int | None]) -> None:
+    found = matched(*steps(0, "abcdef"), *steps(1, own, first))
+    assert pairs(found, 6) == expected
+
+
+def test_a_program_that_repeats_itself_is_told_by_time() -> None:
+    found = matched(*steps(0, "abababab"), *steps(1, "ababab", 2))
+    assert pairs(found, 8) == [2, 3, 4, 5, 6, 7]
+
+
+def test_equal_recordings_match_call_by_call_whatever_the_clocks_say() -> None:
+    """Rank 1's clock is three calls ahead."""
+    found = matched(*steps(0, "aaaaaa"), *steps(1, "aaaaaa", 3))
+    assert pairs(found, 6) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_kernel_whose_name_says_nothing_fits_any_call() -> None:
+    rows = [*steps(0, "abc"), *steps(1, "abc")]
+    rows[3] |= {"type": "unknown", "in_bytes": None}
+    assert pairs(matched(*rows), 3) == [0, 1, 2]
+
+
+def test_reasons() -> None:
+    alone = matched(call(0, 1, 2), call(0, 3, 4, group_size=1, group="me"))
+    assert column(alone, "reason") == [
+        "no other rank of its group is at hand",
+        "a group of one rank",
+    ]
+    watched = matched(*(call(r, 1, 2, timing="watchdog") for r in (0, 1)))
+    assert watched[0]["match"] == 0 and "watchdog" in watched[0]["reason"]
+    assert watched[0]["wait_ns"] is None
+
+
+def test_nothing_gives_nothing() -> None:
+    assert matched() == []
+    empty = rank_clocks(collectives(), collective_matches(collectives(), NO_WINDOWS))
+    assert empty.num_rows == 0
+
+
+def test_aligned_times_may_lie_before_zero() -> None:
+    """A trace that counts from 0: rank 1's clock is 1000 ns ahead."""
+    table = collectives(call(0, 5, 100), call(1, 1020, 1100))
+    matches = collective_matches(table, NO_WINDOWS)
+    clocks = rank_clocks(table, matches)
+    shifted = clocks.set_column(2, "offset_ns", pa.array([-1000, -2000]))
+    found = aligned_matches(table, matches, shifted)
+    assert found["wait_ns"].to_pylist() == [15, 0]
+
+
+def test_what_began_before_a_recording() -> None:
+    windows = pa.Table.from_pylist(
+        [{"rank": r, "cycle": 0, "start_ns": s} for r, s in ((0, 50), (1, 120))],
+        schema=DERIVED["rank_windows"],
+    )
+    rows = [call(0, 100, 200), call(1, 150, 200), call(0, 300, 400), call(1, 310, 400)]
+    found = collective_matches(collectives(*rows), windows)
+    assert found["before_window"].to_pylist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_jobs_with_losses(seed: int) -> None:
+    """Calls of different sizes, lost at the ends and in the middle, on clocks that are apart."""
+    dice = random.Random(seed)
+    truth, rows = [], []
+    for rank in range(dice.randint(2, 6)):
+        shift, lost = dice.randint(0, 1000), set(dice.sample(range(60), dice.randint(0, 4)))
+        first, last = dice.randint(0, 8), 60 - dice.randint(0, 8)
+        for k in (k for k in range(first, last) if k not in lost):
+            start = 1000 * k + dice.randint(0, 300) + shift
+            rows.append(call(rank, start, 1000 * k + 500 + shift, in_bytes=1 + k * 37 % 60))
+            truth.append(k)
+    order = list(range(len(rows)))
+    dice.shuffle(order)
+    found = matched(*(rows[k] for k in order))
+    together: dict[int, set[int]] = {}
+    for k, row in zip(order, found, strict=True):
+        if row["match"] is not None:
+            together.setdefault(row["match"], set()).add(truth[k])
+            assert row["wait_ns"] + row["transfer_ns"] == rows[k]["end_ns"] - rows[k]["start_ns"]
+    assert all(len(calls) == 1 for calls in together.values())  # never two calls in one match
+    seen = [k for k in set(truth) if truth.count(k) > 1]
+    assert len(together) >= 0.9 * len(seen)
+
+
+# Clocks
+
+
+def skewed(offsets: list[int], groups: list[tuple[int, ...]], count: int = 20) -> pa.Table:
+    """Collectives that truly end together, on clocks that are off."""
+    rows = []
+    for k in range(count):
+        for g, members in enumerate(groups):
+            end = 1_000_000 * (k + 1) + 100_000 * g
+            for rank in members:
+                start = end - 5_000 - 400 * ((rank + k) % 7)
+                shift = offsets[rank]
+                rows.append(call(rank, start + shift, end + shift, group=str(g)))
+    return collectives(*rows)
+
+
+def test_offsets_are_found_over_groups_that_overlap() -> None:
+    table = skewed([0, 70_000, -30_000, 5_000], [(0, 1), (1, 2), (2, 3)])
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS))
+    assert clocks["offset_ns"].to_pylist() == [0, -70_000, 30_000, -5_000]
+    assert clocks["aligned_with"].to_pylist() == [0, 0, 0, 0]
+    assert max(clocks["residual_ns"].to_pylist()) < 1
+    ranks, times = table["rank"].to_numpy(), table["end_ns"].to_numpy()
+    aligned = times + corrections(clocks, ranks, times)
+    assert (aligned % 100_000 == 0).all()
+
+
+def test_groups_that_share_no_rank_are_not_compared() -> None:
+    table = skewed([0, 9, 0, 9], [(0, 1), (2, 3)])
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS))
+    assert clocks["aligned_with"].to_pylist() == [0, 0, 2, 2]
+    assert clocks["offset_ns"].to_pylist() == [0, -9, 0, -9]
+
+
+def test_drift_over_seconds() -> None:
+    """Rank 1 runs 20 parts per million fast."""
+    rows = []
+    for k in range(50):
+        end = 100_000_000 * (k + 1)
+        rows += [call(0, end - 900, end), call(1, end - 900 + end // 50_000, end + end // 50_000)]
+    table = collectives(*rows)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS)).to_pylist()
+    assert clocks[1]["drift_ppm"] == pytest.approx(-20, rel=1e-3)
+    assert clocks[1]["residual_ns"] < 10
+
+
+def test_nobody_ends_before_the_last_has_begun() -> None:
+    """One end is torn away; the starts still bound the offset."""
+    rows = [call(0, 0, 100_000), call(1, 99_000, 100_000), call(2, 50_000, 60_000)]
+    table = collectives(*rows)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS))
+    assert clocks["violations"].to_pylist() == [0, 0, 0]

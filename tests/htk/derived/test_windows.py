@@ -1,0 +1,91 @@
+"""GPU steps, by hand and against a plain reading of their definition."""
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htk.derived.windows import fill, rank_windows, step_windows
+from tests.tables import make
+
+LAUNCHED = st.tuples(st.integers(-1, 4), st.integers(0, 40), st.integers(0, 10))
+
+
+def steps_of(rows: list[tuple[int, int, int]], annotations: Any = None) -> list[Any]:
+    """Step, start, end and completeness; rows are (launching step or -1, start, length)."""
+    kernels = make("kernels", [{"start_ns": s, "end_ns": s + n} for _, s, n in rows])
+    links = make("kernel_links", [{"step": k if k >= 0 else None} for k, _, _ in rows])
+    empty = make("annotations", [])
+    found = step_windows(kernels, links, empty if annotations is None else annotations)
+    return [tuple(r[c] for c in ("step", "start_ns", "end_ns", "complete"))
+            for r in found.to_pylist()]  # fmt: skip
+
+
+def host_steps(*spans: tuple[int, int]) -> Any:
+    rows = [{"step": k, "start_ns": s, "end_ns": e} for k, (s, e) in enumerate(spans)]
+    return make("annotations", rows)
+
+
+def test_a_step_ends_with_the_last_end_of_what_it_launched() -> None:
+    rows = [(-1, 2, 3), (1, 5, 5), (2, 6, 2), (3, 12, 8), (-1, 20, 5)]
+    assert steps_of(rows) == [
+        (1, 2, 10, True),  # from the window's start: what was launched before belongs in it
+        (2, 10, 10, True),  # launched later, done earlier: moves nothing
+        (3, 10, 20, True),
+        (None, 20, 25, False),  # after the last step
+    ]
+
+
+def test_without_steps_there_are_no_step_windows() -> None:
+    assert steps_of([(-1, 0, 5)]) == []
+    assert steps_of([]) == []
+
+
+def test_a_step_that_the_recording_cut_is_marked() -> None:
+    rows = [(0, 0, 10), (1, 10, 10), (2, 20, 3)]
+    found = steps_of(rows, host_steps((0, 10), (10, 20), (20, 24)))
+    assert [complete for *_, complete in found] == [True, True, False]
+
+
+@given(st.lists(LAUNCHED, max_size=12))
+def test_against_the_definition(rows: list[tuple[int, int, int]]) -> None:
+    expected = []
+    at = min((s for _, s, _ in rows), default=0)
+    for k in sorted({k for k, _, _ in rows if k >= 0}):
+        reach = max([at, *(s + n for step, s, n in rows if step == k)])
+        expected.append((k, at, reach, True))
+        at = reach
+    high = max((s + n for _, s, n in rows), default=0)
+    if expected and at < high:
+        expected.append((None, at, high, False))
+    assert steps_of(rows) == expected
+
+
+@given(st.lists(LAUNCHED, min_size=1, max_size=12))
+def test_steps_tile_the_window(rows: list[tuple[int, int, int]]) -> None:
+    found = steps_of(rows)
+    edges = [(start, end) for _, start, end, _ in found]
+    assert all(a[1] == b[0] for a, b in pairwise(edges))
+    if found:
+        (whole,) = rank_windows(
+            make("kernels", [{"start_ns": s, "end_ns": s + n} for _, s, n in rows])
+        ).to_pylist()
+        assert (edges[0][0], edges[-1][1]) == (whole["start_ns"], whole["end_ns"])
+
+
+def test_each_device_of_each_rank_fills_its_own_windows() -> None:
+    spans = [
+        {"rank": 0, "device": 0, "kind": "compute", "start_ns": 0, "end_ns": 10},
+        {"rank": 0, "device": 1, "kind": "compute", "start_ns": 0, "end_ns": 4},
+        {"rank": 1, "device": 0, "kind": "compute", "start_ns": 5, "end_ns": 9},
+    ]
+    windows = [
+        {"rank": 0, "device": 0, "start_ns": 0, "end_ns": 6},
+        {"rank": 0, "device": 1, "start_ns": 1, "end_ns": 9},
+        {"rank": 1, "device": 0, "start_ns": 0, "end_ns": 9},
+    ]
+    filled = fill(make("activities", spans), make("rank_windows", windows))
+    pieces = sorted(zip(filled.row.tolist(), filled.window.tolist(),
+                        (filled.end - filled.start).tolist(), strict=True))  # fmt: skip
+    assert pieces == [(0, 0, 6), (1, 1, 3), (2, 2, 4)]

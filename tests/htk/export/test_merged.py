@@ -1,0 +1,110 @@
+"""All ranks in one Chrome trace, and traces for HTA."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import htk
+from htk.cli.commands.convert import command
+from tests.kineto_file import kernel, launch, of_rank, op, step, write
+
+
+def _convert(*args: str) -> str:
+    outcome = CliRunner().invoke(command, [*args], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def _merged(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        gzip.decompress((folder / "merged.json.gz").read_bytes()), parse_float=str
+    )["traceEvents"]
+    return found
+
+
+@pytest.fixture
+def two_ranks(tmp_path: Path) -> Path:
+    """Rank 1 recorded the same 1.5 us after rank 0, by its base time."""
+    label = {"ph": "M", "name": "process_labels", "pid": 0, "ts": 0, "args": {"labels": "GPU 0"}}
+    for rank in (0, 1):
+        flow = {"ph": "s", "id": 7, "pid": 100, "tid": 1, "ts": 2, "cat": "ac2g", "name": "ac2g"}
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        copy = kernel("Memcpy HtoD (Pinned -> Device)", 6, 2, 2)
+        copy["cat"] = "gpu_memcpy"
+        copy["args"] |= {"bytes": 8, "memory bandwidth (GB/s)": 4.5}
+        memory = {"Device Type": 1, "Device Id": 0, "Bytes": 64, "Total Allocated": 64, "Addr": 1}
+        events = (
+            step(1, 0, 10),
+            op("aten::a", 1, 3),
+            launch(1, 2.125),
+            kernel("k", 4, 1, 1),
+            launch(2, 3),
+            copy,
+            flow,
+            label,
+            {"ph": "i", "name": "[memory]", "pid": 100, "tid": 1, "ts": 3, "args": memory},
+        )
+        write(folder / "t.json", *events, **of_rank(rank, 2, base=10**18 + 1500 * rank))
+    return tmp_path
+
+
+def test_ranks_share_a_clock_and_nothing_else(two_ranks: Path) -> None:
+    out = two_ranks / "out"
+    said = _convert(str(two_ranks), "--to", "chrome", "-o", str(out), "--no-cache")
+    events = _merged(out)
+    assert "clocks as recorded" in said
+    starts = [e["ts"] for e in events if e["name"] == "aten::a"]
+    assert starts == ["1.000", "2.500"]
+    assert "2.125" in [e["ts"] for e in events if e["name"] == "cudaLaunchKernel"]
+    assert len({e["id"] for e in events if e["name"] == "ac2g" and e["ph"] == "s"}) == 2
+    named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    of_kernels = [named[e["pid"]] for e in events if e.get("cat") == "kernel"]
+    assert of_kernels == ["rank 0: GPU 0", "rank 1: GPU 0"]
+    assert "rank 1: counters" in named.values()
+
+
+def test_counters_are_drawn_in(two_ranks: Path) -> None:
+    out = two_ranks / "out"
+    _convert(str(two_ranks), "--to", "chrome", "-o", str(out), "--no-cache", "--table", "kernels")
+    series: dict[str, list[tuple[str, Any]]] = {}
+    for e in _merged(out):
+        if e["ph"] == "C" and e["pid"] < 2000:
+            series.setdefault(e["name"], []).append((e["ts"], e["args"]["value"]))
+    assert series["queue length, stream 7"] == [
+        ("2.125", 1),
+        ("3.000", 2),
+        ("4.000", 1),
+        ("6.000", 0),
+    ]
+    copied = series["Memcpy HtoD (Pinned -> Device), GB/s"]
+    assert copied == [("6.000", "4.5"), ("8.000", "0.0")]
+    assert series["allocated_bytes"] == [("3.000", 64)]
+
+
+def test_the_sample_is_merged_whole_with_its_critical_path(tmp_path: Path) -> None:
+    _convert("sample", "--to", "chrome", "-o", str(tmp_path / "out"))
+    events = _merged(tmp_path / "out")
+    found = Counter(e.get("cat") for e in events)
+    on_gpu = htk.open("sample").tables["kernels"].num_rows
+    assert found["kernel"] + found["gpu_memcpy"] + found["gpu_memset"] == on_gpu
+    assert found["critical_path"] > 10
+    again = CliRunner().invoke(command, ["sample", "--to", "chrome", "-o", str(tmp_path / "out")])
+    assert "there already" in str(again.exception)
+
+
+def test_hta_finds_the_ranks(two_ranks: Path) -> None:
+    pytest.importorskip("hta", reason="HTA is an extra")
+    from hta.trace_analysis import TraceAnalysis
+
+    out = two_ranks / "out"
+    _convert(str(two_ranks), "--to", "hta", "-o", str(out), "--no-cache")
+    assert sorted(file.name for file in out.iterdir()) == ["rank-0.json.gz", "rank-1.json.gz"]
+    theirs = TraceAnalysis(trace_dir=str(out), include_last_profiler_step=True)
+    assert sorted(theirs.t.get_ranks()) == [0, 1]
+    assert htk.open(out).ranks == [0, 1]

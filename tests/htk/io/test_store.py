@@ -1,0 +1,280 @@
+"""The cache: whole or not at all, for two at once, within its size."""
+
+import io
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import htk.io.store
+from htk.columns.arrow import texts
+from htk.core.parser import Parsed, ParseOptions, Source
+from htk.errors import UsageError
+from htk.io.store import MemoryEntry, Store, StoredEntry
+from htk.schema import TEXT
+from tests.kineto_file import of_rank, op, write
+
+
+def parsed(rows: int = 3) -> Parsed:
+    table = pa.table({"n": np.arange(rows), "name": texts(["a", None, "b"] * (rows // 3))})
+    return Parsed({"cpu_ops": table}, 4, 8, {"host": "h"})
+
+
+def test_what_is_saved_is_found_as_it_was(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.save("k", parsed(), "t.json")
+    entry = Store(tmp_path).find("k")
+    assert entry is not None
+    assert entry.tables["cpu_ops"].equals(parsed().tables["cpu_ops"])
+    assert (entry.parsed.rank, entry.parsed.world_size) == (4, 8)
+    assert entry.parsed.facts == {"host": "h"}
+    assert [e.source for e in store.list()] == ["t.json"]
+
+
+def test_a_file_that_changed_is_another(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def key(identity: str, *, keep: bool = False) -> str:
+        source = Source("t", io.BytesIO, 1, identity)
+        return store.key(source, "kineto", ParseOptions(keep))
+
+    assert key("a") == key("a") != key("b")
+    moved = store.key(Source("folder/t", io.BytesIO, 1, "a"), "kineto", ParseOptions())
+    assert moved == key("a")
+    assert key("a") != key("a", keep=True)
+
+
+@pytest.mark.parametrize("rows", [[1], []])
+def test_derived_tables_are_made_once(tmp_path: Path, rows: list[int]) -> None:
+    calls = []
+
+    def make() -> pa.Table:
+        calls.append(1)
+        return pa.table({"x": pa.array(rows, pa.int64())})
+
+    store = Store(tmp_path)
+    for entry in (store.save("k", parsed()), store.find("k")):
+        assert entry is not None
+        assert entry.derived("links", make).to_pydict() == {"x": rows}
+    assert calls == [1]
+
+
+def test_other_columns_are_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source("t", io.BytesIO, 1, "a")
+    before = Store().key(source, "kineto", ParseOptions())
+    monkeypatch.setitem(htk.io.store.TABLES, "flows", pa.schema([("new", pa.int64())]))
+    htk.io.store._version.cache_clear()
+    assert Store().key(source, "kineto", ParseOptions()) != before
+    htk.io.store._version.cache_clear()
+
+
+def test_texts_keep_their_codes(tmp_path: Path) -> None:
+    names = pa.DictionaryArray.from_arrays(
+        pa.array([2, None, 0, 2], pa.int32()), pa.array(["c", "unused", "a"])
+    )
+    schema = pa.schema([pa.field("name", TEXT, metadata={"doc": "What it is called."})])
+    table = pa.table([names], schema=schema)
+    Store(tmp_path).save("k", Parsed({"whole": table, "none": schema.empty_table()}))
+    entry = Store(tmp_path).find("k")
+    assert entry is not None
+    found = entry.tables["whole"]["name"].chunk(0)
+    assert found.indices.to_pylist() == [2, None, 0, 2]
+    assert found.dictionary.to_pylist() == ["c", "unused", "a"]
+    assert entry.tables["whole"].schema.equals(schema, check_metadata=True)
+    assert entry.tables["none"].equals(schema.empty_table())
+
+
+@pytest.mark.parametrize("damage", ["meta.json", "cpu_ops.arrow"])
+@pytest.mark.parametrize("left", [0, 20, None])
+def test_a_damaged_entry_is_dropped_and_made_anew(
+    tmp_path: Path, damage: str, left: int | None
+) -> None:
+    store = Store(tmp_path)
+    store.save("k", parsed())
+    file = tmp_path / "k" / damage
+    whole = file.read_bytes()
+    file.unlink()
+    if left is not None:
+        file.write_bytes(whole[:left])
+    assert store.find("k") is None
+    assert list(tmp_path.iterdir()) == []
+    assert isinstance(store.save("k", parsed()), StoredEntry)
+
+
+def test_noise_in_an_entry_is_survived(tmp_path: Path) -> None:
+    """Every byte of the file's own structure overwritten in turn: a table or none, no crash."""
+    store = Store(tmp_path)
+    store.save("k", parsed())
+    file = tmp_path / "k" / "cpu_ops.arrow"
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.parent.mkdir(exist_ok=True)
+        (tmp_path / "k" / "meta.json").write_text('{"tables": ["cpu_ops"]}')
+        file.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        store.find("k")
+
+
+def test_what_one_may_only_read_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.save("k", parsed())
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.utime", refused)
+    entry = store.find("k")
+    assert entry is not None and entry.tables["cpu_ops"].num_rows == 3
+
+
+def test_tables_outlive_the_removal_of_their_entry(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    store = Store(tmp_path)
+    entry = store.save("k", parsed())
+    assert Store(tmp_path).clear() == 1
+    assert entry.tables["cpu_ops"].equals(parsed().tables["cpu_ops"])
+    assert entry.derived("links", lambda: pa.table({"x": [1]})).num_rows == 1
+    assert not [w for w in recwarn if w.category is RuntimeWarning]  # garbage may warn too
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, limit_bytes=1 << 40)
+    for k, key in enumerate("abc"):
+        store.save(key, parsed(3000))
+        os.utime(tmp_path / key / "meta.json", (k, k))
+    size = store.list()[0].size_bytes
+    Store(tmp_path, limit_bytes=2 * size + 100).save("d", parsed(3000))
+    assert {e.folder.name for e in store.list()} == {"c", "d"}
+
+
+def test_clear(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.save("k", parsed())
+    assert store.clear() == 1
+    assert store.list() == [] and list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_kept_it_stays_in_memory(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.warns(RuntimeWarning, match="nothing kept"):
+        entry = Store(blocked / "cache").save("k", parsed())
+    assert isinstance(entry, MemoryEntry)
+    assert entry.tables["cpu_ops"].num_rows == 3
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_nothing_kept_is_one_line_of_a_command(tmp_path: Path) -> None:
+    write(tmp_path / "t.json", op("a", 1, 1), **of_rank(0))
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "htk", "doctor", str(tmp_path / "t.json")]
+    setting = {**os.environ, "HTK_CACHE_DIR": str(tmp_path / "file" / "cache")}
+    done = subprocess.run(command, env=setting, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == f"htk: nothing kept in {tmp_path}/file/cache: Not a directory\n"
+
+
+def test_a_full_disk_fails_nothing(full_disk: Path) -> None:
+    store = Store(full_disk)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        entry = store.save("k", parsed(300_000))
+    assert isinstance(entry, MemoryEntry)
+    assert list(full_disk.iterdir()) == []
+    small = store.save("small", parsed())
+    assert isinstance(small, StoredEntry)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        big = small.derived("big", lambda: pa.table({"n": np.arange(300_000)}))
+    assert big.num_rows == 300_000
+    assert sorted(f.name for f in (full_disk / "small").iterdir()) == ["cpu_ops.arrow", "meta.json"]
+
+
+def test_a_disk_that_fails_where_none_can_be_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("htk.io.store._write", full)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        entry = Store(tmp_path).save("k", parsed())
+    assert isinstance(entry, MemoryEntry)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_in_the_middle_leaves_no_entry(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, htk.io.store as s; from tests.htk.io.test_store import parsed\n"
+        "def slow(*a): open(sys.argv[1] + '/started', 'w'); time.sleep(600)\n"
+        "s._write = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    while not (tmp_path / "started").exists() and child.poll() is None:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    (tmp_path / "started").unlink()
+    store = Store(tmp_path)
+    assert store.find("k") is None and store.list() == []
+    store.save("other", parsed())
+    assert len(list(tmp_path.iterdir())) == 2  # it may still be writing, for all we know
+    (left,) = tmp_path.glob(".new-*")
+    os.utime(left, (1, 1))
+    Store(tmp_path).save("another", parsed())
+    assert {p.name for p in tmp_path.iterdir()} == {"other", "another"}
+
+
+def _save(root: str) -> int:
+    """Keep and find the same few entries again and again, with room for about two of them."""
+    rows = 0
+    for turn in range(60):
+        store = Store(Path(root), limit_bytes=1_000_000)
+        key = f"k{turn % 4}"
+        entry = store.find(key) or store.save(key, parsed(30_000))
+        entry.derived("links", lambda: pa.table({"x": [1]}))
+        rows += entry.tables["cpu_ops"].num_rows
+    return rows
+
+
+def test_several_processes_at_once(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert pool.map(_save, [str(tmp_path)] * 3) == [60 * 30_000] * 3
+    kept = {e.folder.name for e in Store(tmp_path).list()}
+    assert kept and {p.name for p in tmp_path.iterdir()} == kept
+
+
+def test_only_the_user_can_look(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    Store(root).save("k", parsed())
+    assert root.stat().st_mode & 0o077 == 0
+
+
+def test_its_place_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "here"))
+    Store().save("k", parsed())
+    assert (tmp_path / "here" / "k" / "meta.json").exists()
+
+
+def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTK_CACHE_LIMIT", "plenty")
+    with pytest.raises(UsageError, match="number of bytes"):
+        Store()

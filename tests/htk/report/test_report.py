@@ -1,0 +1,169 @@
+"""The report: in a real browser from disk, and in its other forms."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import htk
+from htk.errors import UsageError
+from htk.report import pdf
+from htk.report.content import Report, form_of, gathered
+from htk.report.lanes import CELLS, lanes
+from htk.report.page import page
+from htk.report.text import markdown, to_json
+from htk.simulate.config import Config
+from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
+from tests.conftest import CHROMIUM, new_tab
+from tests.kineto_file import kernel, launch, op, step, write
+
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
+EVIL = "</script><img src=x onerror=alert(1)>`|`"
+
+
+@pytest.fixture(scope="module")
+def sample() -> Report:
+    return gathered(open_trace("sample"), title="sample", command="htk report sample")
+
+
+def opened(browser: Any, file: Path, do: Any) -> Any:
+    """What `do` finds on a page opened from disk; nothing may be asked for or complained of."""
+    said: list[str] = []
+    tab = new_tab(browser, viewport={"width": 1300, "height": 900})
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: said.append(request.url))
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    found = do(tab)
+    tab.close()
+    assert said == [file.as_uri()]
+    return found
+
+
+def test_it_opens_from_disk_without_a_request(browser: Any, sample: Report, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(sample), encoding="utf-8")
+    assert file.stat().st_size < 6e6
+
+    def look(tab: Any) -> dict[str, Any]:
+        kernels = tab.locator("article", has_text="Which kernels cost most").locator(".htk-t")
+        first = kernels.locator("tbody tr").first.inner_text()
+        kernels.locator("th", has_text="count").click()
+        return {
+            "plots": tab.locator(".plot .main-svg").count() > 0,
+            "empty": tab.evaluate(
+                "[...document.querySelectorAll('.plot')]"
+                ".filter(place => !place.querySelector('svg')).length"
+            ),
+            "reordered": kernels.locator("tbody tr").first.inner_text() != first,
+            "painted": tab.evaluate(
+                "(() => { const c = document.getElementById('lanes'); return new Set(c.getContext"
+                "('2d').getImageData(0, 0, c.width, c.height).data).size })()"
+            ),
+            "wider": tab.evaluate("document.documentElement.scrollWidth > innerWidth"),
+        }
+
+    found = opened(browser, file, look)
+    assert found.pop("painted") > 10
+    assert found == {"plots": True, "empty": 0, "reordered": True, "wider": False}
+
+
+def test_what_a_trace_says_is_never_run(browser: Any, tmp_path: Path) -> None:
+    write(tmp_path / "t.json", step(0, 0, 50), op(EVIL, 1, 40), launch(1, 2), kernel(EVIL, 5, 9, 1))
+    report = gathered(open_trace(tmp_path / "t.json"), title=EVIL, command=EVIL)
+    file = tmp_path / "report.html"
+    file.write_text(page(report), encoding="utf-8")
+    assert opened(browser, file, lambda tab: tab.locator("img").count()) == 0
+    assert "<img" not in page(report)
+
+
+def test_a_cell_of_the_timeline_holds_what_runs_in_its_middle(tmp_path: Path) -> None:
+    write(
+        tmp_path / "t.json",
+        step(0, 0, 2 * CELLS), launch(1, 1), launch(2, 2), launch(3, 3),
+        kernel("gemm", 10, CELLS - 10, 1),
+        kernel("ncclDevKernel_AllReduce_RING_LL", CELLS, CELLS / 2, 2),
+        kernel("last", 2 * CELLS, 10, 3),
+    )  # fmt: skip
+    found = lanes(open_trace(tmp_path / "t.json"))
+    assert found is not None and found.lanes == ["rank 0 · stream 7"]
+    assert found.length_ns == (2 * CELLS) * 1000  # from 10 us to 10 us after 2·CELLS
+    row = [found.names[k] if k >= 0 else "" for k in found.which[0]]
+    middle = CELLS // 2 - 5  # 10 us earlier than half of the time
+    assert row[:middle] == ["gemm"] * middle
+    assert row[middle + 2] == "AllReduce_RING_LL" and row[-1] == "last"
+    assert row[int(CELLS * 0.8)] == ""
+    assert np.mean(found.busy[0]) == pytest.approx(255 * (1.5 * CELLS) / (2 * CELLS), rel=0.02)
+
+
+def test_markdown_for_a_ticket(sample: Report) -> None:
+    text = markdown(sample)
+    assert text.startswith("## sample\n\n**2 ranks, step ")
+    assert "| compute |" in text and "<details><summary>Which kernels cost most" in text
+    assert "`htk report sample`" in text
+    assert len(text) < 65_536, "what a comment on GitHub may hold"
+    first = next(line for line in text.splitlines() if line.startswith("| 0 | 0 | 10 |"))
+    assert first.split("|")[4].strip().endswith(" µs"), "times since the recording began"
+
+
+def test_json_for_machines(sample: Report) -> None:
+    told = json.loads(to_json(sample))
+    assert told["schema"] == "htk.report/1"
+    assert set(told) == {
+        "schema", "title", "command", "made", "versions", "devices", "span_ns", "verdict",
+        "coverage", "whatif", "sections", "unanswered",
+    }  # fmt: skip
+    assert sum(share["pct"] for share in told["verdict"]["shares"]) == pytest.approx(100)
+    names = [a["analysis"] for section in told["sections"] for a in section["answers"]]
+    assert "kernel_top" in names and told["versions"]["htk"]
+    assert {u["analysis"] for u in told["unanswered"]} & {"module_breakdown"}
+
+
+def test_the_map_of_whatifs(tmp_path: Path) -> None:
+    config = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=4, noise=0.0)
+    simulate(config, tmp_path)
+    report = gathered(open_trace(tmp_path), title="job", command="htk report job")
+    assert report.whatif.map is not None, report.whatif.why
+    text = page(report)
+    assert text.count('<td class="won') + text.count('<td class="lost') > 5
+    assert "What could be won at most" in text
+
+
+def test_a_recording_without_gpu_work(tmp_path: Path) -> None:
+    write(tmp_path / "t.json", step(0, 0, 50), op("aten::mm", 1, 40))
+    report = gathered(open_trace(tmp_path / "t.json"), title="cpu", command="htk report t.json")
+    assert report.lanes is None and "No GPU work was recorded" in page(report)
+    assert "No GPU work was recorded" in markdown(report)
+
+
+def test_the_form_is_told_by_the_ending() -> None:
+    assert [form_of(None, o) for o in (None, "a.md", "b.json", "c.pdf")] == [
+        "html", "md", "json", "pdf",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="no form of a report"):
+        form_of(None, "report.docx")
+
+
+@needs_chromium
+def test_pdf(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "htk", "report", "sample", "-o", str(tmp_path / "r.pdf")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_pdf_without_chromium_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTK_CHROMIUM", "/nowhere/chromium")
+    with pytest.raises(UsageError, match="PDF needs Chromium"):
+        pdf.chromium()
+
+
+def test_from_a_notebook(tmp_path: Path) -> None:
+    made = htk.open("sample").report(tmp_path / "r.html", whatif=False)
+    assert made.read_text().startswith("<!doctype html>")

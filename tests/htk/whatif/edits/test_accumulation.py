@@ -1,0 +1,46 @@
+"""More micro-batches: T = m · t + once."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import accumulation
+from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+
+STEP = (
+    Act("f", 1000, op="aten::embedding", dims="[[50, 8], [4, 16]]"),
+    Act("b", 2000, backward=True),
+    Act("opt", 500, family="optimizer"),
+)
+REDUCED = (
+    *STEP[:2],
+    Act("opt", 500, family="optimizer", waits=("r",)),
+    comm("r", 300, "all_reduce", waits=("b",), in_bytes=1 << 20, group=8, backward=True),
+)
+
+
+def test_the_optimizer_works_once() -> None:
+    scene = small_scene(STEP)
+    assert period(scene) == 3500
+    found = accumulation.apply(scene, "4")
+    assert period(found) == 4 * 3000 + 500
+    assert found.samples == 4 and found.kept == 1
+    assert found.added == {"micro-batches": 9000}
+
+
+def test_gradients_of_replicas_are_reduced_once() -> None:
+    assert period(accumulation.apply(small_scene(REDUCED), "2x")) == 2 * 3000 + 300 + 500
+
+
+def test_as_many_as_now_changes_nothing() -> None:
+    assert period(accumulation.apply(small_scene(STEP), "1")) == 3500
+
+
+def test_from_samples_of_all_ranks() -> None:
+    # a batch of 4 on 8 ranks: 64 are two micro-batches
+    assert accumulation.apply(small_scene(REDUCED), "global=64").samples == 2
+
+
+@pytest.mark.parametrize("value", ["0.5x", "none", "global=7"])
+def test_what_is_no_whole_number(value: str) -> None:
+    with pytest.raises(UsageError):
+        accumulation.apply(small_scene(REDUCED), value)

@@ -1,0 +1,32 @@
+"""Experts of two ranks, one with three times the tokens."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import balanced_experts
+from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+
+
+def rank(number: int, work: int) -> list[Act]:
+    return [
+        Act("router", 50, rank=number),
+        Act("experts", work, rank=number, waits=("dispatch",)),
+        comm("dispatch", 10, "all_to_all", rank=number, waits=("router",), joined="d"),
+        comm("combine", 10, "all_to_all", rank=number, waits=("experts",), joined="c"),
+    ]
+
+
+def test_the_mean_takes_the_place_of_the_slowest() -> None:
+    scene = small_scene([*rank(0, 100), *rank(1, 300)])
+    assert period(scene) == 50 + 10 + 300 + 10
+    assert period(balanced_experts.apply(scene, "on")) == 50 + 10 + 200 + 10
+
+
+def test_one_rank_shows_no_balance() -> None:
+    with pytest.raises(UsageError, match="several ranks"):
+        balanced_experts.apply(small_scene(rank(0, 100)), "on")
+
+
+def test_no_experts_at_all() -> None:
+    with pytest.raises(UsageError, match="all-to-alls"):
+        balanced_experts.apply(small_scene([Act("a", 1), Act("a", 1, rank=1)]), "on")

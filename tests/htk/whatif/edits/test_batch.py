@@ -1,0 +1,79 @@
+"""Which kernels grow with the micro-batch, and how."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import batch
+from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+
+TOKENS = "[[64, 512], [512, {}]]"  # 4 samples of 16 tokens
+STEP = (
+    Act("embed", 12_500, family="other", op="aten::embedding", dims="[[100, 512], [4, 16]]"),
+    Act("one wave", 100_000, op="aten::mm", dims=TOKENS.format(512), blocks=1.0),
+    Act("half a wave", 100_000, op="aten::mm", dims=TOKENS.format(256), blocks=0.5),
+    Act("many waves", 100_000, op="aten::mm", dims=TOKENS.format(10240), blocks=20.0),
+    Act("weight's", 102_500, op="aten::mm", dims="[[512, 64], [64, 512]]", blocks=1.0),
+    Act("norm", 12_500, family="norm", op="aten::norm"),
+    Act("adam", 50_000, family="optimizer", op="aten::_fused_adamw_"),
+)
+
+
+def lengths(value: str) -> dict[str, int]:
+    found = batch.apply(small_scene(STEP), value)
+    return {a.name: length(found, a.name) for a in STEP}
+
+
+def test_twice() -> None:
+    """Waves of blocks, bytes, sums over tokens, all above 2.5 us; the optimizer stays."""
+    assert lengths("8") == {
+        "embed": 22_500,
+        "one wave": 197_500,
+        "half a wave": 100_000,
+        "many waves": 197_500,
+        "weight's": 202_500,
+        "norm": 22_500,
+        "adam": 50_000,
+    }
+
+
+def test_half_takes_smaller_tiles() -> None:
+    found = lengths("0.5x")
+    between = round(2_500 + 97_500 * 0.5**0.5)  # a whole wave and half of one
+    assert found["one wave"] == between
+    assert found["many waves"] == 2_500 + 97_500 / 2
+    assert found["norm"] == 7500
+
+
+def test_samples_count() -> None:
+    found = batch.apply(small_scene(STEP), "3x")
+    assert found.samples == found.kept == 3
+
+
+def test_the_batch_must_be_known() -> None:
+    with pytest.raises(UsageError, match="record_shapes"):
+        batch.apply(small_scene(STEP[5:6]), "8")
+
+
+def test_samples_of_all_ranks() -> None:
+    reduces = comm("r", 100, "all_reduce", in_bytes=8 << 20, group=8, per_node=8, backward=True)
+    scene = small_scene((*STEP, Act("b", 100, backward=True), reduces))
+    assert batch.apply(scene, "global=64").samples == 2  # 4 on each of 8 now
+
+
+def test_attention_is_not_told_by_whole_waves() -> None:
+    step = (STEP[0], Act("a", 102_500, family="attention", op="aten::_flash", blocks=1.25))
+    assert length(batch.apply(small_scene(step), "2x"), "a") == 202_500
+
+
+def test_a_product_that_passes_a_gradient_on_takes_whole_waves() -> None:
+    """64 tokens of a width of 64: the second of two products sums over tokens."""
+    shapes = "[[64, 64], [64, 64]]"
+    both = {"op": "aten::mm", "dims": shapes, "blocks": 1.25, "backward": True}
+    step = (
+        Act("embed", 12_500, family="other", op="aten::embedding", dims="[[100, 64], [4, 16]]"),
+        Act("on", 100_000, **both),
+        Act("weight's", 102_500, **both),
+    )
+    found = batch.apply(small_scene(step), "2x")
+    assert length(found, "on") == 2_500 + 97_500 * 3 / 2  # three waves after two
+    assert length(found, "weight's") == 202_500

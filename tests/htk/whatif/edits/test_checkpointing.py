@@ -1,0 +1,45 @@
+"""Recomputation comes, or goes."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import checkpointing
+from tests.htk.whatif.small_step_model import Act, period, small_scene
+
+# two layers of attention 100 and more 50; head 40; backward 80 + 300 + 300
+STEP = (
+    Act("a0", 100, family="attention"),
+    Act("m0", 50),
+    Act("a1", 100, family="attention"),
+    Act("m1", 50),
+    Act("head", 40),
+    Act("h", 80, backward=True),
+    Act("b1", 300, backward=True),
+    Act("b0", 300, backward=True),
+)
+
+
+def test_layers_run_once_more() -> None:
+    scene = small_scene(STEP)
+    assert period(scene) == 1020
+    found = period(checkpointing.apply(scene, "on"))
+    assert found == pytest.approx(1020 + 2 * 150, abs=2)  # of 680, so rounded
+
+
+def test_in_every_micro_batch() -> None:
+    scene = small_scene(STEP + STEP)
+    found = period(checkpointing.apply(scene, "on"))
+    assert found == pytest.approx(2 * (1020 + 2 * 150), abs=4)
+
+
+def test_without_recomputation() -> None:
+    again = Act("r0", 150, backward=True, recomputed=True)
+    scene = small_scene([*STEP[:7], again, STEP[7]])
+    assert period(scene) == 1170
+    assert period(checkpointing.apply(scene, "off")) == 1020
+    assert period(checkpointing.apply(scene, "on")) == 1170
+
+
+def test_nothing_to_leave_out() -> None:
+    with pytest.raises(UsageError, match="no recomputation"):
+        checkpointing.apply(small_scene(STEP), "off")

@@ -1,0 +1,44 @@
+"""Another GPU: classes of kernels by what bounds them."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import hardware
+from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+
+STEP = (
+    Act("mm", 102_500),
+    Act("norm", 102_500, family="norm"),
+    comm("inside", 120_000, "all_reduce", group=4, per_node=4),
+    comm("outside", 120_000, "all_gather", group=8, per_node=4),
+    comm("short", 20_000, "all_reduce", group=4, per_node=4),
+    comm("short too", 20_000, "all_gather", group=4, per_node=4),
+)
+
+
+def test_from_a100_to_h100() -> None:
+    """Products 271.2 to 794.5, memory 2000 to 3350, links 300 to 450 and 25 to 50."""
+    scene = small_scene(STEP, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    found = hardware.apply(scene, "h100")
+    assert length(found, "mm") == round(2500 + 100_000 * 271.2 / 794.5)
+    assert length(found, "norm") == round(2500 + 100_000 * 2000 / 3350)
+    assert length(found, "inside") == round(20_000 + 100_000 * 300 / 450)
+    assert length(found, "outside") == 20_000 + 50_000
+    assert found.low_confidence
+
+
+def test_the_recorded_one_changes_nothing() -> None:
+    scene = small_scene(STEP, device_name="NVIDIA A100-SXM4-80GB")
+    assert (hardware.apply(scene, "a100-80gb").weight == scene.weight).all()
+
+
+def test_unknown_ones_are_said() -> None:
+    with pytest.raises(UsageError, match="catalogue"):
+        hardware.apply(small_scene(STEP), "h100")
+
+
+def test_precisions_are_those_of_the_new_gpu() -> None:
+    scene = small_scene(STEP, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    found = hardware.apply(scene, "h100")
+    assert found.device_name == "NVIDIA H100 80GB HBM3"
+    assert found.peak == pytest.approx(989 / 312)

@@ -1,0 +1,87 @@
+"""What must hold of every step: drawn ones of two ranks, six activities each."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from htk.whatif.edits import edit
+from htk.whatif.step_model import Scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+
+LENGTHS = st.integers(1, 300_000)
+SHARED = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
+
+
+@st.composite
+def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> Scene:
+    acts = []
+    moved = draw(LENGTHS), draw(LENGTHS)
+    for rank in (0, 1):
+        acts += [
+            Act("a", draw(LENGTHS), rank=rank),
+            Act("b", draw(LENGTHS), rank=rank, waits=("g",)),
+            Act("c", draw(LENGTHS), rank=rank, backward=True),
+            Act("d", draw(LENGTHS), rank=rank, waits=("r",), family="optimizer"),
+            comm("g", moved[0], "all_gather", rank=rank, joined="g", **SHARED),
+            comm("r", moved[1], "all_reduce", rank=rank, waits=("b",), joined="r", **SHARED),
+        ]
+    return small_scene(acts, gpus_per_node=4)
+
+
+def after(scene: Scene, name: str, value: str) -> int:
+    return period(edit(name).apply(scene, value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("replace", "a=1x"),
+        ("batch", "1x"),
+        ("world", "8"),
+        ("network", "bandwidth=1x,latency=1x"),
+        ("overlap", "today"),
+        ("host", "1x"),
+        ("accumulation", "1"),
+        ("cp", "1"),
+        ("pp", "1"),
+        ("tp", "1"),
+    ],
+)
+@settings(max_examples=10, deadline=None)
+@given(scene=scenes())
+def test_an_edit_to_what_is_changes_nothing(name: str, value: str, scene: Scene) -> None:
+    assert after(scene, name, value) == pytest.approx(period(scene), abs=2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(scenes(), st.floats(1, 50), st.floats(1, 50))
+def test_more_bandwidth_never_hurts(scene: Scene, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    slower = after(scene, "network", f"bandwidth={low:.3f}x")
+    assert after(scene, "network", f"bandwidth={high:.3f}x") <= slower <= period(scene)
+
+
+@settings(max_examples=30, deadline=None)
+@given(scenes(), st.sampled_from("abcd"), st.floats(1, 50))
+def test_a_faster_kernel_never_makes_a_longer_step(scene: Scene, name: str, x: float) -> None:
+    assert after(scene, "replace", f"^{name}={x:.3f}x") <= period(scene)
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenes())
+def test_perfect_realistic_serial(scene: Scene) -> None:
+    perfect, realistic, serial = (
+        after(scene, "overlap", value) for value in ("perfect", "realistic", "serial")
+    )
+    assert perfect <= realistic <= serial + 2
+    assert perfect <= period(scene) <= serial + 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(scenes())
+def test_bounds_never_lose(scene: Scene) -> None:
+    for name in ("no_skew", "remove_syncs", "graphs", "overlap"):
+        value = "perfect" if name == "overlap" else "on"
+        assert after(scene, name, value) <= period(scene)

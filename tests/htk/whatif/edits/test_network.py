@@ -1,0 +1,64 @@
+"""Levels of the network, and a measured curve."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.schema import DERIVED, TABLES
+from htk.whatif.edits import network
+from tests.htk.whatif.small_step_model import comm, length, small_scene
+from tests.tables import make
+
+K = 1000
+# Of each kind the shortest is taken for the latency: 10 us.
+STEP = (
+    comm("small", 10 * K, "all_reduce", in_bytes=1024, group=4, per_node=4),
+    comm("inside", 110 * K, "all_reduce", in_bytes=64 << 20, group=4, per_node=4),
+    comm("outside", 410 * K, "all_reduce", in_bytes=64 << 20, group=8, per_node=4),
+)
+
+
+def lengths(value: str) -> list[int]:
+    found = network.apply(small_scene(STEP, gpus_per_node=4), value)
+    return [length(found, name) // K for name in ("small", "inside", "outside")]
+
+
+def test_bandwidth_and_latency_of_all() -> None:
+    assert lengths("bandwidth=2x") == [10, 60, 210]
+    assert lengths("latency=2x") == [20, 120, 420]
+
+
+def test_of_one_level() -> None:
+    assert lengths("intra_bandwidth=2x") == [10, 60, 410]
+    assert lengths("inter_bandwidth=4x") == [10, 110, 110]
+    assert lengths("inter_latency=3x,intra_latency=2x") == [20, 120, 430]
+
+
+def test_as_another_library_was_measured() -> None:
+    # 5 us and 100 GB/s of bus bandwidth; of 4 ranks an all-reduce moves 1.5 times its size
+    points = [
+        {
+            "type": "all_reduce",
+            "group_size": 4,
+            "size_bytes": size,
+            "time_us": 5 + 1.5 * size / 1e5,
+            "busbw_gbps": 1.5 * size / 1e3 / (5 + 1.5 * size / 1e5),
+        }
+        for size in (1 << 20, 4 << 20, 16 << 20, 64 << 20)
+    ]
+    tables = {name: schema.empty_table() for name, schema in {**TABLES, **DERIVED}.items()}
+    tables["bench_points"] = make("bench_points", points)
+    scene = small_scene(STEP, gpus_per_node=4, tables=tables)
+    found = network.apply(scene, "curve=on")
+    assert length(found, "inside") == pytest.approx(5 * K + 1.5 * (64 << 20) / 100, rel=1e-3)
+    assert "all" not in network.apply(scene, "bandwidth=2x").assumptions[0][:3]
+
+
+def test_a_curve_must_be_there() -> None:
+    with pytest.raises(UsageError, match="nccl-tests"):
+        lengths("curve=on")
+
+
+def test_a_faster_network_never_hurts() -> None:
+    for faster in ("1.5x", "3x", "100x"):
+        new = lengths(f"bandwidth={faster}")
+        assert all(n <= o for n, o in zip(new, [10, 110, 410], strict=True))

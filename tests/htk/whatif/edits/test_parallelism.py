@@ -1,0 +1,101 @@
+"""Tensor, sequence, context, pipeline and expert parallelism, by their formulas.
+
+Two layers of attention: batch 2, 8 heads, length 512, width 64, so 1024 tokens of 512, in halves 1
+MB. The network: an all-reduce of 24 MB over 8 ranks of a node takes 20 us and 0.01 ns a byte.
+"""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import cp, ep, pp, sp, tp
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+
+K = 1000
+X = 2 * 1024 * 512  # bytes of activations
+SHAPE = "[2, 8, 512, 64]"
+DIMS = f"[{SHAPE}, {SHAPE}, {SHAPE}]"
+WHOLE = "[[1024, 512], []]"
+
+
+def attention(name: str, backward: bool = False) -> Act:
+    op = "aten::_flash_attention" + ("_backward" if backward else "_forward")
+    return Act(name, 1002_500, family="attention", op=op, dims=DIMS, backward=backward)
+
+
+STEP = [
+    Act("e", 100 * K, family="other", op="aten::embedding", dims="[[32000, 512], [2, 512]]"),
+    attention("a0"),
+    Act("n0", 200 * K, family="norm", op="aten::norm", dims=WHOLE),
+    attention("a1"),
+    attention("c1", True),
+    Act("m", 200 * K, family="elementwise", op="aten::mul", dims=WHOLE, backward=True),
+    attention("c0", True),
+    Act("opt", 800 * K, waits=("r",), family="optimizer"),
+    comm(
+        "r",
+        440 * K,
+        "all_reduce",
+        waits=("c0",),
+        in_bytes=24_000_000,
+        group=8,
+        per_node=8,
+        backward=True,
+    ),
+]
+
+
+def test_tensor_parallelism_splits_and_reduces() -> None:
+    found = tp.apply(small_scene(STEP), "2")
+    assert length(found, "a0") == 502_500
+    assert length(found, "n0") == 200 * K
+    assert length(found, "m") == 200 * K
+    inserted = found.lengths()[len(STEP) :]
+    assert len(inserted) == 8  # two of each layer, forward and backward
+    assert set(inserted.tolist()) == {round(20_000 + X * 0.01)}
+    assert found.samples == found.kept == 0.5
+    assert found.low_confidence
+    # parameters halve, 3/4 of their bytes move in place of 7/8
+    assert length(found, "r") == round(20_000 + 420_000 / 2 * (3 / 4) / (7 / 8))
+
+
+def test_sequence_parallelism_splits_the_rest() -> None:
+    both = sp.apply(tp.apply(small_scene(STEP), "2"), "on")
+    assert length(both, "n0") == 2500 + (200 * K - 2500) // 2
+    again = both.lengths()[len(STEP) + 8 :]
+    assert set(again.tolist()) == {round(20_000 + X * 0.01)}  # 2 · 1/2 · x
+    with pytest.raises(UsageError, match="tensor parallelism"):
+        sp.apply(small_scene(STEP), "on")
+
+
+def test_context_parallelism_sends_keys_and_values_round() -> None:
+    found = cp.apply(small_scene(STEP), "2")
+    assert length(found, "a0") == 502_500
+    assert found.samples == 0.5
+    assert set(found.lengths()[len(STEP) :].tolist()) == {0}  # 25 us behind 502
+    assert cp.apply(small_scene(STEP), "1").samples == 1
+
+
+def test_a_pipeline_waits_to_be_filled() -> None:
+    scene = small_scene(STEP)
+    found = pp.apply(scene, "2")
+    micro_batch = period(scene) - 440 * K - 800 * K  # reduced and optimized once
+    fill = 2 * (20_000 + X * 0.01)
+    assert found.added == {"bubble": round(micro_batch / 2 + fill)}
+    halved = pp.apply(scene, "stages=2,interleave=2")
+    assert halved.added["bubble"] == round(micro_batch / 4 + fill)
+
+
+def test_experts_on_more_ranks_send_more() -> None:
+    scene = small_scene(
+        [
+            Act("x", 100 * K),
+            comm(
+                "d", 160 * K, "all_to_all", in_bytes=8 << 20, out_bytes=8 << 20, group=2, per_node=2
+            ),
+        ]
+    )
+    # latency 20, 140 for half of the tokens; of 8 ranks 7/8 leave
+    assert length(ep.apply(scene, "8"), "d") == 20 * K + 245 * K
+    assert length(ep.apply(scene, "1"), "d") == 0
+    with pytest.raises(UsageError, match="no all-to-alls"):
+        ep.apply(small_scene(STEP), "8")

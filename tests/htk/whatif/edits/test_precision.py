@@ -1,0 +1,46 @@
+"""Matrix products in other types, on a H100: 794.5 in bf16, 1402.6 in fp8, 0.8 · 494 in TF32."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import precision
+from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+
+H100 = "NVIDIA H100 80GB HBM3"
+BF16 = '["c10::BFloat16", "c10::BFloat16"]'
+STEP = (
+    Act("mm", 102_500, types=BF16, op="aten::mm"),
+    Act("norm", 12_500, family="norm", op="aten::norm"),
+    comm("r", 1000, "all_reduce"),
+)
+
+
+def test_fp8_leaves_all_but_products() -> None:
+    found = precision.apply(small_scene(STEP, device_name=H100), "fp8")
+    assert length(found, "mm") == round(2500 + 100_000 * 794.5 / 1402.6)
+    assert length(found, "norm") == 12_500
+    assert found.low_confidence
+
+
+def test_operands_are_cast() -> None:
+    dims = "[[1024, 1000], [1000, 1024]]"  # 2,048,000 elements, 5 bytes each at 0.8 · 3350 GB/s
+    scene = small_scene((Act("mm", 102_500, types=BF16, dims=dims),), device_name=H100)
+    casts = 2_048_000 * 5 / 2680
+    found = length(precision.apply(scene, "fp8"), "mm")
+    assert found == round(2500 + 100_000 * 794.5 / 1402.6 + casts)
+
+
+def test_single_precision_moves_twice_as_much() -> None:
+    found = precision.apply(small_scene(STEP, device_name=H100), "fp32")
+    assert length(found, "mm") == round(2500 + 100_000 * 794.5 / (0.8 * 494))
+    assert length(found, "norm") == 2500 + 20_000
+
+
+def test_the_same_changes_nothing() -> None:
+    scene = small_scene(STEP, device_name=H100)
+    assert (precision.apply(scene, "bf16").weight == scene.weight).all()
+
+
+def test_an_unknown_gpu_is_said() -> None:
+    with pytest.raises(UsageError, match="catalogue"):
+        precision.apply(small_scene(STEP, device_name="Abacus"), "fp8")

@@ -1,0 +1,70 @@
+"""Ranks: what their collectives cost, and who comes last."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.edits import world
+from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+
+K = 1000
+
+
+def reduced(ranks: int, per_node: int) -> list[Act]:
+    common = {"group": ranks, "per_node": per_node, "backward": True}
+    return [
+        Act("a", 100 * K),
+        Act("b", 100 * K, backward=True),
+        comm("short", 20 * K, "all_reduce", in_bytes=1 << 20, **common),
+        comm("r", 720 * K, "all_reduce", waits=("b",), in_bytes=64 << 20, **common),
+    ]
+
+
+def test_a_ring_of_more_sends_a_little_more() -> None:
+    # 700 for 7/8; of 16 ranks 15/16
+    found = world.apply(small_scene(reduced(8, 4), gpus_per_node=4), "16")
+    assert length(found, "r") == 20 * K + 750 * K
+    assert (found.samples, found.devices) == (2, 2)
+    assert not found.low_confidence
+
+
+def test_leaving_the_node_is_marked() -> None:
+    found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
+    assert found.low_confidence
+    assert any("leave its node" in words for words in found.assumptions)
+
+
+def test_as_many_as_now() -> None:
+    scene = small_scene(reduced(8, 4), gpus_per_node=4)
+    assert (world.apply(scene, "8").weight == scene.weight).all()
+
+
+def test_one_rank_needs_nobody() -> None:
+    found = world.apply(small_scene(reduced(8, 8)), "1")
+    assert length(found, "r") == 20 * K  # the latency of its kind
+
+
+def test_ranks_must_be_known() -> None:
+    with pytest.raises(UsageError, match="how many ranks"):
+        world.apply(small_scene([Act("a", 1)]), "8")
+
+
+def test_ranks_that_share_the_optimizer_do_less_each() -> None:
+    """8 ranks of FSDP become 16: half of the optimizer's state each."""
+    common = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
+    scene = small_scene(
+        [
+            Act("a", 100 * K, waits=("g",)),
+            Act("b", 100 * K, backward=True),
+            Act("opt", 80 * K, family="optimizer", waits=("r",)),
+            comm("g", 90 * K, "all_gather", **common),
+            comm("r", 90 * K, "reduce_scatter", waits=("b",), backward=True, **common),
+        ],
+        gpus_per_node=4,
+    )
+    assert length(world.apply(scene, "16"), "opt") == 40 * K
+
+
+def test_what_follows_sees_the_new_groups() -> None:
+    found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
+    assert set(found.facts.group_size[2:].tolist()) == {8}
+    assert found.facts.crosses[2:].all()

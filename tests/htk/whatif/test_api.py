@@ -1,0 +1,157 @@
+"""What-ifs from Python and the command line, on the sample."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import htk
+from htk.cli.main import htk as main
+from htk.errors import UsageError
+from htk.trace.trace import Trace
+from htk.whatif.api import WhatIf
+from htk.whatif.label import RETURNS
+from htk.whatif.text import error
+
+
+@pytest.fixture(scope="module")
+def asked() -> WhatIf:
+    return htk.whatif("sample")
+
+
+def test_a_question_is_collected_and_answered(asked: WhatIf) -> None:
+    row = asked.batch("2x").network(bandwidth=2).run().to_pylist()[0]
+    assert row["whatif"] == "batch 2x, network bandwidth=2,latency=1"
+    assert row["step_time_ns_lo90"] < row["step_time_ns_lo50"] < row["step_time_ns"]
+    assert row["step_time_ns"] < row["step_time_ns_hi50"] < row["step_time_ns_hi90"]
+    assert row["naive_linear_ns"] == 2 * row["measured_step_time_ns"]
+    assert sum(json.loads(row["waterfall"]).values()) == (
+        row["step_time_ns"] - row["measured_step_time_ns"]
+    )
+    assert set(json.loads(row["doubt"])) >= {"replay", "kernel", "network", "site"}
+    assert row["tokens_per_s_per_gpu"] == pytest.approx(row["tokens_per_s"] / 2)
+
+
+def test_every_column_is_filled_on_the_sample(asked: WhatIf) -> None:
+    terms = {"price": 2.0, "run_tokens": 1e9, "node_hours_between_failures": 1000.0}
+    table = asked.economy(**terms).sweep("batch", "1x", "256x").run().to_arrow()
+    empty = [name for name in RETURNS.names if table[name].null_count == table.num_rows]
+    assert empty == []
+
+
+def test_mfu_is_that_of_the_flops_of_the_step(asked: WhatIf) -> None:
+    truth = json.loads((Path(htk.__file__).parent / "sample" / "truth.json").read_text())
+    row = asked.change("overlap", "today").run().to_pylist()[0]
+    rate = truth["model_flops_per_rank_and_step"] / (row["step_time_ns"] * 1e-9)
+    assert row["mfu_pct"] == pytest.approx(100 * rate / 312e12, rel=0.02)  # of an A100
+    tokens = 2 * 2 * 512  # ranks, micro-batch, length
+    assert row["tokens_per_s"] == pytest.approx(tokens / (row["step_time_ns"] * 1e-9))
+
+
+def test_bounds_come_without_an_edit_and_advice_on_request(asked: WhatIf) -> None:
+    steps = [a.step_ns for a in asked.answers()]
+    assert steps == sorted(steps, key=lambda ns: ns or 0)
+    advice = asked.recommend().answers()
+    gains = [a.gain_over_doubt or 0.0 for a in advice]
+    assert gains == sorted(gains, reverse=True)
+    assert min(gains) > 0
+    assert "fix_rank" in [a.edits[0][0] for a in advice]  # one rank of the sample is slow
+
+
+def test_the_ledger_tells_what_a_strategy_sends(asked: WhatIf) -> None:
+    found = asked.sharding("ddp").traffic().to_pylist()
+    recorded = {r["type"]: r for r in found if r["step"] == "recorded"}
+    predicted = {r["type"]: r for r in found if r["step"] == "predicted"}
+    assert set(recorded) == {"all_gather", "reduce_scatter"}
+    assert set(predicted) == {"all_reduce"}
+    # of two ranks: half of the gradients scattered, against 2(N-1)/N of them
+    assert predicted["all_reduce"]["wire_bytes"] == pytest.approx(
+        2 * recorded["reduce_scatter"]["wire_bytes"]
+    )
+
+
+def test_the_predicted_step_opens_and_takes_as_long_as_said(asked: WhatIf, tmp_path: Path) -> None:
+    question = asked.change("fix_rank", "all")
+    files = question.write(tmp_path / "out")
+    assert len(files) == 2
+    written = htk.open(tmp_path / "out")
+    recorded = htk.open("sample")
+    period = max(r["gpu_period_ns"] for r in written.step_times().to_pylist())
+    assert period == pytest.approx(question.answers()[0].step_ns, rel=0.02)
+    launched = {n: t.tables["kernels"].num_rows for n, t in (("new", written), ("old", recorded))}
+    assert launched["new"] * 4 == launched["old"]  # one of four steps
+    assert set(written.tables["kernel_links"]["launch_by"].to_pylist()) == {"correlation"}
+
+
+def test_what_an_edit_removes_is_not_in_the_predicted_step(asked: WhatIf, tmp_path: Path) -> None:
+    asked.sharding("shard_grad_op").write(tmp_path / "out")
+    before = asked.trace.sel(steps=[asked.stage.graph.step or 0])
+    assert gathers(htk.open(tmp_path / "out")) < gathers(before)
+
+
+def gathers(trace: Trace) -> int:
+    return sum("AllGather" in name for name in trace.tables["kernels"]["name"].to_pylist())
+
+
+def test_the_command_prints_for_people_and_machines() -> None:
+    said = CliRunner().invoke(main, ["whatif", "sample", "--batch", "2x"]).output
+    for words in ("replay of it untouched: trusted", "change of", "doubt, one sigma", "assumes:"):
+        assert words in said
+    given = ["whatif", "sample", "--sweep", "batch=1x,2x", "--format", "json"]
+    rows = json.loads(CliRunner().invoke(main, given).output)["rows"]
+    assert [r["whatif"] for r in rows] == ["batch 1x", "batch 2x"]
+    ledger = CliRunner().invoke(main, ["whatif", "sample", "--ledger"]).output
+    assert "reduce_scatter" in ledger
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0 %"), (4e-7, "< 0.1 %"), (0.3, "0.3 %"), (12.34, "12.3 %")]
+)
+def test_how_far_off_a_replay_is_reads_well(value: float, text: str) -> None:
+    assert error(value) == text
+
+
+def test_what_is_won_at_most_is_said_to_be_that() -> None:
+    said = CliRunner().invoke(main, ["whatif", "sample"]).output
+    assert "what could be won at most, each cause alone:" in said
+    assert "-0.0" not in said and "e-0" not in said
+    assert "another step 0 % off" in said
+
+
+def test_without_a_whole_step_beside_it_the_reason_stands_alone() -> None:
+    said = CliRunner().invoke(main, ["whatif", "sample", "--steps", "11", "--batch", "2x"]).output
+    assert "untouched: refused: only one whole step is at hand" in said
+    assert said.count("refused") == 1
+
+
+def test_a_sweep_is_not_written(tmp_path: Path) -> None:
+    given = ["whatif", "sample", "--sweep", "batch=1x,2x", "--write", str(tmp_path / "out")]
+    found = CliRunner().invoke(main, given)
+    assert isinstance(found.exception, UsageError | SystemExit)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_answer_once_refused_writes_nothing(tmp_path: Path) -> None:
+    few = htk.open("sample").sel(steps=[11])
+    with pytest.raises(UsageError, match="nothing to write"):
+        htk.whatif(few).change("host", "2x").write(tmp_path / "out")
+
+
+def test_a_session_asks_by_itself() -> None:
+    assert htk.open("sample").whatif().change("host", "2x").answers()[0].step_ns
+
+
+def test_folders_with_the_same_ranks_are_recordings_at_several_batches(tmp_path: Path) -> None:
+    sample = Path(htk.__file__).parent / "sample"
+    for folder, ranks in (("a", (0,)), ("b", (1,)), ("again", (0,))):
+        (tmp_path / folder).mkdir()
+        for rank in ranks:
+            name = f"rank{rank}.pt.trace.json.gz"
+            (tmp_path / folder / name).write_bytes((sample / name).read_bytes())
+    parts = [str(tmp_path / "a"), str(tmp_path / "b")]
+    one = CliRunner().invoke(main, ["whatif", *parts, "--host", "2x"])
+    assert "(2 ranks at hand)" in one.output
+    runs = [str(tmp_path / "a"), str(tmp_path / "again")]
+    two = CliRunner().invoke(main, ["whatif", *runs, "--batch", "4x"])
+    assert "same batch" in str(two.exception)

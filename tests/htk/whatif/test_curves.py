@@ -1,0 +1,87 @@
+"""Kernels' lengths through several recordings at several batches."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from htk.errors import UsageError
+from htk.graph.build import build
+from htk.whatif.curves import Curves, Recorded, curves
+from htk.whatif.predict import answer, stage
+from htk.whatif.step_model import Scene, scene
+from tests.htk.graph.small_step import step_tables
+
+# Matrix products a and b: 40,000 and 20,000 at the recorded batch. One recording alone would say
+# 77,500 and 37,500 at twice of it; another one holds 50,000 and 37,500.
+BASE = (40_000, 20_000)
+TWICE = (50_000, 37_500)
+
+
+def at(lengths: tuple[int, int], period: int = 300_000) -> dict[str, pa.Table]:
+    return step_tables(4, lengths, period)
+
+
+def base() -> Scene:
+    tables = at(BASE)
+    return scene(tables, build(tables))
+
+
+def test_lengths_go_through_both_recordings() -> None:
+    found = curves(base(), 0.0, [(at(TWICE), 2.0)])
+    assert found.known.all()
+    assert found.lengths(1.0).tolist() == pytest.approx(list(BASE))
+    assert found.lengths(2.0).tolist() == pytest.approx(list(TWICE))
+
+
+def test_between_and_beyond_them_lengths_lie_on_the_line() -> None:
+    found = curves(base(), 0.0, [(at(TWICE), 2.0)])
+    assert found.lengths(3.0).tolist() == pytest.approx([60_000, 55_000])
+    assert found.lengths(1.5).tolist() == pytest.approx([45_000, 28_750])
+
+
+def test_a_kernel_never_gets_shorter_with_the_batch() -> None:
+    found = curves(base(), 0.0, [(at((30_000, 37_500)), 2.0)])
+    assert found.lengths(4.0)[0] == pytest.approx(40_000)
+
+
+def test_each_further_recording_narrows_the_doubt() -> None:
+    one = curves(base(), 0.0, [(at(TWICE), 2.0)])
+    two = curves(base(), 0.0, [(at(TWICE), 2.0), (at((90_000, 150_000)), 8.0)])
+    assert two.sigma(6.0, 0.1) < one.sigma(6.0, 0.1) < 0.1
+    assert one.sigma(2.0, 0.1) == pytest.approx(0.015)
+
+
+def test_the_step_is_that_of_the_other_recording_at_its_batch() -> None:
+    start = stage(at(BASE, 70_000), [(at(TWICE, 100_000), 2.0)])
+    found = answer(start, [("batch", "2x")])
+    assert found.step_ns == 100_000
+    alone = answer(stage(at(BASE, 70_000)), [("batch", "2x")])
+    assert alone.step_ns == 77_500 + 37_500
+    assert found.sigma < alone.sigma
+
+
+def test_two_recordings_of_one_batch_make_no_curve() -> None:
+    with pytest.raises(UsageError, match="same batch"):
+        curves(base(), 0.0, [(at(TWICE), 1.0)])
+
+
+def test_a_batch_that_shapes_do_not_tell_must_be_given() -> None:
+    with pytest.raises(UsageError, match="PATH@2x"):
+        curves(base(), 0.0, [(at(TWICE), None)])
+
+
+def test_steps_lie_on_the_line_through_those_of_other_numbers_of_micro_batches() -> None:
+    found = Curves(base(), np.zeros(0), (), off={2.0: -10.0, 4.0: -40.0})
+    assert [found.off_ns(count) for count in (1, 2, 3, 4, 6)] == [0, -10, -25, -40, -70]
+    assert Curves(base(), np.zeros(0), ()).off_ns(4) == 0
+
+
+def test_a_further_recording_leaves_less_doubt_in_the_number_of_micro_batches() -> None:
+    other = Recorded(1.0, 100, np.zeros(0), 2.0)
+    found = Curves(base(), np.zeros(0), (), (other,))
+    assert [found.counted_share(count) for count in (1, 2, 4, 64)] == [
+        0.5,
+        0.5,
+        0.75,
+        1,
+    ]

@@ -1,0 +1,96 @@
+"""Waits for ranks that are not at hand: told from transfers, and as long as what ranks compute."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from htk.whatif.edits import world
+from htk.whatif.missing_ranks import late, partial, prompt, waits
+from htk.whatif.step_model import Scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+
+K = 1000
+MB = 1 << 20
+
+
+def gathers(lengths: list[int], size: int = 4 * MB, **given: object) -> list[Act]:
+    common = {"group": 4, "per_node": 4, "in_bytes": size // 4, "out_bytes": size} | given
+    return [
+        comm(f"g{size // MB}.{k}", n * K, "all_gather", **common) for k, n in enumerate(lengths)
+    ]
+
+
+def one_of_four() -> Scene:
+    """Twelve gathers of 120 µs, two of which waited; a larger one that always waits."""
+    lengths = [120] * 10 + [320, 420]
+    large = gathers([620], 8 * MB, waits=("a",))
+    return small_scene([Act("a", 1000 * K), *gathers(lengths), *large, Act("b", 500 * K)])
+
+
+def test_what_the_fastest_do_not_take_is_a_wait() -> None:
+    scene = one_of_four()
+    found = dict(zip(scene.graph.activities.name.tolist(), waits(scene).tolist(), strict=True))
+    by_name = {scene.graph.activities.names[code]: ns for code, ns in found.items()}
+    assert by_name["g4.0"] == by_name["a"] == 0
+    assert by_name["g4.10"] == pytest.approx(200 * K)
+    assert by_name["g4.11"] == pytest.approx(300 * K)
+    # 20 of latency, 100 for 4 MB: 8 MB take 220 at most, however long all of them take
+    assert by_name["g8.0"] == pytest.approx(400 * K)
+
+
+def test_nothing_is_a_wait_where_all_ranks_are_at_hand() -> None:
+    acts = [
+        comm(f"g{k}", ns * K, "all_gather", rank=rank, joined=f"g{k}", group=2, per_node=2,
+             in_bytes=2 * MB, out_bytes=4 * MB)
+        for rank in (0, 1)
+        for k, ns in enumerate((100, 100, 300))
+    ]  # fmt: skip
+    scene = small_scene(acts)
+    assert not partial(scene).any()
+    assert not waits(scene).any()
+    more = scene.with_groups(scene.is_comm, 4, 4)  # of groups of four, two are at hand
+    assert partial(more).all()
+    assert waits(more).max() == pytest.approx(200 * K)
+
+
+def test_waits_grow_with_what_is_computed() -> None:
+    scene = one_of_four()
+    waited = waits(scene)
+    without = prompt(scene, waited)
+    assert length(without, "g8.0") == 220 * K
+    assert (late(without, scene, waited).weight == scene.weight).all()
+    twice = without.with_lengths(without.is_compute, 2 * without.lengths())
+    found = late(twice, scene, waited)
+    assert length(found, "g8.0") == 220 * K + 2 * 400 * K
+    assert length(found, "g4.0") == 120 * K
+
+
+def test_a_collective_that_is_gone_is_not_waited_for() -> None:
+    scene = one_of_four()
+    waited = waits(scene)
+    gone = prompt(scene, waited).with_lengths(scene.is_comm, 0)
+    assert late(gone, scene, waited).lengths()[scene.is_comm].sum() == 0
+
+
+def test_the_last_of_fewer_ranks_is_less_late() -> None:
+    """What the step loses to ranks that are not at hand is lost in the measure of the law."""
+    scene = one_of_four()
+    waited = waits(scene)
+    without = prompt(scene, waited)
+    lost = period(scene) - period(without)
+    assert lost > 0
+    half = late(replace(without, late=0.5), scene, waited)
+    assert period(half) == period(without) + lost // 2
+    assert half.added == {"skew": -lost // 2}
+    assert period(late(replace(without, late=0.0), scene, waited)) == period(without)
+    assert period(late(replace(without, late=1.5), scene, waited)) == period(scene) + lost // 2
+
+
+def test_world_says_how_late_the_last_comes() -> None:
+    scene = one_of_four()
+    assert world.apply(scene, "4").late == 1
+    # Φ⁻¹(7.625 / 8.25) over Φ⁻¹(3.625 / 4.25)
+    assert world.apply(scene, "8").late == pytest.approx(1.434 / 1.049, rel=0.01)
+    assert world.apply(scene, "2").late == pytest.approx(0.589 / 1.049, rel=0.01)
+    assert np.array_equal(world.apply(scene, "4").weight, scene.weight)

@@ -1,0 +1,125 @@
+"""A plan against what can be worked out from published sizes."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from htk.cli.commands.plan import command
+from htk.errors import UsageError
+from htk.models.decoder import decoder
+from htk.models.hardware import gpu
+from htk.whatif.plan import Job, least_gpus, plan
+
+
+def rows(**given: float) -> dict[str, dict[str, float]]:
+    sizes = {"nodes": 2, "gpus_per_node": 4, "micro_batch": 1, "seq": 512, "price": 2.0} | given
+    job = Job(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
+    return {r["strategy"]: r for r in plan(job).to_pylist()}
+
+
+def asked(*words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+def test_bytes_on_the_wire_follow_the_ledger() -> None:
+    psi = 6_738_415_616  # LLaMA-2 7B
+    found = rows()
+    assert found["ddp"]["wire_bytes"] == 2 * (2 * psi) * 7 // 8
+    assert found["shard_grad_op"]["wire_bytes"] == pytest.approx(4 * psi * 7 / 8, rel=1e-9)
+    assert found["full_shard"]["wire_bytes"] == pytest.approx(6 * psi * 7 / 8, rel=0.03)
+
+
+def test_seven_billion_parameters_do_not_fit_one_gpu_unsharded() -> None:
+    found = rows()  # 16 bytes a parameter: 108 GB
+    assert found["ddp"]["p_oom"] > 0.95
+    assert found["ddp"]["least_gpus"] is None
+    assert found["full_shard"]["p_oom"] < 0.05
+
+
+def test_how_many_40_gb_gpus_train_70b_in_16_bit() -> None:
+    """16 bytes a parameter are 1.10 TB: 28 of 40 GB hold that alone."""
+    job = Job(decoder("llama2-70b"), gpu("a100-40gb"), 8, 8, 1, 2048, checkpointing=True)
+    assert job.model.parameters == pytest.approx(69e9, rel=0.01)
+    needed = least_gpus(job, "full_shard")
+    assert needed is not None
+    assert 28 < needed < 64
+    without = Job(job.model, job.gpu, 8, 8, 1, 2048)
+    assert least_gpus(without, "full_shard") is None  # activations alone take 54 GB
+
+
+def test_least_gpus_fit_and_one_less_does_not() -> None:
+    model, device = decoder("llama2-13b"), gpu("a100-80gb")
+    needed = least_gpus(Job(model, device, 1, 8, 1, 2048), "full_shard")
+    assert needed is not None
+
+    def probability(gpus: int) -> float:
+        found = plan(Job(model, device, 1, gpus, 1, 2048)).to_pylist()
+        return float(next(r["p_oom"] for r in found if r["strategy"] == "full_shard"))
+
+    assert probability(needed) <= 0.5 < probability(needed - 1)
+
+
+def test_more_tokens_hide_more_communication() -> None:
+    few, many = rows()["full_shard"], rows(micro_batch=8)["full_shard"]
+    assert many["mfu_pct"] > few["mfu_pct"]
+    assert many["step_time_ns"] < 8 * few["step_time_ns"]
+
+
+def test_tensor_parallelism_splits_work_and_is_not_hidden() -> None:
+    one, two = rows(micro_batch=8)["full_shard"], rows(micro_batch=8, tensor_parallel=2)
+    assert two["full_shard"]["compute_ns"] == pytest.approx(one["compute_ns"] / 2, rel=1e-6)
+    assert two["full_shard"]["tokens_per_s"] < one["tokens_per_s"]
+    assert two["ddp"]["parameter_bytes"] == pytest.approx(6_738_415_616, rel=1e-6)  # 2 bytes / 2
+
+
+def test_bands_and_costs() -> None:
+    row = rows(tokens=1e12)["full_shard"]
+    ends = [row[f"step_time_{end}_ns"] for end in ("lo90", "lo50")]
+    ends += [row["step_time_ns"]] + [row[f"step_time_{end}_ns"] for end in ("hi50", "hi90")]
+    assert ends == sorted(set(ends))
+    assert row["cost_per_million_tokens"] == pytest.approx(8 * 2.0 / (3.6e-3 * row["tokens_per_s"]))
+    assert row["run_cost"] == pytest.approx(1e6 * row["cost_per_million_tokens"])
+    assert row["run_days"] == pytest.approx(1e12 / row["tokens_per_s"] / 86400)
+
+
+@pytest.mark.parametrize(
+    "given", [{"nodes": 0}, {"tensor_parallel": 3}, {"price": -1}, {"tokens": float("nan")}]
+)
+def test_what_makes_no_sense_is_said(given: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        rows(**given)
+
+
+def test_the_command_answers_as_json() -> None:
+    done = asked("--model", "llama2-7b", "--gpu", "a100-80gb", "--format", "json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert {r["strategy"] for r in told["rows"]} == {
+        "ddp",
+        "shard_grad_op",
+        "full_shard",
+        "hybrid_shard",
+    }
+
+
+def test_the_command_prints_for_people() -> None:
+    words = ("--model", "llama2-7b", "--gpu", "a100-80gb", "--nodes", "2", "--gpus-per-node", "4")
+    said = asked(*words).stdout
+    assert said.startswith("llama2-7b, 6.74 billion parameters, on 2 × 4 NVIDIA A100-SXM4-80GB")
+    assert "90 % band" in said and "P(OOM) %" in said and "MFU: model FLOPs" in said
+    assert "per M tokens" not in said  # no price
+    assert "lo90" not in said and "p oom" not in said
+
+
+def test_a_model_of_ones_own() -> None:
+    sizes = ["--layers", "2", "--hidden", "64", "--heads", "4", "--ffn", "128", "--vocab", "100"]
+    done = asked("--model", "mine", "--gpu", "h100", "--format", "csv", *sizes)
+    assert done.exit_code == 0
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    for words in (("--model", "nothing", "--gpu", "h100"), ("--model", "llama2-7b", "--gpu", "x")):
+        error = asked(*words).exception
+        assert isinstance(error, UsageError)
+        assert "\n" not in str(error)

@@ -1,0 +1,142 @@
+"""Predictions held against what the simulator then makes of the changed job.
+
+A small model on two nodes of two GPUs, with jitter, noise and contention. Predictions see the
+written traces alone.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from htk.graph.build import steps_at_hand
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.simulate.times import Gemm, Times
+from htk.trace.opening import open_trace
+from htk.whatif.predict import Stage, answer, stage
+
+BASE = {
+    "model": "gpt3-126m",
+    "layers": 4,
+    "seq": 1024,
+    "nodes": 2,
+    "gpus_per_node": 2,
+    "micro_batch": 8,
+    "steps": 3,
+    "seed": 3,
+}
+
+
+def written(folder: Path, **change: object) -> Path:
+    simulate(checked(Config(**(BASE | change))), folder)  # type: ignore[arg-type]
+    (folder / "truth.json").unlink()
+    return folder
+
+
+def step_ns(folder: Path) -> float:
+    steps = steps_at_hand(open_trace(str(folder)).tables)
+    return float(np.median([steps.periods[k] for k in steps.numbers[1:]]))
+
+
+# GPUs of unequal speed, two of eight of them recorded.
+MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}
+
+
+@pytest.fixture(scope="module")
+def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return stage(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return stage(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
+
+
+@pytest.mark.parametrize(
+    ("edit", "change"),
+    [
+        (("batch", "32"), {"micro_batch": 32}),
+        (("batch", "4"), {"micro_batch": 4}),
+        (("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+        (("sharding", "ddp"), {"strategy": "ddp"}),
+        (("world", "8"), {"nodes": 4}),
+        (("accumulation", "3"), {"accumulation": 3}),
+        (("checkpointing", "on"), {"checkpointing": True}),
+        (("tp", "2"), {"tensor_parallel": 2}),
+    ],
+)
+def test_within_five_percent(
+    start: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    truth = step_ns(written(tmp_path, **change))
+    found = answer(start, [edit])
+    assert found.step_ns == pytest.approx(truth, rel=0.05)
+    moved, predicted = truth - found.measured_ns, found.step_ns - found.measured_ns
+    if abs(moved) > 0.03 * found.measured_ns:
+        assert (moved > 0) == (predicted > 0)
+
+
+@pytest.mark.parametrize(
+    ("base", "edit", "change"),
+    [
+        ({"strategy": "ddp"}, ("sharding", "full_shard"), {"strategy": "full_shard"}),
+        ({}, ("sharding", "ddp"), {"strategy": "ddp"}),
+        ({"fsdp": 1}, ("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+        ({}, ("batch", "8"), {"micro_batch": 8}),
+    ],
+)
+def test_steps_that_the_host_bounds_too(
+    tmp_path: Path, base: dict[str, object], edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    """One sample at a time on a fast GPU: FSDP's hooks, and small kernels, are what it takes."""
+    small = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "gpus_per_node": 2} | base
+    start = stage(open_trace(str(written(tmp_path / "base", **small))).tables)
+    truth = step_ns(written(tmp_path / "changed", **(small | change)))
+    assert answer(start, [edit]).step_ns == pytest.approx(truth, rel=0.05)
+
+
+@pytest.fixture
+def twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that is computed takes half of the time; copies and transfers as long as ever."""
+    for name in ("attention", "elementwise"):
+        whole = getattr(Times, name)
+        monkeypatch.setattr(Times, name, lambda *a, whole=whole: whole(*a) // 2)
+    gemm = Times.gemm
+
+    def halved(*given: object) -> Gemm:
+        found = gemm(*given)  # type: ignore[arg-type]
+        return Gemm(found.ns // 2, found.name, found.grid, found.block)
+
+    monkeypatch.setattr(Times, "gemm", halved)
+    yield
+
+
+@pytest.mark.usefixtures("twice_as_fast")
+def test_halved_compute_wins_what_the_critical_path_says(start: Stage, tmp_path: Path) -> None:
+    truth = step_ns(written(tmp_path))
+    compute = start.scene.is_compute
+    names = {start.graph.activities.names[n] for n in start.graph.activities.name[compute]}
+    pattern = "^(" + "|".join(map(re.escape, sorted(names))) + ")$"
+    found = answer(start, [("replace", f"{pattern}=2x")])
+    assert truth < 0.75 * found.measured_ns
+    assert found.step_ns == pytest.approx(truth, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("edit", "change"),
+    [
+        (("batch", "4"), {"micro_batch": 4}),
+        (("batch", "16"), {"micro_batch": 16}),
+        (("world", "2"), {"nodes": 1}),
+        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+    ],
+)
+def test_of_some_ranks_of_a_job_that_waits_for_the_others(
+    some_of_many: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    truth = step_ns(written(tmp_path, **(MANY | {"ranks_only": (0, 1)} | change)))
+    assert answer(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=0.05)
