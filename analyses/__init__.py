@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MenuEntry:
     """One line of the menu."""
 
     module: str
@@ -27,60 +27,60 @@ class Entry:
 
 
 # fmt: off
-ANALYSES: dict[str, Entry] = {
-    "alltoall_balance": Entry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
-    "annotation_breakdown": Entry("ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
-    "bucket_study": Entry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
-    "clock_alignment": Entry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
-    "collective_times": Entry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
-    "comm_compute_overlap": Entry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
-    "comm_compute_ratio": Entry("time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
-    "comm_matrix": Entry("comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
-    "comm_model": Entry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
-    "comm_overlap_by_group": Entry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
-    "comm_progress": Entry("comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
-    "comm_sources": Entry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
-    "comm_summary": Entry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
-    "comm_wait": Entry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
-    "compile_graph_coverage": Entry("run.compile_graph_coverage", "How much of the GPU time runs in CUDA graphs, compiled or eagerly?"),
-    "critical_path": Entry("causes.critical_path", "What bounds the step: which work lies on its critical path?"),
-    "flops": Entry("ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
-    "fsdp_units": Entry("run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
-    "gpu_speed": Entry("kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
-    "hang": Entry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
-    "host_stalls": Entry("time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
-    "idle_breakdown": Entry("time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
-    "kernel_families": Entry("kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
-    "kernel_kinds": Entry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
-    "kernel_occupancy": Entry("kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
-    "kernel_sequences": Entry("kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
-    "kernel_top": Entry("kernels.kernel_top", "Which kernels cost most GPU time?"),
-    "late_arrivals": Entry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
-    "launch_stats": Entry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
-    "memory_bandwidth": Entry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
-    "memory_peaks": Entry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
-    "memory_timeline": Entry("memory.memory_timeline", "How much memory is in use, over time?"),
-    "module_breakdown": Entry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
-    "moe_balance": Entry("run.moe_balance", "How evenly do tokens spread over the ranks that hold the experts, layer by layer?"),
-    "op_breakdown": Entry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
-    "op_tree": Entry("ops.op_tree", "Where in the call tree do operators take their time?"),
-    "phase_breakdown": Entry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
-    "pipeline_bubble": Entry("run.pipeline_bubble", "How much of a step does each stage of a pipeline stand still?"),
-    "python_hotspots": Entry("ops.python_hotspots", "Which Python functions take the time?"),
-    "queue_length": Entry("kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
-    "recommendations": Entry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
-    "roofline": Entry("ops.roofline", "How near does each operator come to what its GPU can do?"),
-    "serving_iterations": Entry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
-    "short_kernels": Entry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
-    "step_times": Entry("time.step_times", "How long did each step take, on the GPU and on the host?"),
-    "step_variance": Entry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
-    "stragglers": Entry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
-    "time_breakdown": Entry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
+ANALYSES: dict[str, MenuEntry] = {
+    "alltoall_balance": MenuEntry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
+    "annotation_breakdown": MenuEntry("ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
+    "bucket_study": MenuEntry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
+    "clock_alignment": MenuEntry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
+    "collective_times": MenuEntry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
+    "comm_compute_overlap": MenuEntry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
+    "comm_compute_ratio": MenuEntry("time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
+    "comm_matrix": MenuEntry("comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
+    "comm_model": MenuEntry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
+    "comm_overlap_by_group": MenuEntry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
+    "comm_progress": MenuEntry("comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
+    "comm_sources": MenuEntry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
+    "comm_summary": MenuEntry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
+    "comm_wait": MenuEntry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
+    "compile_graph_coverage": MenuEntry("run.compile_graph_coverage", "How much of the GPU time runs in CUDA graphs, compiled or eagerly?"),
+    "critical_path": MenuEntry("causes.critical_path", "What bounds the step: which work lies on its critical path?"),
+    "flops": MenuEntry("ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
+    "fsdp_units": MenuEntry("run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
+    "gpu_speed": MenuEntry("kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
+    "hang": MenuEntry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
+    "host_stalls": MenuEntry("time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
+    "idle_breakdown": MenuEntry("time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
+    "kernel_families": MenuEntry("kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
+    "kernel_kinds": MenuEntry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
+    "kernel_occupancy": MenuEntry("kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
+    "kernel_sequences": MenuEntry("kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
+    "kernel_top": MenuEntry("kernels.kernel_top", "Which kernels cost most GPU time?"),
+    "late_arrivals": MenuEntry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
+    "launch_stats": MenuEntry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
+    "memory_bandwidth": MenuEntry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
+    "memory_peaks": MenuEntry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
+    "memory_timeline": MenuEntry("memory.memory_timeline", "How much memory is in use, over time?"),
+    "module_breakdown": MenuEntry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
+    "moe_balance": MenuEntry("run.moe_balance", "How evenly do tokens spread over the ranks that hold the experts, layer by layer?"),
+    "op_breakdown": MenuEntry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
+    "op_tree": MenuEntry("ops.op_tree", "Where in the call tree do operators take their time?"),
+    "phase_breakdown": MenuEntry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
+    "pipeline_bubble": MenuEntry("run.pipeline_bubble", "How much of a step does each stage of a pipeline stand still?"),
+    "python_hotspots": MenuEntry("ops.python_hotspots", "Which Python functions take the time?"),
+    "queue_length": MenuEntry("kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
+    "recommendations": MenuEntry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
+    "roofline": MenuEntry("ops.roofline", "How near does each operator come to what its GPU can do?"),
+    "serving_iterations": MenuEntry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
+    "short_kernels": MenuEntry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
+    "step_times": MenuEntry("time.step_times", "How long did each step take, on the GPU and on the host?"),
+    "step_variance": MenuEntry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
+    "stragglers": MenuEntry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
+    "time_breakdown": MenuEntry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on
 
 
-class Added(Entry):
+class Added(MenuEntry):
     """A question that another package answers; nothing of it is imported before it is asked."""
 
     def load(self, name: str) -> "Analysis[...]":

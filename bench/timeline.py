@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.detail import Detail
 from htk.timeline.lanes import Lanes, assembled
 from htk.timeline.page import Events, written
@@ -67,7 +67,7 @@ def of_events(count: int, browser: bool) -> dict[str, Any]:
     return found
 
 
-def requests(timeline: Timeline, each: int = 12) -> dict[str, Any]:
+def requests(timeline: TraceTimeline, each: int = 12) -> dict[str, Any]:
     """Requests as the canvas makes them: half a view more than is seen, the lanes of a screen."""
     rng = np.random.default_rng(1)
     high, lanes = timeline.lanes.high, len(timeline.lanes.lanes)
@@ -98,7 +98,7 @@ def requests(timeline: Timeline, each: int = 12) -> dict[str, Any]:
     }
 
 
-def as_page(timeline: Timeline) -> str:
+def as_page(timeline: TraceTimeline) -> str:
     lanes = timeline.lanes
     kernels = np.flatnonzero(lanes.kind < 3)
     calls = np.flatnonzero(lanes.kind == _LAUNCH)
@@ -108,9 +108,9 @@ def as_page(timeline: Timeline) -> str:
     return written(Events(lanes, cause, none), timeline.about(), "made up")
 
 
-def made_up(count: int) -> Timeline:
+def made_up(count: int) -> TraceTimeline:
     """A timeline whose lanes hold made-up events in place of its trace's."""
-    timeline = Timeline(open_trace("sample", OpenOptions(cache=False)))
+    timeline = TraceTimeline(open_trace("sample", OpenOptions(cache=False)))
     timeline.lanes = lanes(count)
     timeline.detail = Detail(timeline.lanes)
     return timeline
@@ -202,7 +202,7 @@ def _source(
     )
 
 
-def in_browser(timeline: Timeline, page: str) -> dict[str, Any]:
+def in_browser(timeline: TraceTimeline, page: str) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
@@ -216,7 +216,7 @@ def in_browser(timeline: Timeline, page: str) -> dict[str, Any]:
     return found
 
 
-def _served(timeline: Timeline) -> str:
+def _served(timeline: TraceTimeline) -> str:
     """The dashboard's server, with this timeline in place of its run's."""
     from waitress.server import create_server
 
@@ -224,7 +224,7 @@ def _served(timeline: Timeline) -> str:
     from htk.dashboard.runs import Runs
     from htk.dashboard.timeline import routes
 
-    routes.Timeline = lambda trace, aligned: timeline  # type: ignore[assignment,misc]
+    routes.TraceTimeline = lambda trace, aligned: timeline  # type: ignore[assignment,misc]
     app = create_app(Runs(given=timeline.trace))
     server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
     threading.Thread(target=server.run, daemon=True).start()

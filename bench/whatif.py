@@ -25,9 +25,9 @@ from htk.graph.replay import replay
 from htk.trace.opening import open_trace
 from htk.whatif.contention import settled
 from htk.whatif.edits import edit
-from htk.whatif.predict import Stage, answer, applied, stage
+from htk.whatif.predict import Baseline, apply_edits, baseline, predict
 from htk.whatif.sweep import swept
-from htk.whatif.uncertainty import SITE, doubted
+from htk.whatif.uncertainty import SITE, with_uncertainty
 
 LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
 # The band may be a third narrower or wider than the bootstrap's; causes are not quite independent.
@@ -58,20 +58,20 @@ def main() -> int:
     return 0 if all(line["within"] for line in [*found, *bands]) else 4
 
 
-def timed(folder: Path) -> tuple[Stage, list[dict[str, object]]]:
+def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
     open_trace(str(folder)).tables["kernels"]
     tables = open_trace(str(folder)).tables
     for name in READS:
         tables[name]
     graph = best(lambda: build(tables), 3)
-    start = stage(tables)
-    answer(start, [EDITS[0]])  # the first one also finds contention, memory and work
-    changed = edit("batch").apply(start.scene, "2x")
+    start = baseline(tables)
+    predict(start, [EDITS[0]])  # the first one also finds contention, memory and work
+    changed = edit("batch").apply(start.model, "2x")
     values = [f"{k / 10:g}x" for k in range(5, 45)]
     times = {
         "graph": graph,
-        "replay": best(lambda: settled(changed, start.contention, start.beside), 5),
-        "answer": max(best(lambda e=one: answer(start, [e]), 3) for one in EDITS),  # type: ignore[misc]
+        "replay": best(lambda: settled(changed, start.contention, start.concurrent_share), 5),
+        "answer": max(best(lambda e=one: predict(start, [e]), 3) for one in EDITS),  # type: ignore[misc]
         "sweep of 40": best(lambda: swept(start, [], [("batch", values)]), 2),
     }
     count = len(start.graph.activities.start)
@@ -97,16 +97,18 @@ def best(function: Callable[[], object], runs: int) -> float:
     return min(found)
 
 
-def drawn(start: Stage, one: tuple[str, str], draws: int) -> dict[str, object]:
+def drawn(start: Baseline, one: tuple[str, str], draws: int) -> dict[str, object]:
     """One sigma of the logarithm of the step: as answered, and when every doubt is drawn anew."""
-    found = answer(start, [one])
-    edited, after = applied(start, [one])
+    found = predict(start, [one])
+    edited, after = apply_edits(start, [one])
     rng = np.random.default_rng(1)
-    fixed = [s for cause, s in found.spread.items() if cause not in doubted(edited)]
+    fixed = [
+        s for cause, s in found.sigma_by_cause.items() if cause not in with_uncertainty(edited)
+    ]
     steps = []
     for _ in range(draws):
         weight = edited.weight.copy()
-        for change in doubted(edited).values():
+        for change in with_uncertainty(edited).values():
             weight += np.rint(change * rng.standard_normal()).astype(np.int64)
         moved = replay(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
         step = max((found.step_ns or 1) + moved, 1)

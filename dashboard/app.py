@@ -327,7 +327,7 @@ def _about(visit: Visit) -> str:
     whole = visit.runs.trace(visit.view.run)
     if whole is None:
         return visit.view.run
-    names = sorted({p.file for p in whole.parts})
+    names = sorted({p.file for p in whole.files})
     if visit.view.run.startswith("upload/"):
         return names[0].rsplit("/", 1)[-1]
     if visit.view.run:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
+class SingleFlightCache(Generic[V]):
     """The last `most` values; who asks while a value is being made waits for it."""
 
     def __init__(self, most: int) -> None:

@@ -82,7 +82,7 @@ class Page:
     register: Callable[[Dash, Runs], None] | None = None  # callbacks of its own
 
 
-def part(path: str, name: str, height: int = 120) -> Any:
+def panel(path: str, name: str, height: int = 120) -> Any:
     """The place of a part; a callback of the app fills it."""
     place = {"type": "part", "page": path or "overview", "part": name}
     body = html.Div(id=place, className="part", style={"minHeight": f"{height}px"})

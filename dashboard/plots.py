@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from htk.core.humanize import shortened
+from htk.core.humanize import shorten
 from htk.output.figures import DARK, LIGHT
 
 # Shades and hatching of idle time: a pale neutral, never a hue.
@@ -144,7 +144,7 @@ def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
     chart = go.Icicle(
         ids=["all", *ids],
         parents=["", *("all" if r["parent"] is None else str(r["parent"]) for r in rows)],
-        labels=["all operators", *(shortened(r["op"], 60) for r in rows)],
+        labels=["all operators", *(shorten(r["op"], 60) for r in rows)],
         values=[total, *((r[value] or 0) for r in rows)],
         branchvalues="total",
         customdata=[
@@ -199,7 +199,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
     import plotly.graph_objects as go
 
     own = palette(dark)
-    words = [f"{shortened(str(r[name]), 56)}" for r in rows]
+    words = [f"{shorten(str(r[name]), 56)}" for r in rows]
     places = [f"{k}" for k in range(len(rows))]  # two long names may look the same when cut
     kinds = dict.fromkeys(r["kind"] or "other" for r in rows)
     bars = []
@@ -257,7 +257,7 @@ def roofs(
                 mode="markers",
                 name=family,
                 text=[
-                    f"<b>{shortened(p['op'], 50)}</b><br>{shortened(p['shapes'] or '', 60)}<br>"
+                    f"<b>{shorten(p['op'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
                     f"{p['pct_of_device_time']:.1f} % of GPU time, "
                     f"{p['pct_of_roofline']:.0f} % of the roofline ({p['bound']} bound)"
                     for p in mine

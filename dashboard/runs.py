@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from htk.answers.ask import ask
-from htk.dashboard.memo import Kept
+from htk.dashboard.memo import SingleFlightCache
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
@@ -36,7 +36,7 @@ class Cancelled(HtkError):
     """The reading was given up by who asked for it."""
 
 
-class Job(Progress):
+class OpenJob(Progress):
     """A run being read in the background: how far it is, and whether it failed."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Job(Progress):
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run that could be opened."""
 
     key: str
@@ -83,12 +83,12 @@ class Runs:
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
         self._given = given
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, OpenJob] = {}
         self._lock = threading.Lock()
         self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self._narrowed: Kept[Trace] = Kept(6)
-        self._answers: Kept[Any] = Kept(160)
-        self._drawn: Kept[Any] = Kept(400)  # some 50 kB each
+        self._narrowed: SingleFlightCache[Trace] = SingleFlightCache(6)
+        self._answers: SingleFlightCache[Any] = SingleFlightCache(160)
+        self._drawn: SingleFlightCache[Any] = SingleFlightCache(400)  # some 50 kB each
         self._uploads: Path | None = None
         self._kept_uploads: tempfile.TemporaryDirectory[str] | None = None
 
@@ -138,17 +138,17 @@ class Runs:
         """A finished part of a page: figures take longer to build than to send."""
         return self._drawn.get((key, what), make)
 
-    def begin(self, key: str) -> Job:
+    def begin(self, key: str) -> OpenJob:
         """Starts to read a run, or finds the reading that is under way."""
         path = self.path_of(key)
         with self._lock:
             job = self._jobs.get(key)
             if job is None or (job.ended.is_set() and key not in self._open):
-                job = self._jobs[key] = Job()
+                job = self._jobs[key] = OpenJob()
                 threading.Thread(target=self._read, args=(key, path, job), daemon=True).start()
         return job
 
-    def job(self, key: str) -> Job | None:
+    def job(self, key: str) -> OpenJob | None:
         return self._jobs.get(key)
 
     def cancel(self, key: str) -> None:
@@ -160,7 +160,7 @@ class Runs:
         """A reading that failed may be tried again."""
         self._jobs.pop(key, None)
 
-    def _read(self, key: str, path: Inputs, job: Job) -> None:
+    def _read(self, key: str, path: Inputs, job: OpenJob) -> None:
         try:
             options = replace(self._options, progress=job)
             if key.startswith(_UPLOAD):
@@ -182,7 +182,7 @@ class Runs:
             job.ended.set()
 
     def _let_go(self, key: str) -> None:
-        kept: tuple[Kept[Any], ...] = (self._narrowed, self._answers, self._drawn)
+        kept: tuple[SingleFlightCache[Any], ...] = (self._narrowed, self._answers, self._drawn)
         for each in kept:
             each.forget(lambda k: isinstance(k, tuple) and k[0] == key)
 
@@ -216,15 +216,15 @@ class Runs:
         allowed = ", ".join(map(str, self.roots.values())) or "none"
         raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedRun]:
         """Folders that hold files like traces, newest first."""
-        found: list[Listed] = []
+        found: list[ListedRun] = []
         for name, root in self.roots.items():
             for folder, files in _folders(root.resolve()):
                 facts = [f.stat() for f in files]
                 key = "/".join([name, *folder.relative_to(root.resolve()).parts])
                 stored = sum(f.st_size for f in facts)
-                found.append(Listed(key, len(files), stored, max(f.st_mtime for f in facts)))
+                found.append(ListedRun(key, len(files), stored, max(f.st_mtime for f in facts)))
                 if len(found) >= MOST_LISTED:
                     break
         return sorted(found, key=lambda r: -r.changed)

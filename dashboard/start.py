@@ -6,9 +6,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from htk.core.humanize import size
+from htk.core.humanize import format_bytes
 from htk.dashboard.components import attributes, empty, problem
-from htk.dashboard.runs import Job, Runs
+from htk.dashboard.runs import OpenJob, Runs
 from htk.dashboard.url_state import View
 from htk.errors import HtkError
 
@@ -56,7 +56,7 @@ def _reading(key: str) -> Any:
     )
 
 
-def _failed(key: str, job: Job) -> Any:
+def _failed(key: str, job: OpenJob) -> Any:
     """A run that could not be read, and what next."""
     if job.cancelled:
         text, title = "You cancelled it; nothing was kept.", "Not read"
@@ -85,9 +85,10 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         if job is None or job.ended.is_set():
             return 100, "read", ticks, 0
         share = 100 * job.read / job.total if job.total else 0
-        text = f"{size(job.read)} of {size(job.total)}, {job.ready} of {job.files} files"
+        read, total = format_bytes(job.read), format_bytes(job.total)
+        text = f"{read} of {total}, {job.ready} of {job.files} files"
         if job.total and job.read >= job.total:
-            text = f"all {size(job.total)} read; making tables"
+            text = f"all {format_bytes(job.total)} read; making tables"
         return share, text, no_update, no_update
 
     @app.callback(
@@ -141,7 +142,7 @@ def _typed(runs: Runs) -> list[Any]:
 
 
 def _upload(runs: Runs) -> Any:
-    most = size(runs.upload_bytes)
+    most = format_bytes(runs.upload_bytes)
     return html.Div(
         [
             html.Label("Upload a trace", htmlFor="upload-file", className="control-label"),
@@ -161,7 +162,7 @@ def _listed(runs: Runs) -> Any:
             [
                 html.Td(dcc.Link(run.key, href="/" + View(run=run.key).search())),
                 html.Td(f"{run.files:,}"),
-                html.Td(size(run.stored_bytes)),
+                html.Td(format_bytes(run.stored_bytes)),
                 html.Td(f"{datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC"),
             ]
         )

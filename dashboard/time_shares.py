@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.intervals import Ints
-from htk.core.humanize import time
+from htk.core.humanize import format_duration
 from htk.dashboard.page import Visit
 from htk.dashboard.plots import Layer
 from htk.errors import HtkError
@@ -46,7 +46,7 @@ def shares(visit: Visit) -> Shares:
 
 
 def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
-    return Layer(name, meaning, (100 * ns / total).tolist(), [time(int(v)) for v in ns])
+    return Layer(name, meaning, (100 * ns / total).tolist(), [format_duration(int(v)) for v in ns])
 
 
 def _waits(visit: Visit, ranks: list[int]) -> Ints:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from htk.core.analysis import Option
-from htk.core.humanize import duration, numbers_of
+from htk.core.humanize import parse_duration, parse_int_ranges
 from htk.errors import UsageError
 from htk.trace.selection import Selection
 
@@ -76,10 +76,10 @@ class View:
         get = self.filters.get
         ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
         return Selection(
-            frozenset(numbers_of(ranks)) if ranks else None,
-            frozenset(numbers_of(steps)) if steps else None,
-            duration(start) if start else None,
-            duration(end) if end else None,
+            frozenset(parse_int_ranges(ranks)) if ranks else None,
+            frozenset(parse_int_ranges(steps)) if steps else None,
+            parse_duration(start) if start else None,
+            parse_duration(end) if end else None,
             get("annotation"),
         )
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.intervals import Spans, subtract, union
-from htk.core.humanize import time
+from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.graph.build import Graph
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.predict import applied, ordered
+from htk.whatif.predict import apply_edits, ordered
 
 _KINDS = ("compute", "comm", "memory")  # as the graph numbers them
 _BINS = 500
@@ -84,7 +84,7 @@ def _words(row: dict[str, Any]) -> str:
         return "no answer"
     mark = row["mark"] or ""
     told = next((short for word, short in _SHORT.items() if word in mark), "")
-    return "<br>".join(filter(None, [time(row["step_time_ns"]), told]))
+    return "<br>".join(filter(None, [format_duration(row["step_time_ns"]), told]))
 
 
 def change(row: dict[str, Any], dark: bool) -> Any:
@@ -101,7 +101,7 @@ def change(row: dict[str, Any], dark: bool) -> Any:
 def side_by_side(asked: WhatIf, dark: bool) -> Any:
     """What each of a few GPUs does over a step, measured and predicted."""
     start = asked.stage
-    edited, after = applied(start, ordered(asked.edits))
+    edited, after = apply_edits(start, ordered(asked.edits))
     before = start.graph
     period = max(before.period_ns, after.period_ns)
     labels, strips = [], []

@@ -23,7 +23,7 @@ GROUPS = ("htk.parsers", "htk.analyses", "htk.edits")
 
 
 @dataclass(frozen=True)
-class Added:
+class PluginEntry:
     """One thing that a package adds."""
 
     name: str
@@ -43,9 +43,9 @@ class Added:
             ) from error
 
 
-def added(group: str) -> dict[str, Added]:
+def added(group: str) -> dict[str, PluginEntry]:
     """What packages add to a group, by name; the first on the path wins."""
-    found: dict[str, Added] = {}
+    found: dict[str, PluginEntry] = {}
     for one in _everything().get(group, ()):
         found.setdefault(one.name, one)
     return found
@@ -63,8 +63,8 @@ def loaded(group: str) -> list[Any]:
 
 
 @cache
-def _everything() -> dict[str, list[Added]]:
-    found: dict[str, list[Added]] = {}
+def _everything() -> dict[str, list[PluginEntry]]:
+    found: dict[str, list[PluginEntry]] = {}
     for folder, text in _entry_points():
         group = ""
         package = os.path.basename(folder).removesuffix(".dist-info").removesuffix(".egg-info")
@@ -75,7 +75,7 @@ def _everything() -> dict[str, list[Added]]:
             elif group in GROUPS and "=" in line and not line.startswith(("#", ";")):
                 name, _, target = (piece.strip() for piece in line.partition("="))
                 module, _, attribute = target.partition(" ")[0].partition(":")
-                one = Added(name, package, module, attribute)
+                one = PluginEntry(name, package, module, attribute)
                 found.setdefault(group, []).append(one)
     return found
 

@@ -91,11 +91,11 @@ def _rows(
     events, event = np.unique(pieces.names(graph), return_inverse=True)
     place = np.arange(len(path))
     keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [place]}[by]
-    groups = Groups.of(np.column_stack(keys).astype(np.int64))
+    groups = Groups.by_keys(np.column_stack(keys).astype(np.int64))
     total = groups.sum(length)
     seen = groups.sum(np.where(graph.observed[path], length, 0))
     order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))
-    at = groups.first[order]
+    at = groups.first_row[order]
     one = np.full(len(at), by != "kind")
     rows = of_tables(tables, pieces, "event")[at]
     columns = [

@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths
 from htk.columns.intervals import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.humanize import counted, time
+from htk.core.humanize import format_duration, pluralize
 from htk.measures.phases import recomputed
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
@@ -155,7 +155,9 @@ def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
         lost = sum(of.get(cause, (0, 0))[0] for cause in causes)
         if not lost:
             continue
-        parts = [f"{c} {time(of[c][0] / lanes)} in {of[c][1]} gaps" for c in causes if c in of]
+        parts = [
+            f"{c} {format_duration(of[c][0] / lanes)} in {of[c][1]} gaps" for c in causes if c in of
+        ]
         evidence = "GPU idle: " + ", ".join(parts)
         found.append(_Found(finding, evidence, advice, lost // lanes, "idle_breakdown"))
     return found
@@ -198,7 +200,10 @@ def _communication(
     wait, moved = (int(numbers(matches[c]).sum()) for c in ("wait_ns", "transfer_ns"))
     share = wait / (wait + moved) if known.any() and wait + moved else 0.0
     hidden = 100 * (comm - exposed) / comm
-    evidence = f"{time(exposed / lanes)} of {time(comm / lanes)} exposed ({hidden:.0f} % hidden)"
+    evidence = (
+        f"{format_duration(exposed / lanes)} of {format_duration(comm / lanes)} exposed "
+        f"({hidden:.0f} % hidden)"
+    )
     found = []
     if known.any():
         blamed = numbers(collectives["rank"], -1)[truths(matches["blamed"])]
@@ -239,8 +244,8 @@ def _imbalance(times: pa.Table) -> list[_Found]:
     return [
         _Found(
             "ranks compute unequally",
-            f"rank {rank[busiest]} computes {time(int(compute[busiest]))}, the mean is "
-            f"{time(mean)}, the least {time(int(compute.min()))}",
+            f"rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the mean is "
+            f"{format_duration(mean)}, the least {format_duration(int(compute.min()))}",
             "equal work for all ranks: sequence lengths, experts, pipeline stages; gpu_speed tells "
             "a slow GPU from more work",
             over,
@@ -261,8 +266,8 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
         found.append(
             _Found(
                 "kernels too small for the GPU",
-                f"{counted(int(few.sum()), 'kernel')} with less than a block for each "
-                f"multiprocessor, {time(int(length[few].sum()) / lanes)}",
+                f"{pluralize(int(few.sum()), 'kernel')} with less than a block for each "
+                f"multiprocessor, {format_duration(int(length[few].sum()) / lanes)}",
                 "larger batches, fused kernels, or independent work on a second stream",
                 empty // lanes,
                 "kernel_occupancy",
@@ -274,7 +279,7 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
         found.append(
             _Found(
                 "matrix kernels without tensor cores",
-                f"{counted(int(slow.sum()), 'kernel')}, {time(lost / lanes)}",
+                f"{pluralize(int(slow.sum()), 'kernel')}, {format_duration(lost / lanes)}",
                 "bf16 autocast, or TF32: torch.set_float32_matmul_precision('high'); "
                 "sizes that are multiples of 8",
                 int(lost * TENSOR_CORE_GAIN) // lanes,
@@ -303,7 +308,7 @@ def _copies(times: pa.Table, kernels: pa.Table, lanes: int) -> list[_Found]:
     return [
         _Found(
             "many small copies",
-            f"{many} copies below {SMALL_COPY_BYTES >> 10} KiB, {time(length / lanes)}",
+            f"{many} copies below {SMALL_COPY_BYTES >> 10} KiB, {format_duration(length / lanes)}",
             "gather them into one copy; build tensors on the GPU",
             min(exposed, length) // lanes,
             "memory_bandwidth",

@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.intervals import Ints, Spans, covered, subtract, union
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.derived.match import Rows
+from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
 from htk.schema import TEXT, table
 
@@ -55,7 +55,7 @@ def stragglers(
     smallest of the group. Its own collectives are short and its step looks short: what tells is
     what the others wait. What began before some rank's recording is blamed on nobody.
     """
-    rows = Rows(collectives)
+    rows = CollectiveRows(collectives)
     known = valid(collective_matches["wait_ns"])
     if not known.any():
         raise MissingTable(
@@ -68,7 +68,7 @@ def stragglers(
     excess = _over_fastest(parts, own, match, known)
     blamed = truths(collective_matches["blamed"])
     taken = np.flatnonzero(known)
-    ranks = Groups.of(rows.rank[taken])
+    ranks = Groups.by_keys(rows.rank[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
         return ranks.sum(np.where(chosen, values, 0)[taken])
@@ -108,7 +108,7 @@ def _facts(matches: pa.Table, known: np.ndarray) -> dict[str, object]:
     }
 
 
-def _own_time(rows: Rows, collectives: pa.Table) -> _Own:
+def _own_time(rows: CollectiveRows, collectives: pa.Table) -> _Own:
     """From the end of the group's previous collective on the rank to the start of this one."""
     lane = _lanes(rows.rank, collectives)
     order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
@@ -156,11 +156,11 @@ def _over_fastest(parts: Ints, own: _Own, match: Ints, known: np.ndarray) -> Int
     chosen = np.flatnonzero(known & own.known)
     if not len(chosen):
         return excess
-    members = Groups.of(match[chosen])
-    order = np.lexsort((own.end[chosen] - own.start[chosen], members.which))
-    first = np.searchsorted(members.which[order], np.arange(len(members)))
+    members = Groups.by_keys(match[chosen])
+    order = np.lexsort((own.end[chosen] - own.start[chosen], members.group_ids))
+    first = np.searchsorted(members.group_ids[order], np.arange(len(members)))
     fastest = chosen[order[first]]
-    excess[chosen] = parts[chosen] - parts[fastest[members.which]]
+    excess[chosen] = parts[chosen] - parts[fastest[members.group_ids]]
     return excess
 
 

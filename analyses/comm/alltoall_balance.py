@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import Calls, Floats, Ints, bandwidth
+from htk.measures.collective_calls import CollectiveCalls, Floats, Ints, bandwidth
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -51,11 +51,11 @@ def alltoall_balance(
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     alone = calls.match[rows] == -1
-    groups = Groups.of(np.where(alone, -2 - rows, calls.match[rows]))
-    first = rows[groups.first]
+    groups = Groups.by_keys(np.where(alone, -2 - rows, calls.match[rows]))
+    first = rows[groups.first_row]
     rank = calls.rows.rank[rows]
     sent, received = (numbers(calls.table[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
     both = valid(calls.table["in_bytes"])[rows] & valid(calls.table["out_bytes"])[rows]
@@ -64,7 +64,7 @@ def alltoall_balance(
     size, factor = calls.moved
     span = np.where(calls.match[first] == -1, -1, calls.span[first])
     peers = _peer_imbalance(calls, rows, groups)
-    lone = alone[groups.first]
+    lone = alone[groups.first_row]
     made = {
         "match": number(calls.match[first], _I64, ~lone),
         "rank": number(calls.rows.rank[first], _I32, lone),
@@ -93,11 +93,11 @@ def alltoall_balance(
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
     """The rank with the largest value; of several the lowest."""
-    order = np.lexsort((-rank, values, groups.which))
+    order = np.lexsort((-rank, values, groups.group_ids))
     return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank
 
 
-def _peer_imbalance(calls: Calls, rows: Ints, groups: Groups) -> Floats:
+def _peer_imbalance(calls: CollectiveCalls, rows: Ints, groups: Groups) -> Floats:
     """Where splits are recorded: the worst rank of each collective."""
     of_row = np.full(calls.rows.length, np.nan)
     for first, alike in calls.with_splits():
@@ -105,5 +105,5 @@ def _peer_imbalance(calls: Calls, rows: Ints, groups: Groups) -> Floats:
         if sent and sum(sent):
             of_row[alike] = max(sent) * len(sent) / sum(sent)
     found = np.full(len(groups), np.nan)
-    np.fmax.at(found, groups.which, of_row[rows])
+    np.fmax.at(found, groups.group_ids, of_row[rows])
     return found

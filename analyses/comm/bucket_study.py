@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Scatter
-from htk.measures.collective_calls import Calls, match_facts
+from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import Segment, fit, predicted_us
 from htk.schema import table
@@ -54,7 +54,7 @@ def bucket_study(
     of ranks where there is one, else of the trace's own transfers; half of β is reached at α·β.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
     rows: list[dict[str, Any]] = []
     for own in of_trace(calls):

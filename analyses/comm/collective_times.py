@@ -8,8 +8,15 @@ import pyarrow.compute as pc
 
 from htk.columns.arrow import number, numbers, valid
 from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Timeline
-from htk.measures.collective_calls import Calls, Ints, bandwidth, match_facts, only_source, scopes
+from htk.core.chart import TimelineChart
+from htk.measures.collective_calls import (
+    CollectiveCalls,
+    Ints,
+    bandwidth,
+    match_facts,
+    only_source,
+    scopes,
+)
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -80,7 +87,7 @@ _OF_MATCH = ("match", "matched_by", "members_expected", "members_present", "cloc
 
 @analysis(
     returns=RETURNS,
-    chart=Timeline("start_ns", "end_ns", "rank", "type"),
+    chart=TimelineChart("start_ns", "end_ns", "rank", "type"),
     needs=("collectives",),
 )
 def collective_times(
@@ -102,7 +109,7 @@ def collective_times(
     named = _named(collectives, collective_facts)
     chosen = aligned_matches if align else collective_matches
     rows, matches = only_source(named, chosen, source)
-    calls = Calls.of(rows, matches, ranks)
+    calls = CollectiveCalls.of(rows, matches, ranks)
     waited = calls.waits
     size, factor = calls.traffic
     made: dict[str, pa.Array | pa.ChunkedArray] = {

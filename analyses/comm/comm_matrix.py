@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Heatmap
-from htk.measures.collective_calls import Calls, hosts_of
+from htk.measures.collective_calls import CollectiveCalls, hosts_of
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -47,7 +47,7 @@ def comm_matrix(
     else who sends how much to whom is not recorded, and it is left out and counted. What a rank
     keeps does not count.
     """
-    calls = Calls.of_one_source(collectives, collective_matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, collective_matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = hosts_of(ranks)
@@ -56,7 +56,7 @@ def comm_matrix(
     return with_coverage(found, calls_left_out=left_out)
 
 
-def _messages(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
+def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
     """Sends, and receives whose send is not at hand; grouped before anything is looped over."""
     sends, recvs = calls.rows.is_type("send"), calls.rows.is_type("recv")
     wanted = sends | (recvs & (calls.match == -1))
@@ -67,7 +67,7 @@ def _messages(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
     out = sends[rows]
     source, target = np.where(out, rank, peer), np.where(out, peer, rank)
     time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))[rows]
-    pairs = Groups.of(np.column_stack([source, target]))
+    pairs = Groups.by_keys(np.column_stack([source, target]))
     sums = (pairs.count, pairs.sum(size[rows]), pairs.sum(time))
     for (a, b), *values in zip(pairs.keys.tolist(), *(s.tolist() for s in sums), strict=True):
         for k, value in enumerate(values):
@@ -75,17 +75,17 @@ def _messages(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
     return int(wanted.sum() - good.sum())
 
 
-def _exchanges(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
+def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
     """All-to-alls, those of one rank with the same splits at once."""
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     split, _ = codes_of(calls.table["in_split"])
     size = numbers(calls.table["in_bytes"], -1)
     key = np.column_stack([calls.rows.rank, calls.rows.group, split, size])[rows].astype(np.int64)
-    alike = Groups.of(key)
+    alike = Groups.by_keys(key)
     time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))
     spent = alike.sum(time[rows])
     left_out = 0
-    for k, first in enumerate(rows[alike.first].tolist()):
+    for k, first in enumerate(rows[alike.first_row].tolist()):
         sent, members = calls.sent(first), _members(calls, first)
         if sent is None or members is None or len(sent) != len(members):
             left_out += int(alike.count[k])
@@ -101,7 +101,7 @@ def _exchanges(calls: Calls, totals: dict[tuple[int, int], list[int]]) -> int:
     return left_out
 
 
-def _members(calls: Calls, row: int) -> tuple[int, ...] | None:
+def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
     """Of a group that is not recorded, but takes in all ranks, these are all."""
     known = calls.members(row)
     size = int(calls.size[row])

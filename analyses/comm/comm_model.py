@@ -7,7 +7,7 @@ import pyarrow as pa
 from htk.core.analysis import analysis, with_coverage
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.measures.collective_calls import Calls
+from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import fit
 from htk.schema import table
@@ -63,7 +63,7 @@ def comm_model(
             rows += _rows(transfers, 3)
     if basis != "benchmark":
         matches = aligned_matches if align else collective_matches
-        for transfers in of_trace(Calls.of_one_source(collectives, matches, ranks)):
+        for transfers in of_trace(CollectiveCalls.of_one_source(collectives, matches, ranks)):
             rows += _rows(transfers, 1)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
     return with_coverage(found, clock_alignment="applied" if align else "not applied")

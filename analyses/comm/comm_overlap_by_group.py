@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import Calls, match_facts
+from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.comm_split import comm_split
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -54,14 +54,14 @@ def comm_overlap_by_group(
     Rows of a rank add up to its communication and exposed communication of `time_breakdown`.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     split = comm_split(calls, activities)
     rows = split.rows
     name, _ = codes_of(calls.table["group"])
     key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])
-    groups = Groups.of(key[rows].astype(np.int64))
-    first = pa.array(rows[groups.first])
-    size = calls.size[rows[groups.first]]
+    groups = Groups.by_keys(key[rows].astype(np.int64))
+    first = pa.array(rows[groups.first_row])
+    size = calls.size[rows[groups.first_row]]
     transfer = groups.sum(split.transfer)
     shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
     moving = groups.sum(split.exposed_transfer)

@@ -34,22 +34,22 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     kind, _ = codes_of(comm_counts["type"])
     source = numbers(comm_counts["comm_hash"], 0)
     hashed = np.unique(source, return_inverse=True)[1].ravel()
-    groups = Groups.of(np.column_stack([hashed, kind]).astype(np.int64))
+    groups = Groups.by_keys(np.column_stack([hashed, kind]).astype(np.int64))
     count = numbers(comm_counts["count"], -1)
     most = groups.max(count)
     rank = numbers(comm_counts["comm_rank"], -1)
-    behind = (count < most[groups.which]) | (kind < 0)
+    behind = (count < most[groups.group_ids]) | (kind < 0)
     said: list[set[str]] = [set() for _ in range(len(groups))]
     late: list[list[int]] = [[] for _ in range(len(groups))]
     status = comm_counts["status"].to_pylist()
     for row in np.flatnonzero(behind & valid(comm_counts["comm_rank"])).tolist():  # a few ranks
-        late[groups.which[row]].append(int(rank[row]))
+        late[groups.group_ids[row]].append(int(rank[row]))
         if status[row]:
-            said[groups.which[row]].add(status[row])
+            said[groups.group_ids[row]].add(status[row])
     silent = groups.keys[:, 1] < 0
-    first = pa.array(groups.first)
+    first = pa.array(groups.first_row)
     made = {
-        "comm_hash": texts([f"{h:#x}" if h else None for h in source[groups.first].tolist()]),
+        "comm_hash": texts([f"{h:#x}" if h else None for h in source[groups.first_row].tolist()]),
         "group_size": comm_counts["group_size"].take(first),
         "type": comm_counts["type"].take(first),
         "ranks_heard": number(np.where(silent, 0, groups.count), _I32),

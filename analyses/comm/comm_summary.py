@@ -11,7 +11,14 @@ from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import Calls, Floats, Ints, hosts_of, match_facts, scopes
+from htk.measures.collective_calls import (
+    CollectiveCalls,
+    Floats,
+    Ints,
+    hosts_of,
+    match_facts,
+    scopes,
+)
 from htk.measures.comm_split import comm_split
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
@@ -73,7 +80,7 @@ def comm_summary(
     up to those of `time_breakdown`, summed over ranks.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     size, factor = calls.moved
     bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
     names, _ = codes_of(calls.table["group"])
@@ -85,9 +92,9 @@ def comm_summary(
         keys[:, 4] = NONE
     if by == "type":
         keys[:, 1:4] = NONE
-    groups = Groups.of(keys)
+    groups = Groups.by_keys(keys)
     split = comm_split(calls, activities)
-    first = pa.array(groups.first)
+    first = pa.array(groups.first_row)
     known = groups.keys[:, 4] >= 0
     low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))
     sums = {
@@ -129,21 +136,23 @@ def _nothing(groups: Groups) -> pa.Array:
 
 def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
     total = np.zeros(len(groups), np.int64)
-    np.add.at(total, groups.which[rows], values)
+    np.add.at(total, groups.group_ids[rows], values)
     return total
 
 
-def _distinct(calls: Calls, groups: Groups) -> Ints:
+def _distinct(calls: CollectiveCalls, groups: Groups) -> Ints:
     """Rows without a match count each, those of one match together."""
     alone = calls.match == NONE
     return groups.distinct(np.where(alone, -2 - np.arange(len(alone)), calls.match))
 
 
-def _speeds(calls: Calls, groups: Groups, moved: Floats, limit: Floats) -> dict[str, pa.Array]:
+def _speeds(
+    calls: CollectiveCalls, groups: Groups, moved: Floats, limit: Floats
+) -> dict[str, pa.Array]:
     """Bandwidth over the collectives of each group: a match counts once."""
     once = calls.match == NONE
     matched = np.flatnonzero(~once)
-    once[matched[Groups.of(calls.match[matched]).first]] = True
+    once[matched[Groups.by_keys(calls.match[matched]).first_row]] = True
     made = {}
     span = _quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "median", "p90"), span, strict=True):
@@ -160,14 +169,14 @@ def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[
     rows = np.flatnonzero(chosen & ~np.isnan(moved) & (time > 0) & (np.nan_to_num(moved) > 0))
     if len(rows):
         speed = moved[rows] / time[rows]
-        mine = Groups.of(groups.which[rows])
+        mine = Groups.by_keys(groups.group_ids[rows])
         for place, values in enumerate(mine.quantiles(speed, [0.1, 0.5, 0.9])):
             out[place][mine.keys.ravel()] = values
     return out
 
 
 def _limits(
-    calls: Calls, groups: Groups, link_gbps: float | None, nic_gbps: float | None
+    calls: CollectiveCalls, groups: Groups, link_gbps: float | None, nic_gbps: float | None
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
     names = calls.ranks["device_name"].to_pylist()
@@ -176,7 +185,7 @@ def _limits(
     hosts = hosts_of(calls.ranks)
     per_node = max(Counter(hosts.values()).values(), default=0)
     found = np.full(len(groups), np.nan)
-    for k, first in enumerate(groups.first.tolist()):  # a few rows
+    for k, first in enumerate(groups.first_row.tolist()):  # a few rows
         members = calls.members(first) or ()
         there = Counter(hosts.get(rank) for rank in members)
         if link_gbps is not None and nic_gbps is None:

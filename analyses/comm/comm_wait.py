@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import Calls, Ints, match_facts
+from htk.measures.collective_calls import CollectiveCalls, Ints, match_facts
 from htk.measures.comm_split import comm_split
 from htk.schema import table
 
@@ -62,10 +62,10 @@ def comm_wait(
     counted as wait and blamed on nobody. With one rank at hand transfer lies in a band.
     """
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     split = comm_split(calls, activities)
     timed = split.rows
-    by_rank = Groups.of(calls.rows.rank[timed])
+    by_rank = Groups.by_keys(calls.rows.rank[timed])
     known = calls.waits.known[timed]
     fair = ~truths(calls.matches["before_window"])[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & known & fair
@@ -97,13 +97,13 @@ def comm_wait(
     return with_coverage(found, **match_facts(calls, align))
 
 
-def _at_least(calls: Calls) -> Ints:
+def _at_least(calls: CollectiveCalls) -> Ints:
     """What each call must have transferred: like the fastest tenth of the calls like it."""
     table = calls.table
     size = numbers(table["in_bytes"], -1)
-    like = Groups.of(np.column_stack([calls.rows.type, size, calls.rows.group]))
+    like = Groups.by_keys(np.column_stack([calls.rows.type, size, calls.rows.group]))
     if not len(like):
         return np.empty(0, np.int64)
     duration = np.maximum(calls.duration, 0)
-    fast = like.quantiles(duration, [_LIKE_BEST])[0][like.which]
+    fast = like.quantiles(duration, [_LIKE_BEST])[0][like.group_ids]
     return np.minimum(duration, np.rint(fast).astype(np.int64))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from htk.core.analysis import analysis, with_coverage
 from htk.errors import MissingTable
 from htk.measures.desync import Mismatch, listed, mismatch, named
-from htk.measures.flight import Call, GroupId, Histories, Place, cycle_among, histories
+from htk.measures.flight import GroupId, Histories, Place, RecordedCall, cycle_among, histories
 from htk.parsers.common.log_records import compact_json
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -97,7 +97,7 @@ class _Case:
     """Who waits where, and for whom."""
 
     history: Histories
-    waiting: dict[int, Call] = field(default_factory=dict)
+    waiting: dict[int, RecordedCall] = field(default_factory=dict)
     waits_for: dict[int, set[int]] = field(default_factory=dict)
     desync: dict[Place, Mismatch] = field(default_factory=dict)
     undumped: list[int] = field(default_factory=list)

@@ -9,7 +9,7 @@ from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
-from htk.measures.collective_calls import Calls
+from htk.measures.collective_calls import CollectiveCalls
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -47,14 +47,14 @@ def late_arrivals(
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?"""
     matches = aligned_matches if align else collective_matches
-    calls = Calls.of_one_source(collectives, matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     chosen = np.flatnonzero(calls.waits.known)
-    members = Groups.of(calls.match[chosen])
-    first = chosen[members.first]
+    members = Groups.by_keys(calls.match[chosen])
+    first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]
     guilty = np.full(len(members), -1, np.int64)
     blamed = truths(calls.matches["blamed"])[chosen]
-    guilty[members.which[blamed]] = chosen[blamed]
+    guilty[members.group_ids[blamed]] = chosen[blamed]
     who = np.append(calls.rows.rank, -1)[guilty]
     by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]

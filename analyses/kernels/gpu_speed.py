@@ -53,13 +53,13 @@ def gpu_speed(
     rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
     length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
     who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
-    gpu = Groups.of(who)
-    usual, known = _usual(kernels, rows, length, gpu.which, min_count)
-    step, part = _when(per, kernels, kernel_links, rows, gpu.which, max(parts, 1))
-    groups = Groups.of(np.column_stack([who, step, part]))
+    gpu = Groups.by_keys(who)
+    usual, known = _usual(kernels, rows, length, gpu.group_ids, min_count)
+    step, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(parts, 1))
+    groups = Groups.by_keys(np.column_stack([who, step, part]))
     k = groups.keys
     spent = groups.sum(np.where(known, length, 0))
-    should = np.bincount(groups.which, np.where(known, usual, 0), minlength=len(groups))
+    should = np.bincount(groups.group_ids, np.where(known, usual, 0), minlength=len(groups))
     should = np.round(should).astype(np.int64)
     all_of_it = groups.sum(length)
     slow = known & (length > _SLOW * usual)
@@ -90,20 +90,20 @@ def _usual(
     Of several GPUs the middle one of their means: calls that are slow on all of them (beside
     communication, say) make none look slow. Of one GPU its median.
     """
-    same = Groups.of(
+    same = Groups.by_keys(
         np.column_stack(
             [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
         )
     )
-    of_gpu = Groups.of(np.column_stack([same.which, gpu]))
+    of_gpu = Groups.by_keys(np.column_stack([same.group_ids, gpu]))
     if len(np.unique(gpu)) > 1:
         each = quotient(of_gpu.sum(length), of_gpu.count)
     else:
         (each,) = of_gpu.quantiles(length, (0.5,))
-    over = Groups.of(of_gpu.keys[:, 0])
+    over = Groups.by_keys(of_gpu.keys[:, 0])
     (usual,) = over.quantiles(each, (0.5,))
     grid = codes_of(kernels["grid"])[0][rows] >= 0
-    return usual[same.which], (same.count >= min_count)[same.which] & grid
+    return usual[same.group_ids], (same.count >= min_count)[same.group_ids] & grid
 
 
 def _when(
@@ -115,7 +115,7 @@ def _when(
     if per == "step":
         return numbers(kernel_links["step"], NONE).astype(np.int64)[rows], nothing
     start = numbers(kernels["start_ns"])[rows]
-    devices = Groups.of(gpu)
-    low = devices.min(start)[devices.which]
-    span = (devices.max(start)[devices.which] - low) + 1
+    devices = Groups.by_keys(gpu)
+    low = devices.min(start)[devices.group_ids]
+    span = (devices.max(start)[devices.group_ids] - low) + 1
     return nothing, (start - low) * parts // span

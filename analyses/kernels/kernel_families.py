@@ -50,10 +50,10 @@ def kernel_families(
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     uses = _tensor_core(kernels)
     who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
-    groups = Groups.of(np.column_stack([who, family, kind]))
+    groups = Groups.by_keys(np.column_stack([who, family, kind]))
     total = groups.sum(length)
-    whole = Groups.of(groups.keys[:, :2])
-    share = whole.sum(total)[whole.which]
+    whole = Groups.by_keys(groups.keys[:, :2])
+    share = whole.sum(total)[whole.group_ids]
     on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
     matrix = np.isin(groups.keys[:, 2], [families.to_pylist().index(f) for f in _present(families)])
     told = np.where(matrix, on + off, 0)
@@ -87,10 +87,10 @@ def _tensor_core(kernels: pa.Table) -> Ints:
     """1: uses tensor cores, 0: does not, -1: the name does not tell."""
     name, names = codes_of(kernels["name"])
     activity, activities = codes_of(kernels["activity"])
-    pairs = Groups.of(np.column_stack([name, activity]))
+    pairs = Groups.by_keys(np.column_stack([name, activity]))
     labels, acts = names.to_pylist(), activities.to_pylist()
     found = []
     for a, b in pairs.keys.tolist():  # a distinct name each
         uses = kind_of(labels[a], acts[b]).tensor_core if a >= 0 and b >= 0 else None
         found.append(-1 if uses is None else int(uses))
-    return np.array(found, np.int64)[pairs.which]
+    return np.array(found, np.int64)[pairs.group_ids]

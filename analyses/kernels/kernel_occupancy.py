@@ -66,14 +66,14 @@ def kernel_occupancy(
     name, names = codes_of(kernels["name"])
     gpu, gpus = _gpus(kernels, ranks)
     used = [numbers(kernels[c], NONE) for c in ("registers", "shared_memory_bytes")]
-    groups = Groups.of(np.column_stack([name, grid, block, gpu, *used])[rows])
+    groups = Groups.by_keys(np.column_stack([name, grid, block, gpu, *used])[rows])
     k = groups.keys
     count = _sizes(grids)[k[:, 1]]
     threads = _sizes(blocks)[k[:, 2]]
     sms = np.array([g.multiprocessors for g in gpus], np.int64)[k[:, 3]]
     resident = _resident(gpus, k[:, 3], threads, k[:, 4], k[:, 5])
     family, families = codes_of(kernels["family"])
-    of_group = family[rows][groups.first]
+    of_group = family[rows][groups.first_row]
     looping = np.isin(of_group, [i for i, f in enumerate(families.to_pylist()) if f in _LOOPING])
     persistent = looping & (sms > 0) & ((count == sms) | (count == 2 * sms))
     places = resident * sms
@@ -144,7 +144,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
             place[key] = len(found)
             found.append(_gpu(gpu))
-    who = Groups.of(
+    who = Groups.by_keys(
         np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     )
     of_group = []
@@ -152,7 +152,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
         only = [v for (r, c, _), v in place.items() if (r, c) == (rank, cycle)]
         alike = only[0] if only and len({found[v] for v in only}) == 1 else 0
         of_group.append(place.get((rank, cycle, device), alike))
-    return np.array(of_group, np.int64)[who.which], found
+    return np.array(of_group, np.int64)[who.group_ids], found
 
 
 def _listed(text_: str | None) -> list[dict[str, Any]]:
@@ -221,6 +221,6 @@ def _tail(waves: Floats) -> Floats:
 def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:
     """Mean of what is recorded (finite, not negative), and where anything is."""
     some = (values >= 0) & np.isfinite(values)
-    count = np.bincount(groups.which, some, minlength=len(groups))
-    total = np.bincount(groups.which, np.where(some, values, 0), minlength=len(groups))
+    count = np.bincount(groups.group_ids, some, minlength=len(groups))
+    total = np.bincount(groups.group_ids, np.where(some, values, 0), minlength=len(groups))
     return total / np.maximum(count, 1), count > 0

@@ -11,7 +11,7 @@ from htk.columns.arrow import Mask, matching, number, numbers, texts, truths
 from htk.columns.groups import Groups, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.humanize import shortened
+from htk.core.humanize import shorten
 from htk.errors import UsageError
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import NONE, CallTree, labels_of
@@ -58,18 +58,18 @@ def kernel_sequences(
     began = numbers(kernels["start_ns"])
     rows = np.flatnonzero(owner != NONE)
     rows = rows[np.lexsort((began[rows], start[rows], owner[rows]))]
-    calls = Groups.of(owner[rows])
+    calls = Groups.by_keys(owner[rows])
     name, labels = labels_of(kernels["name"])
     of_op, ops = labels_of(cpu_ops["name"])
     owners = calls.keys[:, 0] if len(calls) else np.empty(0, np.int64)
     long = np.flatnonzero(calls.count >= min_length)
-    same = Groups.of(
+    same = Groups.by_keys(
         np.column_stack([of_op[owners], calls.count, _fingerprint(calls, name[rows])])[long]
     )
     length = numbers(kernels["end_ns"]) - began
     device = same.sum(calls.sum(length[rows])[long])
     cpu = same.sum(tree.length[owners][long])
-    first = long[same.first]
+    first = long[same.first_row]
     place = np.cumsum(calls.count) - calls.count
     order = np.lexsort((-same.count, -device))
     shown = order[:n] if n else order
@@ -105,7 +105,7 @@ def _fingerprint(calls: Groups, name: Ints) -> Ints:
     A sum of well mixed 64-bit products of name and place: two sequences that differ share it with
     a probability near 2**-62.
     """
-    place = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.which]
+    place = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.group_ids]
     mixed = _mix(name.astype(np.uint64) + np.uint64(1)) * (
         _mix(place.astype(np.uint64)) | np.uint64(1)
     )
@@ -124,7 +124,7 @@ def _text(names: Ints, labels: list[str]) -> str:
     """Names joined; a name that repeats right away is counted."""
     parts: list[str] = []
     for code in names[:40].tolist():
-        label = shortened(labels[code], 120)
+        label = shorten(labels[code], 120)
         last = parts[-1] if parts else ""
         times = re.fullmatch(r"(.*?)(?: ×(\d+))?", last, re.DOTALL)
         if times and times[1] == label:

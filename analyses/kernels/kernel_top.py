@@ -58,15 +58,15 @@ def kernel_top(
     names, dictionary = codes_of(kernels["name"])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
-    pools = Groups.of(who)
+    pools = Groups.by_keys(who)
     pool = pools.keys
-    kept = _others(names, pools.which, length, n, by)
-    groups = Groups.of(np.column_stack([pools.which, kept]))
+    kept = _others(names, pools.group_ids, length, n, by)
+    groups = Groups.by_keys(np.column_stack([pools.group_ids, kept]))
     pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
     rows = np.lexsort((-_measure(groups, length, by), name < 0, pool_of))
     whole = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
-    running = Groups.of(pool_of[rows]).running(total[rows])
+    running = Groups.by_keys(pool_of[rows]).running(total[rows])
     kinds = _labels(kernels, groups, name, dictionary)
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
     return pa.table(
@@ -101,10 +101,10 @@ def _others(
     by: By,
 ) -> NDArray[np.int64]:
     """Names that are among the first n of their pool; the others become -1."""
-    groups = Groups.of(np.stack([pool, names.astype(np.int64)], axis=1))
-    place = Groups.of(groups.keys[:, 0]).place(-_measure(groups, length, by))
+    groups = Groups.by_keys(np.stack([pool, names.astype(np.int64)], axis=1))
+    place = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, by))
     kept = place < n if n else np.ones(len(place), bool)
-    return np.where(kept[groups.which], names, -1).astype(np.int64)
+    return np.where(kept[groups.group_ids], names, -1).astype(np.int64)
 
 
 def _measure(groups: Groups, length: NDArray[np.int64], by: By) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ def _labels(
     kernels: pa.Table, groups: Groups, name: NDArray[np.int64], dictionary: pa.Array
 ) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
     """Name, kind, family, library and tensor-core use of each group."""
-    activity = kernels["activity"].take(pa.array(groups.first)).to_pylist()
+    activity = kernels["activity"].take(pa.array(groups.first_row)).to_pylist()
     found: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
     for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
         if code < 0:

@@ -47,11 +47,11 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     ways = list(dict.fromkeys(told))
     way = np.array([ways.index(t) for t in told], np.int64)[name[rows]]
     rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
-    groups = Groups.of(np.column_stack([rank, way]))
+    groups = Groups.by_keys(np.column_stack([rank, way]))
     start, end = numbers(kernels["start_ns"])[rows], numbers(kernels["end_ns"])[rows]
     size, known = _sizes(kernels, rows, end - start)
     moved = groups.sum(np.where(known, size, 0))
-    measured = union_lengths(groups.which[known], start[known], end[known], len(groups))
+    measured = union_lengths(groups.group_ids[known], start[known], end[known], len(groups))
     some = groups.sum(known.astype(np.int64))
     speed = quotient(size, end - start)
     timed, large = known & (end > start), known & (end > start) & (size >= _LARGE)
@@ -66,7 +66,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
             number(moved, pa.int64(), some > 0),
             _quantile(groups, known, size, 0.5),
             number(groups.sum(end - start), pa.int64()),
-            number(union_lengths(groups.which, start, end, len(groups)), pa.int64()),
+            number(union_lengths(groups.group_ids, start, end, len(groups)), pa.int64()),
             number(moved / np.maximum(measured, 1), pa.float64(), measured > 0),
             _quantile(groups, timed, speed, 0.5),
             _quantile(groups, large, speed, 1.0),
@@ -98,7 +98,7 @@ def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
 
 def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, at: float) -> pa.Array:
     """A quantile over the chosen rows of each group; null where there are none."""
-    some = Groups.of(groups.which[chosen])
+    some = Groups.by_keys(groups.group_ids[chosen])
     found, known = np.zeros(len(groups)), np.zeros(len(groups), bool)
     place = some.keys[:, 0]
     (found[place],) = some.quantiles(values[chosen], (at,))

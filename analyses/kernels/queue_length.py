@@ -78,20 +78,20 @@ class _Waiting:
             key[:, 3] = NONE
         linked = np.flatnonzero(launch != NONE)
         linked = linked[np.argsort(start[linked], kind="stable")]
-        row = linked[Groups.of(np.column_stack([key, launch])[linked]).first]
+        row = linked[Groups.by_keys(np.column_stack([key, launch])[linked]).first_row]
         launched = numbers(kernel_links["launch_start_ns"])[row]
         return cls(key[row], row, launched, np.maximum(start[row], launched))
 
 
 def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table | None) -> pa.Table:
-    groups = Groups.of(waiting.key)
-    lane = np.concatenate([groups.which, groups.which])
+    groups = Groups.by_keys(waiting.key)
+    lane = np.concatenate([groups.group_ids, groups.group_ids])
     time = np.concatenate([waiting.launched, waiting.started])
     step = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
     order = np.lexsort((-step, time, lane))  # of one time, launches first: a start is never early
     lane, time, step = lane[order], time[order], step[order]
     length = np.cumsum(step)  # each lane ends with an empty queue
-    events = Groups.of(lane)
+    events = Groups.by_keys(lane)
     held = np.append(time[1:], 0)[: len(time)] - time
     held[np.append(lane[1:] != lane[:-1], True)[: len(lane)]] = 0
     span = events.sum(held)
@@ -135,10 +135,10 @@ def _blocked(
     call_row = numbers(kernel_links["launch_row"], NONE)[waiting.row]
     name = codes_of(launches["name"])[0][call_row].astype(np.int64)
     call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[call_row]
-    group = groups.which
-    kinds = Groups.of(np.column_stack([group, name]))
+    group = groups.group_ids
+    kinds = Groups.by_keys(np.column_stack([group, name]))
     (median,) = kinds.quantiles(call, (0.5,))
-    over = np.maximum(call - _OUTLIER * median[kinds.which], 0)
+    over = np.maximum(call - _OUTLIER * median[kinds.group_ids], 0)
     over[(at_launch < _FULL * longest[group]) | (at_launch < _LEAST)] = 0
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))

@@ -59,14 +59,14 @@ def short_kernels(
     if by == "duration":
         edges = np.unique(np.linspace(0, limit, max(bins, 1) + 1).round().astype(np.int64))
         edges = np.append(edges, [10 * limit, 100 * limit])
-        groups = Groups.of(np.searchsorted(edges, study.length, side="right") - 1)
+        groups = Groups.by_keys(np.searchsorted(edges, study.length, side="right") - 1)
         which = groups.keys[:, 0] if len(groups) else np.empty(0, np.int64)
         found = study.rows(
             groups, np.ones(len(short), bool), limit, edges[which], _ends(edges)[which]
         )
         return with_coverage(found, short_kernels=int(short.sum()), kernels=len(short))
     code, labels = _named(by, kernels, kernel_links, cpu_ops, study.row)
-    groups = Groups.of(code[short])
+    groups = Groups.by_keys(code[short])
     names = [labels[k] or None for k in groups.keys[:, 0].tolist()] if len(groups) else []
     found = study.rows(groups, short, limit, None, None, names)
     order = np.lexsort((-numbers(found["total_ns"]), -numbers(found["count"])))
@@ -129,8 +129,8 @@ def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
     """Time before each activity in which its device ran nothing; of the first none."""
     idle = np.zeros(len(start), np.int64)
     who = np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
-    devices = Groups.of(who)
-    order = np.argsort(devices.which, kind="stable")
+    devices = Groups.by_keys(who)
+    order = np.argsort(devices.group_ids, kind="stable")
     for rows in np.split(order, np.cumsum(devices.count)[:-1] if len(devices) else []):
         busy: Spans = union(start[rows], end[rows])
         if len(busy.start) < 2:

@@ -124,7 +124,7 @@ class _Peak:
     """The peak of one device (its row), and its holders, largest first."""
 
     def __init__(self, use: MemoryUse, device: int, label: _Labels, n: int) -> None:
-        rows = np.flatnonzero(use.devices.which == device)
+        rows = np.flatnonzero(use.devices.group_ids == device)
         self.row = int(rows[np.argmax(use.allocated[rows])])
         before = rows[rows <= self.row]
         if valid(use.table["address"])[rows].any():
@@ -155,8 +155,8 @@ def _alive(use: MemoryUse, before: Ints) -> Ints:
     """Rows of the allocations that no release has followed."""
     told = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
     address = codes_of(use.table["address"])[0][told].astype(np.int64)
-    groups = Groups.of(address[::-1])  # so that the first of each is its last
-    last = told[::-1][groups.first]
+    groups = Groups.by_keys(address[::-1])  # so that the first of each is its last
+    last = told[::-1][groups.first_row]
     return np.asarray(last[use.size[last] > 0])
 
 

@@ -50,13 +50,13 @@ def memory_timeline(
     recorded is inferred from the phase that allocates a block and those that it lives through.
     """
     use = MemoryUse.of(memory)
-    kind, allocated = use.devices.which, use.allocated
+    kind, allocated = use.devices.group_ids, use.allocated
     chosen, names, inferred = np.full(len(kind), NONE, np.int64), [""], False
     if by == "category":
         found = Categories.of(use, cpu_ops, op_links, annotations)
         chosen, names, inferred = found.code, found.names, found.inferred
-        allocated = Groups.of(np.column_stack([kind, chosen])).running(use.size)
-    slices = Groups.of(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
+        allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
+    slices = Groups.by_keys(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
     top = _highest(slices, allocated)
     reserved = use.reserved[top]
     with_reserved = (reserved != NONE) & (by == "device")
@@ -76,14 +76,14 @@ def memory_timeline(
 
 
 def _slice(use: MemoryUse, points: int) -> Ints:
-    first = use.devices.min(use.time)[use.devices.which]
-    last = use.devices.max(use.time)[use.devices.which]
+    first = use.devices.min(use.time)[use.devices.group_ids]
+    last = use.devices.max(use.time)[use.devices.group_ids]
     width = np.maximum((last - first) // points + 1, 1)
     return np.asarray((use.time - first) // width)
 
 
 def _highest(groups: Groups, values: Ints) -> Ints:
     """Of each group the first row with its largest value."""
-    order = np.lexsort((np.arange(len(values)), -values, groups.which))
-    begin = np.searchsorted(groups.which[order], np.arange(len(groups)))
+    order = np.lexsort((np.arange(len(values)), -values, groups.group_ids))
+    begin = np.searchsorted(groups.group_ids[order], np.arange(len(groups)))
     return np.asarray(order[begin])

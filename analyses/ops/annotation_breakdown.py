@@ -53,9 +53,9 @@ def annotation_breakdown(
     name, labels = _names(annotations, match)
     rank = numbers(annotations["rank"], NONE).astype(np.int64)
     kept = np.flatnonzero(name != NONE)
-    groups = Groups.of(np.column_stack([rank, name])[kept])
+    groups = Groups.by_keys(np.column_stack([rank, name])[kept])
     group = np.full(len(name), NONE, np.int64)
-    group[kept] = groups.which
+    group[kept] = groups.group_ids
     length = numbers(annotations["end_ns"]) - numbers(annotations["start_ns"])
     on_gpu = truths(annotations["on_gpu"])[kept]
     own = length[kept]
@@ -123,11 +123,11 @@ def _stepped(
 ) -> tuple[Ints, Ints]:
     """Activities that a step of the profiler launched, and its group."""
     step = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
-    ranks = Groups.of(numbers(annotations["rank"], NONE)[step])
+    ranks = Groups.by_keys(numbers(annotations["rank"], NONE)[step])
     mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
     place = row_of(ranks.keys[:, 0], numbers(kernels["rank"], NONE)[mine])
     known = place != NONE
-    return mine[known], group[step][ranks.first][place[known]]
+    return mine[known], group[step][ranks.first_row][place[known]]
 
 
 def _parents(annotations: pa.Table) -> Ints:
@@ -135,7 +135,7 @@ def _parents(annotations: pa.Table) -> Ints:
     mine = np.flatnonzero(
         ~truths(annotations["on_gpu"]) & (numbers(annotations["step"], NONE) == NONE)
     )
-    lane = Groups.of(
+    lane = Groups.by_keys(
         np.column_stack(
             [
                 numbers(annotations["rank"], NONE),
@@ -147,7 +147,7 @@ def _parents(annotations: pa.Table) -> Ints:
     )
     start, end = numbers(annotations["start_ns"])[mine], numbers(annotations["end_ns"])[mine]
     parent = np.full(annotations.num_rows, NONE, np.int64)
-    parent[mine] = np.append(mine, NONE)[nest(lane.which.astype(np.int32), start, end)[0]]
+    parent[mine] = np.append(mine, NONE)[nest(lane.group_ids.astype(np.int32), start, end)[0]]
     return parent
 
 

@@ -14,7 +14,7 @@ from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, chosen_windows, percent, summed
 from htk.measures.call_tree import NONE, Mask
-from htk.measures.op_work import Work, coverage_facts, tf32_rows
+from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
@@ -71,7 +71,9 @@ def flops(
         raise MissingTable(f"no operators, so no shapes; they need {hint('cpu_ops')}")
     if not matching(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators; record with record_shapes=True")
-    work = Work.of(cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations)
+    work = OperatorWork.of(
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations
+    )
     columns, sums = summed(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),
@@ -124,7 +126,7 @@ class _Added:
         return [c.most_common(1)[0][0] if c else None for c in self.by_dtype]
 
 
-def _added(work: Work, place: Ints, length: int, tf32: Mask) -> _Added:
+def _added(work: OperatorWork, place: Ints, length: int, tf32: Mask) -> _Added:
     added = _Added(length)
     inside = place != NONE
     np.add.at(added.device, place[inside], work.length[inside])
@@ -132,11 +134,11 @@ def _added(work: Work, place: Ints, length: int, tf32: Mask) -> _Added:
     np.add.at(added.modelled, place[known], work.length[known])
     row, first = work.first_activity(known)  # a call counts where it began
     kinds = [place[first], work.kind[first], work.recompute[row], tf32[row]]
-    alike = Groups.of(np.column_stack(kinds).astype(np.int64))
+    alike = Groups.by_keys(np.column_stack(kinds).astype(np.int64))
     for (at, which, again, fast), many in zip(
         alike.keys.tolist(), alike.count.tolist(), strict=True
     ):
-        cost = work.found[which]
+        cost = work.costs[which]
         assert isinstance(cost, Cost)
         added.hardware[at] += many * cost.flops
         added.model[at] += 0 if again else many * cost.of_model

@@ -66,8 +66,8 @@ def op_breakdown(
     name, names = labels_of(cpu_ops["name"])
     kept = np.flatnonzero(truths(op_links["selected"]))
     who = pooled(per, numbers(cpu_ops["rank"], NONE), numbers(op_links["step"], NONE))
-    groups = Groups.of(np.column_stack([who, name, apart])[kept])
-    first = kept[groups.first]
+    groups = Groups.by_keys(np.column_stack([who, name, apart])[kept])
+    first = kept[groups.first_row]
     sums = _sums(tree, times, groups, kept)
     found = pa.table(
         [
@@ -96,7 +96,7 @@ _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "dev
 
 def _sums(tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints) -> dict[str, Ints]:
     key = np.full(len(tree.parent), NONE, np.int64)
-    key[kept] = groups.which
+    key[kept] = groups.group_ids
     once = tree.outermost(key)[kept]
 
     def total(values: Ints) -> Ints:
@@ -149,7 +149,7 @@ def _told_apart(
     codes = codes_of(column)[0].astype(np.int64)
     if by == "shape":
         types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)
-        codes = Groups.of(np.column_stack([codes, types])).which
+        codes = Groups.by_keys(np.column_stack([codes, types])).group_ids
     return codes, lambda rows: _texts_at(column, rows)
 
 
@@ -180,7 +180,7 @@ def _without_operator(who: Ints, kernel_links: pa.Table, times: DeviceTimes) -> 
     """Rows for GPU time that belongs to no operator."""
     rows: list[dict[str, object]] = []
     for why, lost in without_operator(kernel_links, times):
-        groups = Groups.of(who[lost])
+        groups = Groups.by_keys(who[lost])
         device, kernels = groups.sum(times.length[lost]), groups.count
         for k, (rank, step) in enumerate(groups.keys.tolist()):
             row = {

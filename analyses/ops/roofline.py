@@ -11,7 +11,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import Pool, percent, pooled
 from htk.measures.call_tree import NONE
-from htk.measures.op_work import Work, coverage_facts, tf32_rows
+from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import detected, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
@@ -65,22 +65,24 @@ def roofline(
     operator round the launch, once. Roofline time is the longer of operations at the dense peak of
     the type and bytes at the memory's bandwidth.
     """
-    work = Work.of(cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations)
+    work = OperatorWork.of(
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations
+    )
     rows = np.flatnonzero(work.row != NONE)
     who = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
-    groups = Groups.of(np.column_stack([who[rows], work.kind[rows]]))
-    bearer = work.row[rows][groups.first]
+    groups = Groups.by_keys(np.column_stack([who[rows], work.kind[rows]]))
+    bearer = work.row[rows][groups.first_row]
     _, begun = work.first_activity(np.ones(len(work.row), bool))
-    calls = groups.which[np.searchsorted(rows, begun)]
+    calls = groups.group_ids[np.searchsorted(rows, begun)]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
-    comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first]
-    found = [work.found[k] for k in work.kind[rows][groups.first].tolist()]
+    comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first_row]
+    found = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
     costs = [
         f if isinstance(f, Cost) and not c else None
         for f, c in zip(found, comm.tolist(), strict=True)
     ]
-    across = matching(kernels["name"], _crosses)[rows][groups.first].tolist()
+    across = matching(kernels["name"], _crosses)[rows][groups.first_row].tolist()
     notes = [
         "communication" if c else _CROSSING if x else (f.assumed if isinstance(f, Cost) else f)
         for f, c, x in zip(found, comm.tolist(), across, strict=True)

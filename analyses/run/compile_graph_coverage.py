@@ -55,14 +55,14 @@ def compile_graph_coverage(
     """
     how = _how(kernels, kernel_links, cpu_ops, op_links, annotations)
     rank = numbers(kernels["rank"], NONE).astype(np.int64)
-    groups = Groups.of(np.column_stack([rank, how]))
+    groups = Groups.by_keys(np.column_stack([rank, how]))
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     time = groups.sum(length)
     ranks = groups.keys[:, 0]
-    of_rank = Groups.of(ranks)
-    whole = of_rank.sum(time)[of_rank.which]
+    of_rank = Groups.by_keys(ranks)
+    whole = of_rank.sum(time)[of_rank.group_ids]
     launch = numbers(kernel_links["launch_row"], NONE)
-    calls = np.unique(np.column_stack([groups.which, launch])[launch != NONE], axis=0)[:, 0]
+    calls = np.unique(np.column_stack([groups.group_ids, launch])[launch != NONE], axis=0)[:, 0]
     regions = _regions(cpu_ops, annotations)
     facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(
@@ -135,7 +135,7 @@ def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
         told = [r is not None or _COMPILING.match(n) for r, n in zip(region, labels, strict=True)]
         rows = np.flatnonzero(np.array([*told, False], bool)[codes])
         length = numbers(table_["end_ns"]) - numbers(table_["start_ns"])
-        groups = Groups.of(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
+        groups = Groups.by_keys(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
         sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
         for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
             own, match = found[rank], region[code]  # a distinct name of a rank

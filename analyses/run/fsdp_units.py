@@ -72,15 +72,15 @@ def fsdp_units(
     rank, step, group, gather = _who(source, kernel_links, kernel)
     back = backward_kernels(cpu_ops, op_links, kernel_links)[kernel]
     keys = np.column_stack([rank, step, group, gather, back]).astype(np.int64)
-    order = Groups.of(keys).place(start)
+    order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
     lead, copied, ahead = _copy_outs(rank, gather, start, end, kernels, copies)
     exposed = comm_shares(activities, rank, numbers(source["device"], NONE), start, end)[:, 1]
     wanted = [pooled(per, rank, step), ~gather, back, order, group]
-    rows = Groups.of(np.column_stack(wanted).astype(np.int64))
+    rows = Groups.by_keys(np.column_stack(wanted).astype(np.int64))
     tail = _last_reduction(rank, step, gather, end)
     small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
-    first = rows.first
+    first = rows.first_row
     answer = pa.table(
         [
             number(rows.keys[:, 0], pa.int32(), rows.keys[:, 0] >= 0),
@@ -152,8 +152,8 @@ def _last_reduction(rank: Ints, step: Ints, gather: Mask, end: Ints) -> Mask:
     found = np.zeros(len(rank), bool)
     rows = np.flatnonzero(~gather & (step != NONE))
     if len(rows):
-        steps = Groups.of(np.column_stack([rank, step])[rows])
-        found[rows] = end[rows] == steps.max(end[rows])[steps.which]
+        steps = Groups.by_keys(np.column_stack([rank, step])[rows])
+        found[rows] = end[rows] == steps.max(end[rows])[steps.group_ids]
     return found
 
 

@@ -13,7 +13,7 @@ from htk.core.chart import Bar
 from htk.derived.match import NONE
 from htk.errors import MissingTable
 from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import Calls, event_keys
+from htk.measures.collective_calls import CollectiveCalls, event_keys
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -49,7 +49,7 @@ def moe_balance(
     dispatches; combines send it back). Layers are told by their order within a step; dispatch and
     combine are all-to-alls of their own. Embeddings that are exchanged look the same.
     """
-    calls = Calls.of_one_source(collectives, collective_matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, collective_matches, ranks)
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     if not len(rows):
         raise MissingTable("no all-to-alls: no experts on several ranks seen")
@@ -57,17 +57,17 @@ def moe_balance(
     group, names = codes_of(calls.table["group"])
     step = _steps(calls.table, rows, kernels, kernel_links)
     keys = np.column_stack([rank, group[rows], step]).astype(np.int64)
-    layer = Groups.of(keys).place(calls.rows.start[rows], rows)
-    groups = Groups.of(np.column_stack([group[rows], layer, rank]).astype(np.int64))
-    layers = Groups.of(groups.keys[:, :2])
+    layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
+    groups = Groups.by_keys(np.column_stack([group[rows], layer, rank]).astype(np.int64))
+    layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
     tokens = _tokens(calls.table, rows)
     all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
-    whole, members = layers.sum(size)[layers.which], layers.count[layers.which]
-    most = layers.max(size)[layers.which]
+    whole, members = layers.sum(size)[layers.group_ids], layers.count[layers.group_ids]
+    most = layers.max(size)[layers.group_ids]
     told = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
     # shares need the sizes of several ranks
-    shared = np.where((members > 1) & (layers.min(told)[layers.which] > 0), whole, 0)
+    shared = np.where((members > 1) & (layers.min(told)[layers.group_ids] > 0), whole, 0)
     matched = (calls.match[rows] != NONE) & calls.waits.known[rows]
     wait = groups.sum(np.where(matched, calls.waits.wait[rows], 0))
     time = calls.duration[rows]

@@ -175,7 +175,7 @@ class _OnGpu:
         self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
         if not len(rows):
             return
-        groups = Groups.of(which[rows])
+        groups = Groups.by_keys(which[rows])
         self.first[groups.keys[:, 0]] = groups.min(begin)
         self.last[groups.keys[:, 0]] = groups.max(end)
         self.busy = union_lengths(which[rows], begin, end, length)

@@ -12,7 +12,15 @@ from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.derived.windows import kinds_of
 from htk.measures import hta_conventions
-from htk.measures.breakdown import KindTimes, Like, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.breakdown import (
+    Compat,
+    KindTimes,
+    Per,
+    chosen_windows,
+    kind_times,
+    percent,
+    summed,
+)
 from htk.measures.collective_calls import event_keys
 from htk.measures.exposure import shared
 from htk.schema import TEXT, table
@@ -53,7 +61,7 @@ def comm_compute_overlap(
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
     by: Annotated[By | None, "Split by process group, or into single collectives."] = None,
-    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
+    compat: Annotated[Compat | None, "Count what HTA counts, as it classes it."] = None,
 ) -> pa.Table:
     """How much of the communication is hidden behind compute?
 
@@ -61,7 +69,7 @@ def comm_compute_overlap(
     the rows of a window add up to its communication.
     """
     windows = chosen_windows(per, rank_windows, step_windows)
-    if like == "hta":
+    if compat == "hta":
         activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )
@@ -108,7 +116,7 @@ def _split(
     """Shared times of communication, added up by group or collective within each window."""
     filled = times.filled
     kinds = kinds_of(activities, filled.row)
-    chosen, computing = kinds.are("comm"), filled.union(kinds.are("compute"))
+    chosen, computing = kinds.equals("comm"), filled.union(kinds.equals("compute"))
     start, end = filled.start[chosen], filled.end[chosen]
     row, window = filled.row[chosen], filled.window[chosen]
     of = row_of(event_keys(collectives), event_keys(activities))[row]
@@ -127,9 +135,9 @@ def _split(
         group,
         event if single else np.full(len(row), -1),
     ]
-    found = Groups.of(np.stack(keys, axis=1).astype(np.int64))
+    found = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
     incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
-    first = found.first
+    first = found.first_row
     who = {
         "rank": number(rank[first], pa.int32(), rank[first] >= 0),
         "device": number(device[first], pa.int32(), device[first] >= 0),

@@ -9,7 +9,7 @@ from htk.columns.arrow import number
 from htk.columns.intervals import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
-from htk.derived.windows import Filled, kinds_of
+from htk.derived.windows import WindowedSpans, kinds_of
 from htk.measures.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
 from htk.schema import table
 
@@ -62,9 +62,9 @@ def comm_compute_ratio(
     return pa.table(columns, schema=RETURNS)
 
 
-def _added(filled: Filled, activities: pa.Table, kind: str) -> Ints:
+def _added(filled: WindowedSpans, activities: pa.Table, kind: str) -> Ints:
     """Sum of the parts of that kind in each window."""
-    mine = kinds_of(activities, filled.row).are(kind)
+    mine = kinds_of(activities, filled.row).equals(kind)
     total = np.zeros(len(filled.length), np.int64)
     np.add.at(total, filled.window[mine], (filled.end - filled.start)[mine])
     return total

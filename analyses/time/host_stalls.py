@@ -95,7 +95,7 @@ def host_stalls(
     path = np.append(paths, -1)[stalls.op]
     cause = _cause(stalls, cpu_ops, names)
     keys = np.stack([stalls.host // 256 - 1, cause, stalls.name, path], axis=1)
-    groups = Groups.of(keys.astype(np.int64))
+    groups = Groups.by_keys(keys.astype(np.int64))
     idle, lasted = groups.sum(caused), groups.sum(stalls.end - stalls.start)
     order = np.lexsort((-lasted, -idle))[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
@@ -269,10 +269,10 @@ def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, d
     for level in np.unique(depth[needed]).tolist():
         its = needed[depth[needed] == level]
         above = np.append(path, -1)[parent[its]]
-        groups = Groups.of(np.stack([above, codes[its].astype(np.int64)], axis=1))
+        groups = Groups.by_keys(np.stack([above, codes[its].astype(np.int64)], axis=1))
         first = len(labels)
         for k, (outer, name) in enumerate(groups.keys.tolist()):  # distinct chains
             own = dictionary[name].as_py() if name >= 0 else "?"
             labels[first + k] = f"{labels[outer]} > {own}" if outer >= 0 else own
-        path[its] = first + groups.which
+        path[its] = first + groups.group_ids
     return path, labels

@@ -14,7 +14,7 @@ from htk.core.chart import Bar
 from htk.derived.idle import LIMITS
 from htk.derived.windows import cut_to_windows
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Like, Per, chosen_windows, percent
+from htk.measures.breakdown import Compat, Per, chosen_windows, percent
 from htk.schema import TEXT, table
 
 By = Literal["device", "stream"]
@@ -48,7 +48,7 @@ def idle_breakdown(
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
     by: Annotated[By, "Gaps of the device as a whole, or of each of its streams."] = "device",
-    like: Annotated[Like | None, "HTA's three categories of each stream's gaps."] = None,
+    compat: Annotated[Compat | None, "HTA's three categories of each stream's gaps."] = None,
 ) -> pa.Table:
     """Why was each GPU idle: was the host late, and doing what?
 
@@ -62,11 +62,11 @@ def idle_breakdown(
     nothing recorded runs waits for what was not recorded; a gap of a tick is 32 ns, 1 ns on ROCm.
     The coverage repeats these limits.
 
-    Like HTA: host_wait if the launch came after the previous end, kernel_wait if the gap is below
+    Compat HTA: host_wait if the launch came after the previous end, kernel_wait if the gap is below
     30 us, else other.
     """
     windows = chosen_windows(per, rank_windows, step_windows)
-    if like == "hta":
+    if compat == "hta":
         hta_conventions.refuse_steps(per)
         return _like_hta(hta_conventions.kept_kernels(kernels, kernel_links, annotations))
     whole = ~valid(idle_causes["stream"])
@@ -97,14 +97,14 @@ def _summed(
     keys: Ints, length: Ints, gap: Ints, complete: NDArray[np.bool_]
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Sum, gaps and completeness of each key."""
-    groups = Groups.of(keys)
+    groups = Groups.by_keys(keys)
     whole = groups.min(complete.astype(np.int64))
     return groups.keys, groups.sum(length), groups.distinct(gap), whole
 
 
 def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:
-    window = Groups.of(keys[:, :4])
-    share = window.sum(idle)[window.which] if len(window) else idle
+    window = Groups.by_keys(keys[:, :4])
+    share = window.sum(idle)[window.group_ids] if len(window) else idle
     order = np.lexsort((-idle, *keys[:, :4].T[::-1]))
     keys, idle, count, complete = keys[order], idle[order], count[order], complete[order]
     columns = [
@@ -146,7 +146,7 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     category = np.select([late, short], [0, 1], 2)
     nothing = np.full(len(rank), -1)
     keys = np.stack([rank, nothing, stream, np.full(len(rank), _NO_STEP), category], axis=1)
-    groups = Groups.of(keys.astype(np.int64))
+    groups = Groups.by_keys(keys.astype(np.int64))
     complete = np.ones(len(groups), np.int64)
     causes = pa.array(["host_wait", "kernel_wait", "other"])
     counted = groups.sum(after.astype(np.int64))  # the first of a stream ends no gap

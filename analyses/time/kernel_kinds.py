@@ -11,7 +11,7 @@ from htk.columns.intervals import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, percent, summed
 from htk.schema import TEXT, table
 
 _KINDS = ("compute", "comm", "memory")
@@ -44,14 +44,14 @@ def kernel_kinds(
     annotations: pa.Table,
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
+    compat: Annotated[Compat | None, "Count what HTA counts, as it classes it."] = None,
 ) -> pa.Table:
     """Which kinds of activity run alone, and which at the same time?
 
     Each instant belongs to one class only. The first rows are all ranks together.
     """
     windows = chosen_windows(per, rank_windows, step_windows)
-    if like == "hta":
+    if compat == "hta":
         activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )

@@ -51,17 +51,17 @@ def phase_breakdown(
     phases = Phases(annotations, cpu_ops, op_links)
     gpu, launched = _gpu_keys(phases, kernels, kernel_links, per)
     host, host_start, host_end = _host_spans(phases, cpu_ops, op_links, annotations, per)
-    groups = Groups.of(np.concatenate([gpu, host]))
+    groups = Groups.by_keys(np.concatenate([gpu, host]))
     count = len(groups)
-    of_gpu, of_host = groups.which[: len(gpu)], groups.which[len(gpu) :]
+    of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     gpu_ns = union_lengths(of_gpu, start, end, count)
     kernel_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]
     guessed = np.bincount(of_gpu, launched.inferred * (end - start), minlength=count)[:count]
     rank, step, phase = groups.keys.reshape(-1, 3).T
-    whole = Groups.of(groups.keys[:, :2])
-    total = whole.sum(gpu_ns)[whole.which] if count else gpu_ns
+    whole = Groups.by_keys(groups.keys[:, :2])
+    total = whole.sum(gpu_ns)[whole.group_ids] if count else gpu_ns
     found = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),

@@ -77,7 +77,7 @@ def _host_steps(annotations: pa.Table) -> Ints:
     mine = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
     rows = _keys(annotations.filter(pa.array(mine)))
     order = np.argsort(rows[:, 3], kind="stable")
-    return rows[order][Groups.of(rows[order, :3]).first]
+    return rows[order][Groups.by_keys(rows[order, :3]).first_row]
 
 
 def _keys(found: pa.Table) -> Ints:
@@ -87,6 +87,6 @@ def _keys(found: pa.Table) -> Ints:
 
 def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:
     """Shortest and median of each row's step."""
-    steps = Groups.of(step)
+    steps = Groups.by_keys(step)
     median = np.rint(steps.quantiles(length, [0.5])[0]).astype(np.int64)
-    return steps.min(length)[steps.which], median[steps.which]
+    return steps.min(length)[steps.group_ids], median[steps.group_ids]

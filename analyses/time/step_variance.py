@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.intervals import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.derived.windows import Filled, kinds_of
+from htk.derived.windows import WindowedSpans, kinds_of
 from htk.measures.breakdown import kind_times, percent
 from htk.schema import table
 
@@ -80,16 +80,16 @@ def _less(values: Ints, reference: int) -> Ints:
     return values - values[reference] if len(values) else values
 
 
-def _kernels(filled: Filled, activities: pa.Table, reference: int) -> _Parts:
+def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Parts:
     """Compute, copies and sets against the reference: their speed, and their number.
 
     What occurs in both at n and n0 times, with means m and m0, is slower by min(n, n0)·(m - m0);
     the rest of the difference is work.
     """
     count = len(filled.length)
-    mine = ~kinds_of(activities, filled.row).are("comm")
+    mine = ~kinds_of(activities, filled.row).equals("comm")
     name = codes_of(activities["name"])[0][filled.row[mine]].astype(np.int64)
-    groups = Groups.of(np.stack([filled.window[mine], name], axis=1))
+    groups = Groups.by_keys(np.stack([filled.window[mine], name], axis=1))
     total = groups.sum((filled.end - filled.start)[mine])
     many = groups.count
     window, code = groups.keys[:, 0], groups.keys[:, 1]

@@ -8,7 +8,7 @@ from htk.columns.arrow import number
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Like, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, percent, summed
 from htk.schema import table
 
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
@@ -52,16 +52,16 @@ def time_breakdown(
     annotations: pa.Table,
     *,
     per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    like: Annotated[Like | None, "Count what HTA counts, as it classes it."] = None,
+    compat: Annotated[Compat | None, "Count what HTA counts, as it classes it."] = None,
 ) -> pa.Table:
     """Where does each GPU's time go: compute, communication, copies or idle?
 
     Interval unions over all streams of a device, on integer nanoseconds. compute + exposed
-    communication + exposed memory + idle is the whole window. (Like HTA, synchronisations on a
+    communication + exposed memory + idle is the whole window. (Compat HTA, synchronisations on a
     stream are busy and of no kind: its non-compute is busy less compute.)
     """
     windows = chosen_windows(per, rank_windows, step_windows)
-    if like == "hta":
+    if compat == "hta":
         activities, windows = hta_conventions.classed(
             per, kernels, kernel_links, syncs, launches, annotations
         )

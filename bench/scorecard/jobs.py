@@ -17,7 +17,7 @@ from htk.simulate.job import simulate
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule
 from htk.trace.opening import OpenOptions, open_trace
-from htk.whatif.predict import Stage, stage
+from htk.whatif.predict import Baseline, baseline
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30
 
@@ -82,7 +82,7 @@ class Job(Config):
         return replace(self, **given)
 
 
-def staged(job: Job, *others: Job) -> Stage:
+def staged(job: Job, *others: Job) -> Baseline:
     """What the predictor starts from: trace files, alone in a folder, and further recordings."""
     with ExitStack() as folders:
         recorded = []
@@ -90,7 +90,7 @@ def staged(job: Job, *others: Job) -> Stage:
             folder = folders.enter_context(TemporaryDirectory())
             write(one, Path(folder))
             recorded.append(open_trace(folder, OpenOptions(cache=False)).tables)
-        return stage(recorded[0], [(tables, None) for tables in recorded[1:]])
+        return baseline(recorded[0], [(tables, None) for tables in recorded[1:]])
 
 
 def write(job: Job, folder: Path) -> None:

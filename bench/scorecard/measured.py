@@ -12,7 +12,7 @@ from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Stage, answer
+from htk.whatif.predict import Baseline, predict
 
 _ROUNDS = 4
 _CLOSE = 0.003
@@ -82,7 +82,7 @@ def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
     start = staged(*(calibrated(job, ns) for job, ns in zip(jobs, measured, strict=True)))
     for row in others:
         asked = (("accumulation", str(_count(row) // each)),)
-        found = answer(start, asked, round(first.step_ns))
+        found = predict(start, asked, round(first.step_ns))
         label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
         kind, linear = "global batch, from two", second.step_ns * _count(row) / _count(second)
         made = predicted("described", kind, label, row.group, found, row.step_ns)
@@ -93,11 +93,11 @@ def _count(row: Row) -> int:
     return row.slots - row.pipeline + 1
 
 
-def _held(start: Stage, pair: Pair) -> Prediction:
+def _held(start: Baseline, pair: Pair) -> Prediction:
     base = pair.start.simulated_ns
     label = f"{pair.start.source}, {pair.start.family}: {_said(pair.start)} → {_said(pair.end)}"
     try:
-        found = answer(start, pair.edits, round(base))
+        found = predict(start, pair.edits, round(base))
     except HtkError as error:
         return Prediction(
             "described", pair.kind, label, pair.start.group, f"refused: {error}",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from bench.scorecard.rows import Row
 from bench.scorecard.score import Prediction
 from htk.models.decoder import model_flops
-from htk.whatif.plan import Job, step_ns
+from htk.whatif.plan import PlannedJob, step_ns
 
 _SIGMA = 0.2
 _USUAL_MFU = 0.4
@@ -19,7 +19,7 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
             continue
         if job.strategy == "ddp":  # stand-ins for one replica
             continue
-        described = Job(
+        described = PlannedJob(
             job.decoder,
             job.device,
             job.nodes,

@@ -14,7 +14,7 @@ from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
 from htk.simulate.instructions import Do, Program
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Stage, answer
+from htk.whatif.predict import Baseline, predict
 
 MODELS = (
     {"model": "gpt3-126m", "seq": 1024},
@@ -128,14 +128,14 @@ def from_others(job: Job) -> Iterator[Prediction]:
         yield from _held(first, start, case)
 
 
-def _held(job: Job, start: Stage, case: Case) -> Iterator[Prediction]:
+def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
     known = {e.NAME for e in EDITS}
     if not {name for name, _ in case.asked} <= known:
         return
     truth = step_ns(replace(job, **case.change, run=1), case.program)
     label = f"{job.model}, seed {job.seed}: {job.strategy} → {case.value}"
     try:
-        found = answer(start, case.asked)
+        found = predict(start, case.asked)
     except HtkError as error:
         base = float(start.graph.period_ns)
         yield Prediction(

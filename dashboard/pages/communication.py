@@ -9,7 +9,7 @@ from dash import html
 from htk.columns.arrow import numbers
 from htk.dashboard import hang_panels, plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, select
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 
 _DEFAULTS = {"by": "size", "overlap": "rank"}
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
@@ -17,7 +17,7 @@ _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst col
 
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
-    hung = [part("communication", "hang", 200)] if hang_panels.recorded(visit) else []
+    hung = [panel("communication", "hang", 200)] if hang_panels.recorded(visit) else []
     overlap, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
     return html.Div(
         [
@@ -31,15 +31,15 @@ def layout(visit: Visit) -> Any:
                 className="controls",
             ),
             html.Div(
-                [part("communication", "ratio", 400), part("communication", "overlap", 400)],
+                [panel("communication", "ratio", 400), panel("communication", "overlap", 400)],
                 className="halves",
             ),
-            part("communication", "groups", 420),
-            part("communication", "waits", 420),
-            part("communication", "bandwidth", 460),
-            part("communication", "summary", 300),
+            panel("communication", "groups", 420),
+            panel("communication", "waits", 420),
+            panel("communication", "bandwidth", 460),
+            panel("communication", "summary", 300),
             html.Div(
-                [part("communication", "late", 400), part("communication", "matrix", 400)],
+                [panel("communication", "late", 400), panel("communication", "matrix", 400)],
                 className="halves",
             ),
         ]

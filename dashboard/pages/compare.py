@@ -8,10 +8,10 @@ from dash import html
 
 from htk.compare.runs import EACH, compare, diff
 from htk.core.analysis import coverage_of
-from htk.core.humanize import numbers_of, time
+from htk.core.humanize import format_duration, parse_int_ranges
 from htk.dashboard import plots, start
 from htk.dashboard.components import attributes, empty, grid, plot, section, select
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.url_state import View
 from htk.errors import UsageError
 from htk.output.result import Result
@@ -56,11 +56,11 @@ def layout(visit: Visit) -> Any:
         [
             *head,
             html.Div(
-                [part("compare", "waterfall", 420), part("compare", "time", 420)],
+                [panel("compare", "waterfall", 420), panel("compare", "time", 420)],
                 className="halves",
             ),
             _timelines(visit, key, values),
-            part("compare", "table", 500),
+            panel("compare", "table", 500),
         ]
     )
 
@@ -107,7 +107,7 @@ def _sides(visit: Visit) -> tuple[Trace, Trace]:
     other = visit.trace if key is None else visit.runs.narrowed(key, visit.view.selection)
     chosen = []
     for trace, ranks in ((visit.trace, base), (other, new)):
-        wanted = numbers_of(ranks) if ranks else None
+        wanted = parse_int_ranges(ranks) if ranks else None
         if wanted and not set(wanted) & set(trace.ranks):
             known = ", ".join(map(str, trace.ranks[:20]))
             raise UsageError(f"no rank {ranks} there; the run has {known}")
@@ -143,7 +143,8 @@ def _waterfall(visit: Visit) -> Any:
     change = rows["total"]["diff_ns"]
     word = "longer" if change > 0 else "shorter"
     told = {True: "more than noise", False: "within the noise of the steps", None: "noise unknown"}
-    text = f"The other is {time(abs(round(change)))} {word}: {told[rows['total']['significant']]}."
+    noise = told[rows["total"]["significant"]]
+    text = f"The other is {format_duration(abs(round(change)))} {word}: {noise}."
     if not change:
         text = "Both take the same time."
     return section(heading, plot(fig, heading), note=text)

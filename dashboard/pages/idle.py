@@ -5,11 +5,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from htk.core.humanize import time
+from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
 
@@ -20,11 +20,11 @@ def layout(_visit: Visit) -> Any:
     return html.Div(
         [
             dmc.Title("Why were GPUs idle?", order=2),
-            part("idle", "busy", 260),
-            html.Div([part("idle", "causes", 460), part("idle", "gaps", 460)], className="two"),
-            part("idle", "stalls", 420),
+            panel("idle", "busy", 260),
+            html.Div([panel("idle", "causes", 460), panel("idle", "gaps", 460)], className="two"),
+            panel("idle", "stalls", 420),
             html.Div(
-                [part("idle", "launches", 420), part("idle", "queue", 420)], className="halves"
+                [panel("idle", "launches", 420), panel("idle", "queue", 420)], className="halves"
             ),
         ]
     )
@@ -49,9 +49,9 @@ def _gaps(visit: Visit) -> Any:
     rows = [
         html.Tr(
             [
-                html.Td(dcc.Link(time(gap.to_ns - gap.from_ns), href=link(visit, gap))),
+                html.Td(dcc.Link(format_duration(gap.to_ns - gap.from_ns), href=link(visit, gap))),
                 html.Td(f"rank {gap.rank}"),
-                html.Td(time(gap.from_ns)),
+                html.Td(format_duration(gap.from_ns)),
             ]
         )
         for gap in visit.kept("gaps", lambda: gaps(visit, _GAPS))

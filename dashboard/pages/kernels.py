@@ -17,7 +17,7 @@ from htk.dashboard.components import (
     select,
     slider,
 )
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
 
 _DEFAULTS = {"top": "15", "by": "total"}
@@ -34,14 +34,14 @@ def layout(visit: Visit) -> Any:
                 ],
                 className="controls",
             ),
-            part("kernels", "top", 500),
+            panel("kernels", "top", 500),
             html.Div(
-                [part("kernels", "families", 420), part("kernels", "tensor", 420)],
+                [panel("kernels", "families", 420), panel("kernels", "tensor", 420)],
                 className="halves",
             ),
-            part("kernels", "roofline", 520),
+            panel("kernels", "roofline", 520),
             html.Div(
-                [part("kernels", "occupancy", 420), part("kernels", "sequences", 420)],
+                [panel("kernels", "occupancy", 420), panel("kernels", "sequences", 420)],
                 className="halves",
             ),
         ]

@@ -5,11 +5,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from htk.core.humanize import size, time
+from htk.core.humanize import format_bytes, format_duration
 from htk.dashboard import plots
 from htk.dashboard.components import coverage, empty, grid, picture, plot, section, select, tile
 from htk.dashboard.example_ranges import instance, link
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 
 _DEFAULTS = {"by": "device", "holders": "holder"}
 
@@ -20,7 +20,7 @@ def layout(visit: Visit) -> Any:
     return html.Div(
         [
             dmc.Title("How much memory is in use, and by what?", order=2),
-            part("memory", "tiles", 90),
+            panel("memory", "tiles", 90),
             html.Div(
                 [
                     select("by", ["device", "category"], by, label="over time by"),
@@ -28,8 +28,8 @@ def layout(visit: Visit) -> Any:
                 ],
                 className="controls",
             ),
-            part("memory", "line", 420),
-            part("memory", "peaks", 420),
+            panel("memory", "line", 420),
+            panel("memory", "peaks", 420),
         ]
     )
 
@@ -40,11 +40,11 @@ def _tiles(visit: Visit) -> Any:
         return empty("No allocations under the filters that are set.")
     top = max(rows, key=lambda r: r["peak_bytes"])
     origin = visit.trace.origin_ns
-    when = f"rank {top['rank']}, at {time(top['peak_ns'] - origin)}"
-    tiles = [tile("highest in use", size(top["peak_bytes"]), when)]
+    when = f"rank {top['rank']}, at {format_duration(top['peak_ns'] - origin)}"
+    tiles = [tile("highest in use", format_bytes(top["peak_bytes"]), when)]
     if top["most_reserved_bytes"]:
         unused = f"{top['unused_pct']:.1f} % of it unused at the peak"
-        tiles.append(tile("most reserved", size(top["most_reserved_bytes"]), unused))
+        tiles.append(tile("most reserved", format_bytes(top["most_reserved_bytes"]), unused))
     failed = sum(r["failed"] or 0 for r in {r["rank"]: r for r in rows}.values())
     tiles.append(tile("failed allocations", f"{failed:,}", "out of memory, as recorded"))
     seen = instance(visit, "memory_peaks")

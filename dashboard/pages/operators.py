@@ -7,7 +7,7 @@ from dash import html
 
 from htk.dashboard import plots
 from htk.dashboard.components import answered, coverage, empty, grid, plot, section, select
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 
 _BY = ["name", "shape", "stack", "module", "thread"]
 _VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}
@@ -26,13 +26,13 @@ def layout(visit: Visit) -> Any:
                 ],
                 className="controls",
             ),
-            part("operators", "tree", 460),
-            part("operators", "table", 500),
+            panel("operators", "tree", 460),
+            panel("operators", "table", 500),
             html.Div(
-                [part("operators", "modules", 400), part("operators", "phases", 400)],
+                [panel("operators", "modules", 400), panel("operators", "phases", 400)],
                 className="halves",
             ),
-            part("operators", "python", 300),
+            panel("operators", "python", 300),
         ]
     )
 

@@ -6,11 +6,11 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import dcc, html
 
-from htk.core.humanize import shortened, size, time
+from htk.core.humanize import format_bytes, format_duration, shorten
 from htk.dashboard import plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
 from htk.dashboard.example_ranges import instance, link
-from htk.dashboard.page import Page, Visit, part
+from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
 from htk.errors import HtkError
@@ -27,22 +27,22 @@ _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 def layout(visit: Visit) -> Any:
     if not _profiled(visit):
         return html.Div(
-            [dmc.Title("What do these records say?", order=2), part("", "records", 300)]
+            [dmc.Title("What do these records say?", order=2), panel("", "records", 300)]
         )
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     halves = [("steps", "operators")] if not on_gpu else _HALVES
     return html.Div(
         [
             dmc.Title("Where did the time go?", order=2),
-            part("", "tiles", 96),
-            html.Div([part("", "bars", 420), part("", "causes", 420)], className="two"),
-            part("", "trust", 60),
-            *([part("", "busy", 240)] if on_gpu else []),
+            panel("", "tiles", 96),
+            html.Div([panel("", "bars", 420), panel("", "causes", 420)], className="two"),
+            panel("", "trust", 60),
+            *([panel("", "busy", 240)] if on_gpu else []),
             *(
-                html.Div([part("", left, 420), part("", right, 420)], className="halves")
+                html.Div([panel("", left, 420), panel("", right, 420)], className="halves")
                 for left, right in halves
             ),
-            *([part("", "recommendations", 300)] if on_gpu else []),
+            *([panel("", "recommendations", 300)] if on_gpu else []),
         ]
     )
 
@@ -61,18 +61,20 @@ def _tiles(visit: Visit) -> Any:
     found = _verdict(visit)
     on_gpu = bool(found.shares)
     step, cpu = found.step_ns, found.cpu_step_ns
-    spread = f"spread {time(found.step_spread_ns or 0)} over {found.steps} steps"
+    spread = f"spread {format_duration(found.step_spread_ns or 0)} over {found.steps} steps"
     spread = "one step, so no spread" if found.steps == 1 else spread
     tiles = [
         tile(
             "recorded" if step is None else "GPU step" if on_gpu else "step on the host",
-            time(step) if step is not None else time(found.window_ns),
+            format_duration(step) if step is not None else format_duration(found.window_ns),
             spread if step is not None else "no steps were marked",
             visit.view.link("step_times"),
         )
     ]
     if on_gpu and cpu is not None:
-        tiles.append(tile("CPU step", time(cpu), "on the host", visit.view.link("step_times")))
+        tiles.append(
+            tile("CPU step", format_duration(cpu), "on the host", visit.view.link("step_times"))
+        )
     share = {s.name: s.pct for s in found.shares}
     exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
     idle = sum(s.pct for s in found.shares if s.analysis == "idle_breakdown")
@@ -121,7 +123,7 @@ def _late(visit: Visit) -> Any:
     if worst is None or not worst["cost_to_others_ns"]:
         return None
     late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    cost = time(worst["cost_to_others_ns"])
+    cost = format_duration(worst["cost_to_others_ns"])
     more = f"last {worst['blamed']} times{late_in}; cost the others {cost} together"
     return tile("who is late", f"rank {worst['rank']}", more, visit.view.link("stragglers"))
 
@@ -161,7 +163,8 @@ def _causes(visit: Visit) -> Any:
 def _cause(visit: Visit, number: int, cause: summary.Cause) -> Any:
     gain = "not a matter of time"
     if cause.time_ns is not None:
-        gain = f"up to {time(cause.time_ns)} of a rank's recorded time ({cause.pct or 0:.1f} %)"
+        saved = format_duration(cause.time_ns)
+        gain = f"up to {saved} of a rank's recorded time ({cause.pct or 0:.1f} %)"
     seen = instance(visit, cause.analysis)
     links = [dcc.Link("the numbers", href=visit.view.link(cause.analysis), className="export")]
     if seen is not None:
@@ -185,7 +188,7 @@ def _trust(visit: Visit) -> Any:
     wanted = [r for r in rows if _telling(r)]
     marks = [
         html.Span(
-            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shortened(r['finding'], 90)}"],
+            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten(r['finding'], 90)}"],
             className=f"mark {r['state']}",
             title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
         )
@@ -250,7 +253,7 @@ def _memory(visit: Visit) -> Any:
     peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
     top = max(peaks.values(), key=lambda r: r["peak_bytes"])
     where = f"rank {top['rank']}, {top['device_kind']} {top['device'] or 0}"
-    most = tile("highest in use", size(top["peak_bytes"]), where, visit.view.link("memory"))
+    most = tile("highest in use", format_bytes(top["peak_bytes"]), where, visit.view.link("memory"))
     return section(heading, html.Div([most], className="tiles"), picture(result, dark=visit.dark))
 
 

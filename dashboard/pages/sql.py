@@ -7,7 +7,7 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
 from htk.dashboard.components import attributes, coverage, empty, grid, safely, section
-from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
+from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import View
 from htk.output.result import Result
@@ -69,7 +69,7 @@ def layout(visit: Visit) -> Any:
         ],
         mt="xs",
     )
-    answer = part("sql", "answer") if text else empty("The answer stands here.")
+    answer = panel("sql", "answer") if text else empty("The answer stands here.")
     return html.Div(
         [
             dmc.Title("Ask in SQL", order=2),

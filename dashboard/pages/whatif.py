@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.core.humanize import size, time
+from htk.core.humanize import format_bytes, format_duration
 from htk.dashboard import whatif_plots
 from htk.dashboard.components import attributes, empty, grid, plot, problem, safely, section, tile
 from htk.dashboard.edits import (
@@ -26,7 +26,7 @@ from htk.dashboard.edits import (
     saved_of,
     written,
 )
-from htk.dashboard.page import WAITING, Page, Visit, keep_address, part
+from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import View
 from htk.errors import HtkError, UsageError
@@ -47,16 +47,16 @@ def layout(visit: Visit) -> Any:
                 "untouched first; the badge says how far that can be believed.",
                 className="doc",
             ),
-            html.Div(part("whatif", "badge", 40), className="badge"),
+            html.Div(panel("whatif", "badge", 40), className="badge"),
             html.Div(
-                [part("whatif", "bounds", 340), part("whatif", "map", 340)], className="halves"
+                [panel("whatif", "bounds", 340), panel("whatif", "map", 340)], className="halves"
             ),
             html.Div(
                 [
                     html.Div(controls(visit), className="edits"),
                     html.Div(
                         dcc.Loading(
-                            html.Div(part("whatif", "answer"), id="whatif-answer"),
+                            html.Div(panel("whatif", "answer"), id="whatif-answer"),
                             delay_show=400,
                             **WAITING,
                         )
@@ -64,7 +64,7 @@ def layout(visit: Visit) -> Any:
                 ],
                 className="panes",
             ),
-            html.Div(part("whatif", "scenarios", 0), id="whatif-scenarios"),
+            html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
             dcc.Store(id="whatif-address"),
             dcc.Store(id="whatif-saved", data=visit.option(SAVED, "")),
         ]
@@ -190,13 +190,16 @@ def _strips(visit: Visit) -> Any:
 
 
 def _tiles(row: dict[str, Any]) -> list[Any]:
-    band = f"{time(row['step_time_ns_lo90'])} to {time(row['step_time_ns_hi90'])} (90 %)"
-    naive = f"in proportion: {time(row['naive_linear_ns'])}"
+    low, high = (format_duration(row[f"step_time_ns_{end}90"]) for end in ("lo", "hi"))
+    band = f"{low} to {high} (90 %)"
+    naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
     shown = [
-        tile("step time", time(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"),
-        tile("measured", time(row["measured_step_time_ns"]), naive),
+        tile(
+            "step time", format_duration(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"
+        ),
+        tile("measured", format_duration(row["measured_step_time_ns"]), naive),
         tile("time of a sample", f"{row['time_per_sample_change_pct']:+.1f} %"),
-        tile("exposed communication", time(row["exposed_comm_ns"]), "mean over ranks"),
+        tile("exposed communication", format_duration(row["exposed_comm_ns"]), "mean over ranks"),
     ]
     if row["tokens_per_s"] is not None:
         each = f"{row['tokens_per_s_per_gpu']:,.0f} a GPU"
@@ -205,7 +208,7 @@ def _tiles(row: dict[str, Any]) -> list[Any]:
         shown.append(tile("MFU", f"{row['mfu_pct']:.1f} %"))
     if row["peak_memory_bytes"] is not None:
         risk = "" if row["p_oom"] is None else f"out of memory: {100 * row['p_oom']:.0f} %"
-        shown.append(tile("peak memory", size(row["peak_memory_bytes"]), risk))
+        shown.append(tile("peak memory", format_bytes(row["peak_memory_bytes"]), risk))
     if row["cost_per_million_tokens"] is not None:
         shown.append(tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
     return shown

@@ -6,11 +6,11 @@ from typing import Any
 
 from flask import Response, request
 
-from htk.dashboard.memo import Kept
+from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import View
 from htk.errors import HtkError, UsageError
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.trace.selection import Selection
 
 _MOST = 4  # timelines at hand; a million events take 100 MB
@@ -21,13 +21,13 @@ _MAY_FAIL = ("jump", "path")
 def add_routes(server: Any, runs: Runs) -> None:
     """/timeline/QUESTION of the run and the ranks that the query names."""
 
-    kept: Kept[Timeline] = Kept(_MOST)
+    kept: SingleFlightCache[TraceTimeline] = SingleFlightCache(_MOST)
 
-    def timeline(view: View) -> Timeline:
+    def timeline(view: View) -> TraceTimeline:
         trace = runs.narrowed(view.run, Selection(ranks=view.selection.ranks))
         aligned = request.args.get("aligned") == "1"
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
-        return kept.get((id(trace), aligned), lambda: Timeline(trace, aligned=aligned))
+        return kept.get((id(trace), aligned), lambda: TraceTimeline(trace, aligned=aligned))
 
     @server.route("/timeline/<question>")
     def ask(question: str) -> Response:

@@ -14,7 +14,7 @@ from htk.errors import HtkError, UsageError
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
 
 
-class Menu(click.Group):
+class LazyGroup(click.Group):
     """Commands by name, with hyphens or underscores; a module is imported when its command is."""
 
     def resolve_command(
@@ -54,7 +54,7 @@ class Menu(click.Group):
 
 
 @click.group(
-    cls=Menu,
+    cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

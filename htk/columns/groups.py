@@ -20,11 +20,11 @@ class Groups:
     """Which group each row is in; groups are in the order of their keys."""
 
     keys: Ints  # a row for each group
-    which: Ints  # group of each row
-    first: Ints  # first row of each group
+    group_ids: Ints  # group of each row
+    first_row: Ints  # first row of each group
 
     @classmethod
-    def of(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
+    def by_keys(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
         """Group rows by one column of keys, or several (a column each)."""
         columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
         if not len(columns):
@@ -39,12 +39,12 @@ class Groups:
 
     @cached_property
     def count(self) -> Ints:
-        return np.bincount(self.which, minlength=len(self)).astype(np.int64)
+        return np.bincount(self.group_ids, minlength=len(self)).astype(np.int64)
 
     @cached_property
     def _narrow(self) -> NDArray[np.integer[Any]]:
         """Group of each row: what fits 16 bits is sorted by its digits, in a fifth of the time."""
-        return self.which.astype(np.uint16) if len(self) <= 1 << 16 else self.which
+        return self.group_ids.astype(np.uint16) if len(self) <= 1 << 16 else self.group_ids
 
     @cached_property
     def _order(self) -> Ints:
@@ -71,14 +71,14 @@ class Groups:
 
     def distinct(self, values: Ints) -> Ints:
         """How many different values each group has."""
-        pairs = Groups.of(np.column_stack([self.which, values]))
+        pairs = Groups.by_keys(np.column_stack([self.group_ids, values]))
         return np.bincount(pairs.keys[:, 0], minlength=len(self)).astype(np.int64)
 
-    def place(self, *by: Ints | Floats) -> Ints:
+    def rank_within(self, *by: Ints | Floats) -> Ints:
         """Place of each row in its group, from 0: by these values, the first before the others."""
         order = np.lexsort((*by[::-1], self._narrow))
         place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order)) - self._starts[self.which[order]]
+        place[order] = np.arange(len(order)) - self._starts[self.group_ids[order]]
         return place
 
     def running(self, values: Ints) -> Ints:
@@ -86,14 +86,14 @@ class Groups:
         sums = np.cumsum(values[self._order])
         before = np.append(0, sums)[self._starts]
         found = np.empty(len(values), np.int64)
-        found[self._order] = sums - before[self.which[self._order]]
+        found[self._order] = sums - before[self.group_ids[self._order]]
         return found
 
     def std(self, values: Ints) -> Floats:
         """Standard deviation of the population; centred first, so that it loses no digits."""
         mean = self.sum(values) / np.maximum(self.count, 1)
-        off = (values - mean[self.which]) ** 2
-        total = np.bincount(self.which, off, minlength=len(self))
+        off = (values - mean[self.group_ids]) ** 2
+        total = np.bincount(self.group_ids, off, minlength=len(self))
         return np.sqrt(total / np.maximum(self.count, 1))
 
     def quantiles(self, values: Ints | Floats, at: Sequence[float]) -> list[Floats]:
@@ -110,7 +110,7 @@ class Groups:
 
 def row_of(keys: Ints, wanted: Ints) -> Ints:
     """The row of `keys` that each wanted key is (-1: none); of several the first."""
-    which = Groups.of(np.concatenate([keys, wanted])).which
+    which = Groups.by_keys(np.concatenate([keys, wanted])).group_ids
     row = np.full(int(which.max(initial=-1)) + 1, -1, np.int64)
     row[which[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
     return np.asarray(row[which[len(keys) :]])

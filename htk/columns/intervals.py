@@ -117,14 +117,14 @@ def clip(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clippe
 
 
 @dataclass(frozen=True)
-class Axis:
+class ConcatenatedTimeline:
     """Lays windows one behind the other, so that one sweep answers for all of them."""
 
     origin: Ints  # start of each window
     offset: Ints  # where it lies on the axis
 
     @classmethod
-    def of(cls, start: Ints, end: Ints) -> "Axis":
+    def of(cls, start: Ints, end: Ints) -> "ConcatenatedTimeline":
         length = np.maximum(end - start, 0) + 1  # a free point between neighbours
         return cls(start, np.cumsum(length) - length)
 

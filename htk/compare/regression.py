@@ -23,7 +23,7 @@ from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
 from htk.compare.runs import EACH, SIGMAS, By
 from htk.compare.runs import RETURNS as CHANGES
 from htk.core.analysis import analysis, with_coverage
-from htk.core.humanize import counted, duration, shortened, time
+from htk.core.humanize import format_duration, parse_duration, pluralize, shorten
 from htk.errors import UsageError
 from htk.schema import TEXT, table
 
@@ -99,7 +99,9 @@ def rule(text: str) -> Rule:
     kind, colon, name = what.partition(":")
     if unit == "pp" and what == "step_time":
         raise UsageError(f"{text!r}: a step is always 100 % of itself; give % or a time")
-    limit, measured = (float(size), unit) if unit in ("%", "pp") else (duration(size + unit), "ns")
+    limit, measured = (
+        (float(size), unit) if unit in ("%", "pp") else (parse_duration(size + unit), "ns")
+    )
     if not colon and what in PARTS:
         return Rule(text, "time", PARTS[what], limit, measured)  # type: ignore[arg-type]
     if colon and name and kind in EACH and kind != "time":
@@ -168,7 +170,7 @@ def _verdict(
 def _appeared(asked: Rule, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
     """What was not there has no change in percent."""
     failed = new_ns > max(noise, min_abs_ns)
-    reason = f"not in the base; now {time(new_ns)} of a step"
+    reason = f"not in the base; now {format_duration(new_ns)} of a step"
     return Judgement(asked, "failed" if failed else "passed", 0.0, new_ns, None, None, reason)
 
 
@@ -179,7 +181,7 @@ def _found(base: Baseline, new: Baseline, asked: Rule) -> tuple[Series, Series]:
         things = side.kinds.get(asked.kind, {})
         sides.append([series for name, series in things.items() if asked.holds(name)])
     if not any(sides):
-        names = [shortened(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
+        names = [shorten(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
         there = f"; in the base are {', '.join(names)}, …" if names else ""
         raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
     was, now = sides
@@ -231,7 +233,7 @@ def shown(value: float, unit: Unit) -> str:
     """A change as people read it: +7.2 %."""
     sign = "+" if value > 0 else "−" if value < 0 else ""
     if unit == "ns":
-        return sign + time(abs(value))
+        return sign + format_duration(abs(value))
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
@@ -311,12 +313,12 @@ def markdown(judged: Sequence[Judgement], changed: pa.Table, base: Baseline, new
     for j in judged:
         change = "–" if j.change is None else shown(j.change, j.rule.unit)
         noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
-        times = f"{time(j.base_ns)} | {time(j.new_ns)}"
+        times = f"{format_duration(j.base_ns)} | {format_duration(j.new_ns)}"
         lines.append(f"| `{_cell(j.rule.text)}` | {times} | {change} | {noise} | **{j.verdict}** |")
     lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
     lines += ["", *_details(changed)]
     who = " · ".join(
-        f"{name}: {counted(side.steps, 'step')}, {counted(len(side.ranks), 'rank')}"
+        f"{name}: {pluralize(side.steps, 'step')}, {pluralize(len(side.ranks), 'rank')}"
         for name, side in (("base", base), ("new", new))
     )
     return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])
@@ -333,8 +335,8 @@ def _details(changed: pa.Table) -> list[str]:
     ]
     for row in rows:
         share = "" if row["diff_pct"] is None else f" ({row['diff_pct']:+.1f} %)"
-        times = f"{time(row['base_ns'])} | {time(row['new_ns'])}"
-        name = _cell(shortened(row["name"], 60))
+        times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
+        name = _cell(shorten(row["name"], 60))
         lines.append(
             f"| {row['by']} | `{name}` | {row['change']} | {times} | "
             f"{shown(row['diff_ns'], 'ns')}{share} |"

@@ -91,7 +91,7 @@ class Side:
             total = np.bincount(items.code, items.time, minlength=many)[:many]
             return _Stats(count / self.ranks, total / self.ranks, np.full(many, np.nan))
         mine = items.sample >= 0
-        groups = Groups.of(np.stack([items.code[mine], items.sample[mine]], axis=1))
+        groups = Groups.by_keys(np.stack([items.code[mine], items.sample[mine]], axis=1))
         code = groups.keys[:, 0]
         sums = groups.sum(items.time[mine]).astype(np.float64)
         count = np.bincount(items.code[mine], minlength=many)[:many]

@@ -45,7 +45,7 @@ class Heatmap:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TimelineChart:
     """A span from start to end for each row, one lane for each value of lane."""
 
     start: str
@@ -54,4 +54,4 @@ class Timeline:
     color: str | None = None
 
 
-Chart = Bar | Line | Scatter | Heatmap | Timeline
+Chart = Bar | Line | Scatter | Heatmap | TimelineChart

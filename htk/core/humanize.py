@@ -13,23 +13,23 @@ _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
 _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
 
 
-def time(ns: int | float) -> str:
+def format_duration(ns: int | float) -> str:
     """12345 -> 12.3 µs."""
     return _scaled(ns, _TIME)
 
 
-def size(count: int | float) -> str:
+def format_bytes(count: int | float) -> str:
     """1536 -> 1.50 KiB."""
     return _scaled(count, _BYTES)
 
 
-def microseconds(ns: int) -> str:
+def format_microseconds(ns: int) -> str:
     """1234567 -> 1234.567, as trace files write times: exact, which no float is."""
     sign = "-" if ns < 0 else ""
     return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 
 
-def plain(value: int | float) -> str:
+def format_number(value: int | float) -> str:
     """1234567 -> 1,234,567; 0.123456 -> 0.123; 0.0000123 -> < 0.001."""
     if isinstance(value, int):
         return f"{value:,}"
@@ -38,12 +38,12 @@ def plain(value: int | float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """1 file, 1,200 files."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def for_people(value: object, unit: str) -> str:
+def format_value(value: object, unit: str) -> str:
     """A cell of a table."""
     if value is None:
         return "–"
@@ -52,17 +52,17 @@ def for_people(value: object, unit: str) -> str:
     if not isinstance(value, int | float):
         return str(value)
     if unit == "ns":
-        return time(value)
+        return format_duration(value)
     if unit in ("us", "ms"):
-        return time(value * _SCALE[unit])
+        return format_duration(value * _SCALE[unit])
     if unit == "bytes":
-        return size(value)
+        return format_bytes(value)
     if unit == "%":
         return f"{value:.1f} %"
-    return plain(value) + (f" {unit}" if unit else "")
+    return format_number(value) + (f" {unit}" if unit else "")
 
 
-def duration(text: str) -> int:
+def parse_duration(text: str) -> int:
     """'1.5ms' -> 1500000 ns; a bare number is ns."""
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -70,7 +70,7 @@ def duration(text: str) -> int:
     return round(float(match[1]) * _SCALE[match[2] or "ns"])
 
 
-def numbers_of(text: str) -> list[int]:
+def parse_int_ranges(text: str) -> list[int]:
     """'0,2..4' -> [0, 2, 3, 4]."""
     found: list[int] = []
     for piece in text.split(","):
@@ -86,7 +86,7 @@ def numbers_of(text: str) -> list[int]:
     return found
 
 
-def spans_of(values: Sequence[int]) -> str:
+def format_int_ranges(values: Sequence[int]) -> str:
     """[0, 1, 2, 5] -> '0..2, 5'."""
     pieces: list[tuple[int, int]] = []
     for value in sorted(values):
@@ -98,7 +98,7 @@ def spans_of(values: Sequence[int]) -> str:
     return ", ".join(shown) + (", …" if len(pieces) > 8 else "")
 
 
-def shortened(text: str, width: int = 60) -> str:
+def shorten(text: str, width: int = 60) -> str:
     """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
     template arguments; of another name the middle; of a sequence each name, then its end."""
     if len(text) <= width:
@@ -106,7 +106,7 @@ def shortened(text: str, width: int = 60) -> str:
     if _THEN in text:
         return _sequence(text.split(_THEN), width)
     if again := _AGAIN.search(text):
-        return shortened(text[: again.start()], width - len(again[0])) + again[0]
+        return shorten(text[: again.start()], width - len(again[0])) + again[0]
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
         text = _signature(text)
     if len(text) <= width:
@@ -123,9 +123,9 @@ def shortened(text: str, width: int = 60) -> str:
 def _sequence(names: list[str], width: int) -> str:
     """The first names, and how many more there are; two have room."""
     room = (width - len(f"{_THEN}{_THEN}… 9")) // 2
-    told = shortened(names[0], room)
+    told = shorten(names[0], room)
     for place, name in enumerate(names[1:], 1):
-        longer = f"{told}{_THEN}{shortened(name, room)}"
+        longer = f"{told}{_THEN}{shorten(name, room)}"
         left = len(names) - place - 1
         if len(longer) + (len(f"{_THEN}… {left}") if left else 0) > width:
             return f"{told}{_THEN}… {left + 1}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, truths
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, Rows, timed_columns
+from htk.derived.match import NONE, CollectiveRows, timed_columns
 from htk.derived.waits import waits
 from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
@@ -48,7 +48,7 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table) -> pa.Table
     ):  # other records may count ranks within a communicator, on other clocks
         mine = pa.array(profiled)
         collectives, collective_matches = collectives.filter(mine), collective_matches.filter(mine)
-    ends = _ends(Rows(collectives), numbers(collective_matches["match"], NONE))
+    ends = _ends(CollectiveRows(collectives), numbers(collective_matches["match"], NONE))
     lead = _components(ends)
     offset, drift = _fitted(ends, lead)
     offset = offset + _pushed(ends, offset, drift)
@@ -73,7 +73,7 @@ def aligned_matches(
     collectives: pa.Table, collective_matches: pa.Table, rank_clocks: pa.Table
 ) -> pa.Table:
     """The matches with everything that depends on the clocks put on one clock."""
-    rows = Rows(collectives)
+    rows = CollectiveRows(collectives)
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
     start, end = rows.start + shift, rows.end + shift
@@ -97,16 +97,16 @@ def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     return np.where(known[place] == rank, shift, 0)
 
 
-def _ends(rows: Rows, match: Ints) -> _Ends:
+def _ends(rows: CollectiveRows, match: Ints) -> _Ends:
     use = (match != NONE) & rows.timed & rows.is_type(*SYNCHRONISING)
     chosen = np.flatnonzero(use)
-    groups = Groups.of(match[chosen])
-    chosen = chosen[(groups.count > 1)[groups.which]]
-    groups = Groups.of(match[chosen])
+    groups = Groups.by_keys(match[chosen])
+    chosen = chosen[(groups.count > 1)[groups.group_ids]]
+    groups = Groups.by_keys(match[chosen])
     ranks = np.unique(rows.rank[rows.rank >= 0])
     reference = int(rows.end[chosen].min()) if len(chosen) else 0
     return _Ends(
-        groups.which,
+        groups.group_ids,
         np.searchsorted(ranks, rows.rank[chosen]),
         (rows.start[chosen] - reference).astype(np.float64),
         (rows.end[chosen] - reference).astype(np.float64),

@@ -78,7 +78,7 @@ def overhead_state(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class StateTimeline:
     """Segments one behind the other, without holes, and the state in each."""
 
     start: Ints
@@ -87,7 +87,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostStates:
     """Spans of all threads of a process, by state."""
 
     thread: Ints
@@ -105,7 +105,7 @@ class Host:
         python_calls: pa.Table,
         overheads: pa.Table,
         threads: Threads,
-    ) -> "Host":
+    ) -> "HostStates":
         calls = _coded(launches, call_state)
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
@@ -135,7 +135,7 @@ class Host:
             _main_thread(annotations, launches, threads),
         )
 
-    def timeline(self, thread: int) -> Timeline:
+    def timeline(self, thread: int) -> StateTimeline:
         """A thread's states; where it has nothing open, those of the main thread."""
         own = self._sets(thread)
         fallback = self._sets(self.main) if thread != self.main else []
@@ -144,7 +144,7 @@ class Host:
         swept = sweep(sets)
         lowest = np.log2(swept.on & -swept.on).astype(np.int64)
         states = [*range(PYTHON)] * (2 if fallback else 1) + [PYTHON]
-        return Timeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
+        return StateTimeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
 
     def anywhere(self, state: int) -> Spans:
         """When any thread is in that state."""

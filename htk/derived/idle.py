@@ -16,7 +16,7 @@ from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.intervals import Ints, Spans, clip
 from htk.columns.nesting import Threads
-from htk.derived.host_states import PYTHON, STATES, SYNC, Host
+from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates
 
 Mask = NDArray[np.bool_]
 NONE = -1
@@ -76,7 +76,7 @@ def idle_causes(
     """Idle time of each device and of each of its streams, cut by cause."""
     threads = Threads()
     found = _gaps_of(kernels)
-    host = Host.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
+    host = HostStates.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = numbers(kernel_links["launch_row"], NONE)[found.row]
     pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
@@ -104,11 +104,11 @@ def _gaps_of(kernels: pa.Table) -> _Gaps:
 
 def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     """Time between activities of a lane in which none of them runs."""
-    of = Groups.of(lanes)
+    of = Groups.by_keys(lanes)
     if not len(of):
         return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
-    order = np.lexsort((start, of.which))
-    lane = of.which[order]
+    order = np.lexsort((start, of.group_ids))
+    lane = of.group_ids[order]
     low = int(start.min())
     stride = np.int64(int(end.max()) - low + 1)  # lanes one behind the other, for one cumulation
     reach = np.maximum.accumulate(end[order] - low + lane * stride)
@@ -127,7 +127,7 @@ def _pieces(
     launches: pa.Table,
     kernel_links: pa.Table,
     thread: Ints,
-    host: Host,
+    host: HostStates,
 ) -> _Pieces:
     """Gaps cut where the host is no longer late, and by what the host did until then."""
     linked = launch >= 0

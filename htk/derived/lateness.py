@@ -39,7 +39,7 @@ class Lateness:
 
     late: Ints  # lateness (NONE: unknown)
     cost: Ints  # what others waited because of it
-    blamed: Mask  # it is the one that the others waited for
+    is_straggler: Mask  # it is the one that the others waited for
 
 
 def lateness(
@@ -52,12 +52,12 @@ def lateness(
     if not len(chosen):
         return Lateness(late, cost, blamed)
     own = _own_time(rows, chosen, start[chosen], end[chosen])
-    members = Groups.of(match[chosen])
-    least = members.min(own)[members.which]
+    members = Groups.by_keys(match[chosen])
+    least = members.min(own)[members.group_ids]
     mine = np.where(least != NONE, own - least, NONE)
     late[chosen] = mine
     guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, mine, start[chosen]))
-    others = members.sum(waited.wait[chosen])[members.which] - waited.wait[chosen]
+    others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
     guilty &= ~before[chosen] & (others > 0)
     blamed[chosen] = guilty
     cost[chosen] = np.where(guilty, others, 0)
@@ -67,7 +67,7 @@ def lateness(
 def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     """From the end of the group's previous collective on a rank to the start of this one."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
-    lane = Groups.of(who).which
+    lane = Groups.by_keys(who).group_ids
     order = np.lexsort((start, lane))
     same = np.append(False, lane[order][1:] == lane[order][:-1])
     gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
@@ -78,7 +78,7 @@ def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
 
 def _guilty(rank: Ints, members: Groups, measure: Ints) -> Mask:
     """One row of each collective: that with the largest measure; of several the lowest rank."""
-    order = np.lexsort((-rank, measure, members.which))
+    order = np.lexsort((-rank, measure, members.group_ids))
     guilty = np.zeros(len(rank), bool)
     guilty[order[np.cumsum(members.count) - 1]] = True
     return guilty

@@ -35,7 +35,7 @@ BY = ("comms_id", "sequence", "order")
 
 def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Table:
     """The match of each collective, row by row, and its waits on the ranks' own clocks."""
-    rows = Rows(collectives)
+    rows = CollectiveRows(collectives)
     by, slot = _slots(rows)
     found = _matched(rows, slot)
     waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
@@ -54,23 +54,23 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Tabl
 
 
 def timed_columns(
-    rows: "Rows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+    rows: "CollectiveRows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> dict[str, pa.Array]:
     """What depends on the clocks: waits, and who is late."""
     late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
     return {
-        "common_start_ns": number(waited.common_start, pa.int64(), waited.known),
+        "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.known),
         "wait_ns": number(waited.wait, pa.int64(), waited.known),
         "transfer_ns": number(waited.transfer, pa.int64(), waited.known),
         "span_ns": number(waited.span, pa.int64(), waited.known),
         "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
         "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
-        "blamed": boolean(late.blamed),
+        "blamed": boolean(late.is_straggler),
         "cost_ns": number(late.cost, pa.int64()),
     }
 
 
-class Rows:
+class CollectiveRows:
     """The columns of `collectives` that matching reads, as NumPy."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -118,15 +118,17 @@ class Rows:
         comm = self.table["comm_hash"]
         hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
         hashed = np.where(valid(comm), hashed, NONE)
-        return Groups.of(np.column_stack([source, name, ranks, self.group_size, hashed])).which
+        return Groups.by_keys(
+            np.column_stack([source, name, ranks, self.group_size, hashed])
+        ).group_ids
 
     def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
         """A group's ranks, also where one record has them cut short and others have not."""
         ranks, _ = self.group_ranks
-        named = Groups.of(np.stack([source, name, self.group_size], axis=1).astype(np.int64))
+        named = Groups.by_keys(np.stack([source, name, self.group_size], axis=1).astype(np.int64))
         most = named.max(ranks)
         least = named.min(np.where(ranks >= 0, ranks, np.iinfo(np.int64).max))
-        only = np.where((most >= 0) & (most == least), most, NONE)[named.which]
+        only = np.where((most >= 0) & (most == least), most, NONE)[named.group_ids]
         return np.where((ranks == NONE) & (name >= 0), only, ranks)
 
     @cached_property
@@ -138,7 +140,7 @@ class Rows:
 # Slots: rows of different ranks that share a slot are one collective.
 
 
-def _slots(rows: Rows) -> tuple[Ints, Ints]:
+def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """How each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
     by = np.full(rows.length, NONE, np.int64)
     part = ~rows.is_type(*_SILENT) & (rows.rank >= 0)
@@ -158,22 +160,22 @@ def _slots(rows: Rows) -> tuple[Ints, Ints]:
     return by, slot
 
 
-def _number(slot: Ints, mine: Mask, rows: Rows, key: Ints) -> None:
+def _number(slot: Ints, mine: Mask, rows: CollectiveRows, key: Ints) -> None:
     """Slots from a key that is alike on all ranks; the k-th of a rank with one key is the k-th."""
     chosen = np.flatnonzero(mine)
     if not len(chosen):
         return
-    same = Groups.of(np.column_stack([key[chosen], rows.rank[chosen]])).which
+    same = Groups.by_keys(np.column_stack([key[chosen], rows.rank[chosen]])).group_ids
     order = np.lexsort((rows.order[chosen], same))
     first = np.append(True, same[order][1:] != same[order][:-1])
     since = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     occurrence = np.empty(len(order), np.int64)
     occurrence[order] = since
-    found = Groups.of(np.column_stack([key[chosen], occurrence])).which
+    found = Groups.by_keys(np.column_stack([key[chosen], occurrence])).group_ids
     slot[chosen] = found + slot.max() + 1
 
 
-def _by_order(slot: Ints, mine: Mask, rows: Rows) -> None:
+def _by_order(slot: Ints, mine: Mask, rows: CollectiveRows) -> None:
     """Slots from the order within a lane: a group, or two ranks that exchange messages."""
     chosen = np.flatnonzero(mine)
     if not len(chosen):
@@ -211,7 +213,7 @@ def _runs(values: Ints) -> list[tuple[int, int]]:
     return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
 
 
-def _lanes(rows: Rows, chosen: Ints) -> Ints:
+def _lanes(rows: CollectiveRows, chosen: Ints) -> Ints:
     """What has one order on all ranks. A group without a name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])
     unknown = rows.unknown_group[chosen]
@@ -223,14 +225,16 @@ def _lanes(rows: Rows, chosen: Ints) -> Ints:
     source = np.where(message, np.where(sends, rank, peer), NONE)
     target = np.where(message, np.where(sends, peer, rank), NONE)
     group, cycle = rows.group[chosen], rows.cycle[chosen]
-    return Groups.of(np.column_stack([group, cycle, library, stream, source, target])).which
+    return Groups.by_keys(
+        np.column_stack([group, cycle, library, stream, source, target])
+    ).group_ids
 
 
-def _stream_ordinals(rows: Rows, chosen: Ints) -> Ints:
+def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
     """Streams of a rank in the order of their first collective: numbers differ between ranks."""
     stream = numbers(rows.table["stream"], NONE)[chosen]
     owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
-    streams = Groups.of(owner)
+    streams = Groups.by_keys(owner)
     first = streams.min(rows.order[chosen])
     order = np.lexsort((first, streams.keys[:, 1], streams.keys[:, 0]))
     ranks = streams.keys[order, :2]
@@ -238,7 +242,7 @@ def _stream_ordinals(rows: Rows, chosen: Ints) -> Ints:
     start = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
     ordinal = np.empty(len(order), np.int64)
     ordinal[order] = np.arange(len(order)) - start
-    return ordinal[streams.which]
+    return ordinal[streams.group_ids]
 
 
 @dataclass(frozen=True)
@@ -247,47 +251,47 @@ class _Found:
     present: Ints  # ranks that took part
 
 
-def _matched(rows: Rows, slot: Ints) -> _Found:
+def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
     """Slots that two or more ranks share, numbered by their first start."""
     match = np.full(rows.length, NONE, np.int64)
     present = np.zeros(rows.length, np.int64)
     chosen = np.flatnonzero(slot >= 0)
     if not len(chosen):
         return _Found(match, present)
-    shared = Groups.of(slot[chosen])
+    shared = Groups.by_keys(slot[chosen])
     several = shared.count > 1  # a rank is in a slot once
     begun = shared.min(np.where(rows.order[chosen] >= 0, rows.order[chosen], 2**62))
     place = np.full(len(shared), NONE, np.int64)
     wanted = np.flatnonzero(several)
     place[wanted[np.argsort(begun[wanted], kind="stable")]] = np.arange(len(wanted))
-    match[chosen] = place[shared.which]
-    present[chosen] = shared.count[shared.which]
+    match[chosen] = place[shared.group_ids]
+    present[chosen] = shared.count[shared.group_ids]
     return _Found(match, present)
 
 
-def _before_window(rows: Rows, found: _Found, windows: pa.Table) -> Mask:
+def _before_window(rows: CollectiveRows, found: _Found, windows: pa.Table) -> Mask:
     """Collectives that some rank began before another one's recording."""
     before = np.zeros(rows.length, bool)
     chosen = np.flatnonzero((found.match != NONE) & rows.timed)
     if not len(chosen) or not windows.num_rows:
         return before
     began = _window_starts(rows, windows)[chosen]
-    groups = Groups.of(found.match[chosen])
-    before[chosen] = (groups.min(rows.start[chosen]) < groups.max(began))[groups.which]
+    groups = Groups.by_keys(found.match[chosen])
+    before[chosen] = (groups.min(rows.start[chosen]) < groups.max(began))[groups.group_ids]
     return before
 
 
-def _window_starts(rows: Rows, windows: pa.Table) -> Ints:
+def _window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     """When the recording of each row's rank and cycle began."""
     rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
     start = numbers(windows["start_ns"])
     both = np.concatenate(
         [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]
     )
-    groups = Groups.of(both)
+    groups = Groups.by_keys(both)
     first = np.full(len(groups), np.iinfo(np.int64).max)
-    np.minimum.at(first, groups.which[rows.length :], start)
-    known = first[groups.which[: rows.length]]
+    np.minimum.at(first, groups.group_ids[rows.length :], start)
+    known = first[groups.group_ids[: rows.length]]
     return np.where(known == np.iinfo(np.int64).max, -1, known)
 
 
@@ -303,7 +307,7 @@ _REASONS = (
 )
 
 
-def _reasons(rows: Rows, found: _Found, waited: Waits) -> pa.Array:
+def _reasons(rows: CollectiveRows, found: _Found, waited: Waits) -> pa.Array:
     """Why wait and transfer are unknown."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
@@ -323,12 +327,12 @@ def _reasons(rows: Rows, found: _Found, waited: Waits) -> pa.Array:
     return text(code, pa.array(_REASONS))
 
 
-def _lonely(rows: Rows) -> Mask:
+def _lonely(rows: CollectiveRows) -> Mask:
     """Rows whose group no other rank has any row of."""
-    groups = Groups.of(rows.group)
+    groups = Groups.by_keys(rows.group)
     if not len(groups):
         return np.empty(0, bool)
-    alone: Mask = (groups.min(rows.rank) == groups.max(rows.rank))[groups.which]
+    alone: Mask = (groups.min(rows.rank) == groups.max(rows.rank))[groups.group_ids]
     return alone
 
 

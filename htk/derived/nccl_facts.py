@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from htk.columns.align import aligned_positions, fitting_shifts
 from htk.columns.arrow import build, codes_of, number, numbers, text, texts, valid
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, Rows
+from htk.derived.match import NONE, CollectiveRows
 from htk.schema.comm import COLLECTIVE_FACTS
 
 Ints = NDArray[np.int64]
@@ -50,7 +50,7 @@ def collective_facts(collectives: pa.Table, comm_channels: pa.Table) -> pa.Table
     """For each collective of the profiler the facts of the others, row by row; null elsewhere."""
     if not _sources(collectives):
         return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
-    rows = Rows(collectives)
+    rows = CollectiveRows(collectives)
     joined = _Joined(*(np.full(rows.length, NONE, np.int64) for _ in range(3)))
     ours = _sides(rows, collectives, {PROFILER}, by_rank=True)
     for source in _sources(collectives):
@@ -65,7 +65,9 @@ def _sources(collectives: pa.Table) -> list[str]:
     return sorted(present - set(_NOT_JOINED))
 
 
-def _sides(rows: Rows, collectives: pa.Table, wanted: set[str], *, by_rank: bool) -> _Side:
+def _sides(
+    rows: CollectiveRows, collectives: pa.Table, wanted: set[str], *, by_rank: bool
+) -> _Side:
     codes, names = codes_of(collectives["source"])
     listed = names.to_pylist()
     mine = np.isin(codes, [k for k, n in enumerate(listed) if n in wanted])
@@ -76,8 +78,8 @@ def _sides(rows: Rows, collectives: pa.Table, wanted: set[str], *, by_rank: bool
     if not len(chosen):
         return side
     keys = np.column_stack([rows.group[chosen], rank[chosen]])
-    groups = Groups.of(keys)
-    order = np.lexsort((rows.order[chosen], groups.which))
+    groups = Groups.by_keys(keys)
+    order = np.lexsort((rows.order[chosen], groups.group_ids))
     ends = np.cumsum(groups.count)
     for k, (group, member) in enumerate(groups.keys.tolist()):  # a few groups of each rank
         place = chosen[order[ends[k] - groups.count[k] : ends[k]]]
@@ -86,7 +88,9 @@ def _sides(rows: Rows, collectives: pa.Table, wanted: set[str], *, by_rank: bool
     return side
 
 
-def _join(rows: Rows, table: pa.Table, ours: _Side, theirs: _Side, joined: _Joined) -> None:
+def _join(
+    rows: CollectiveRows, table: pa.Table, ours: _Side, theirs: _Side, joined: _Joined
+) -> None:
     for comm in sorted({c for c, _ in theirs.rows}):  # a few communicators
         group = _group_of(rows, ours, theirs, comm)
         if group is None:
@@ -99,7 +103,7 @@ def _join(rows: Rows, table: pa.Table, ours: _Side, theirs: _Side, joined: _Join
         _by_size(rows, table, ours, theirs, group, comm, joined)
 
 
-def _members(rows: Rows, ours: _Side, group: int) -> dict[int, int]:
+def _members(rows: CollectiveRows, ours: _Side, group: int) -> dict[int, int]:
     """Global rank of each rank of a group; the same where the group is not recorded."""
     first = next(place[0] for (g, _), place in sorted(ours.rows.items()) if g == group)
     codes, listed = rows.group_ranks
@@ -108,7 +112,7 @@ def _members(rows: Rows, ours: _Side, group: int) -> dict[int, int]:
     return dict(enumerate(ranks)) if known else {r: r for r in ranks}
 
 
-def _group_of(rows: Rows, ours: _Side, theirs: _Side, comm: int) -> int | None:
+def _group_of(rows: CollectiveRows, ours: _Side, theirs: _Side, comm: int) -> int | None:
     """The process group whose calls agree best with a communicator's."""
     best: tuple[float, int] | None = None
     for group in sorted({g for g, _ in ours.rows}):
@@ -121,7 +125,7 @@ def _group_of(rows: Rows, ours: _Side, theirs: _Side, comm: int) -> int | None:
     return best[1] if best else None
 
 
-def _agreement(rows: Rows, ours: _Side, theirs: _Side, group: int, comm: int) -> float:
+def _agreement(rows: CollectiveRows, ours: _Side, theirs: _Side, group: int, comm: int) -> float:
     """Share of the profiler's calls whose type and size the communicator has made."""
     members = _members(rows, ours, group)
     agreed = total = 0
@@ -134,17 +138,17 @@ def _agreement(rows: Rows, ours: _Side, theirs: _Side, group: int, comm: int) ->
     return agreed / total if total else 0.0
 
 
-def _signatures(rows: Rows, place: Ints) -> list[tuple[int, int]]:
+def _signatures(rows: CollectiveRows, place: Ints) -> list[tuple[int, int]]:
     kind, size, _ = _sequence(rows, place)
     return list(zip(kind.tolist(), size.tolist(), strict=True))
 
 
-def _sequence(rows: Rows, place: Ints) -> Sequence:
+def _sequence(rows: CollectiveRows, place: Ints) -> Sequence:
     time = np.where(rows.timed[place], rows.end[place], NONE)
     return rows.type[place], rows.size[place], time
 
 
-def _pair(rows: Rows, mine: Ints, source: Ints, joined: _Joined) -> None:
+def _pair(rows: CollectiveRows, mine: Ints, source: Ints, joined: _Joined) -> None:
     """Calls of one rank by order; the shift by time, or because no other fits."""
     base, own = _sequence(rows, source), _sequence(rows, mine)
     timed = bool(rows.timed[source].all() and rows.timed[mine].all())
@@ -165,7 +169,7 @@ def _pair(rows: Rows, mine: Ints, source: Ints, joined: _Joined) -> None:
 
 
 def _by_size(
-    rows: Rows,
+    rows: CollectiveRows,
     table: pa.Table,
     ours: _Side,
     theirs: _Side,
@@ -241,11 +245,11 @@ def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Int
     hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
     rank, seq = numbers(both["comm_rank"], NONE), numbers(both["seq"], NONE)
     key = np.column_stack([source, hashed, rank, kind, seq]).astype(np.int64)
-    groups = Groups.of(key)
+    groups = Groups.by_keys(key)
     took = numbers(channels["end_ns"]) - numbers(channels["start_ns"])
     low = np.full(len(groups), np.iinfo(np.int64).max)
     high = np.full(len(groups), NONE, np.int64)
-    np.minimum.at(low, groups.which[length:], took)
-    np.maximum.at(high, groups.which[length:], took)
+    np.minimum.at(low, groups.group_ids[length:], took)
+    np.maximum.at(high, groups.group_ids[length:], took)
     low = np.where(high == NONE, NONE, low)
-    return low[groups.which[:length]], high[groups.which[:length]]
+    return low[groups.group_ids[:length]], high[groups.group_ids[:length]]

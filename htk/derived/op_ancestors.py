@@ -69,7 +69,9 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
         rows = order[low:high]
         path[rows] = path[calls.parent[rows]]
         modules = rows[is_module[rows]]
-        distinct = Groups.of(np.stack([path[modules], codes[modules].astype(np.int64)], axis=1))
+        distinct = Groups.by_keys(
+            np.stack([path[modules], codes[modules].astype(np.int64)], axis=1)
+        )
         made = []
         for above, name in distinct.keys.tolist():  # a distinct module each
             if (above, name) not in found:
@@ -77,7 +79,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
                 own = labels[name].removeprefix(MODULE)
                 paths.append(f"{paths[above]}.{own}" if above != NONE else own)
             made.append(found[above, name])
-        path[modules] = np.array(made, np.int64)[distinct.which]
+        path[modules] = np.array(made, np.int64)[distinct.group_ids]
     return path[:-1], pa.array(paths, pa.string())
 
 

@@ -36,7 +36,7 @@ class Rows(Protocol):
 @dataclass(frozen=True)
 class Waits:
     known: Mask
-    common_start: Ints  # S
+    last_dependency_start: Ints  # S
     wait: Ints
     transfer: Ints
     span: Ints  # last end less last start over the members: the time that bandwidth counts
@@ -49,13 +49,13 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     common = np.full(length, _NEVER, np.int64)
     span, last = (np.full(length, NONE, np.int64) for _ in range(2))
     chosen = np.flatnonzero((match != NONE) & rows.timed)
-    members = Groups.of(match[chosen])
-    latest = members.max(start[chosen])[members.which]
+    members = Groups.by_keys(match[chosen])
+    latest = members.max(start[chosen])[members.group_ids]
     common[chosen] = _dependency(rows, chosen, members, latest, start)
-    span[chosen] = members.max(end[chosen])[members.which] - latest
+    span[chosen] = members.max(end[chosen])[members.group_ids] - latest
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
     known = common != _NEVER
-    known[chosen] &= (members.count > 1)[members.which]
+    known[chosen] &= (members.count > 1)[members.group_ids]
     common = np.where(known, common, start)
     duration = end - start
     wait = np.where(known, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
@@ -68,15 +68,15 @@ def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: 
     mine = rows.rank[chosen]
     root = _global_root(rows)[chosen]
     is_root = (root == mine) & (root >= 0)
-    of_root = members.max(np.where(is_root, own, _NEVER))[members.which]
+    of_root = members.max(np.where(is_root, own, _NEVER))[members.group_ids]
     from_root = rows.is_type("broadcast", "scatter")[chosen]
     to_root = rows.is_type("reduce", "gather")[chosen]
     found = latest
     found = np.where(from_root, np.where(is_root, own, of_root), found)
     found = np.where(to_root, np.where(root < 0, _NEVER, np.where(is_root, latest, own)), found)
     message = rows.is_type("send", "recv")[chosen]
-    other = members.sum(own)[members.which] - own  # of two
-    pair = (members.count == 2)[members.which]
+    other = members.sum(own)[members.group_ids] - own  # of two
+    pair = (members.count == 2)[members.group_ids]
     return np.where(message, np.where(pair, other, _NEVER), found)
 
 
@@ -96,6 +96,6 @@ def _global_root(rows: Rows) -> Ints:
 
 def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
     """Who started last in each match; of several the lowest rank."""
-    order = np.lexsort((-rank, start, members.which))
+    order = np.lexsort((-rank, start, members.group_ids))
     ends = np.cumsum(members.count) - 1
-    return rank[order][ends][members.which] if len(rank) else rank
+    return rank[order][ends][members.group_ids] if len(rank) else rank

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers
 from htk.columns.groups import Groups
-from htk.columns.intervals import Axis, Clipped, Ints, Spans, clip, union
+from htk.columns.intervals import Clipped, ConcatenatedTimeline, Ints, Spans, clip, union
 from htk.derived.links import steps_of
 from htk.schema.links import ACTIVITIES, WINDOWS
 
@@ -53,7 +53,7 @@ def _steps(
     """Steps one behind the other; the first begins with the window."""
     rows = []
     at = low
-    launched = Groups.of(step)
+    launched = Groups.by_keys(step)
     reaches = np.maximum.accumulate(launched.max(end))
     for k, reach in zip(launched.keys.ravel().tolist(), reaches.tolist(), strict=True):
         rows.append((device, k, at, reach, k != cut))
@@ -104,10 +104,10 @@ def _windows(
 
 
 @dataclass(frozen=True)
-class Filled:
+class WindowedSpans:
     """GPU activities cut to windows, laid on one axis."""
 
-    axis: Axis
+    axis: ConcatenatedTimeline
     length: Ints  # of each window
     row: Ints  # activity row of each piece
     window: Ints  # window of each piece
@@ -119,12 +119,12 @@ class Filled:
         return union(self.start[pieces], self.end[pieces])
 
 
-def fill(activities: pa.Table, windows: pa.Table) -> Filled:
+def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
     """Cut activities to the windows of their rank, cycle and device."""
     from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
     cut = cut_to_windows(activities, windows)
-    axis = Axis.of(from_, to)
-    return Filled(
+    axis = ConcatenatedTimeline.of(from_, to)
+    return WindowedSpans(
         axis,
         to - from_,
         cut.row,
@@ -155,20 +155,20 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
 
 
 @dataclass(frozen=True)
-class Kinds:
+class KindMask:
     """What kind each row is of."""
 
     codes: NDArray[np.int32]
     names: list[str]
 
-    def are(self, kind: str) -> NDArray[np.bool_]:
+    def equals(self, kind: str) -> NDArray[np.bool_]:
         return np.asarray(self.codes == (self.names.index(kind) if kind in self.names else -2))
 
 
-def kinds_of(activities: pa.Table, row: Ints) -> Kinds:
+def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
     """Kinds of some rows of activities."""
     codes, kinds = codes_of(activities["kind"])
-    return Kinds(codes[row], kinds.to_pylist())
+    return KindMask(codes[row], kinds.to_pylist())
 
 
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:

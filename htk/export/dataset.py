@@ -10,7 +10,7 @@ from htk.columns.arrow import plain_text
 from htk.core.parser import Parsed
 from htk.io.store import MemoryEntry
 from htk.schema import TABLES
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
 _NO_RANK = "__HIVE_DEFAULT_PARTITION__"
@@ -63,13 +63,13 @@ def read_dataset(folder: Path) -> Trace:
     for. Files of one rank and cycle are one, for nothing in the rows tells them apart."""
     from pyarrow import parquet
 
-    parts: dict[tuple[int | None, int], Part] = {}
+    parts: dict[tuple[int | None, int], TraceFile] = {}
     for path in sorted(folder.glob("ranks/rank=*/*.parquet")):
         name = path.parent.name.removeprefix("rank=")
         rank = None if name == _NO_RANK else int(name)
         for row in parquet.ParquetFile(path).read().to_pylist():
             entry = MemoryEntry(Parsed(_Stored(folder, rank, row["cycle"]), facts=row))
-            part = Part(
+            part = TraceFile(
                 entry,
                 row["file"],
                 rank,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, valid, with_column
-from htk.core.humanize import microseconds
+from htk.core.humanize import format_microseconds
 from htk.core.parser import Source
 from htk.derived.clocks import corrections
 from htk.errors import HtkError
@@ -28,7 +28,7 @@ from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.text import copy
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
@@ -48,7 +48,7 @@ class Merged:
 
 def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merged:
     """Write folder/merged.json.gz."""
-    parts = kineto_parts(trace.parts)
+    parts = kineto_parts(trace.files)
     clocks = _clocks(trace)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "merged.json.gz"
@@ -115,7 +115,7 @@ class _Rank:
     """One file's way into the whole: its clock, and numbers of its own."""
 
     place: int
-    part: Part
+    part: TraceFile
     base_ns: int
     origin_ns: int
     clock: _Clock
@@ -159,7 +159,7 @@ class _Rank:
             at = self.shifted(times) - self.origin_ns
             for time, value in zip(at.tolist(), values.tolist(), strict=True):
                 said = _json(ph="C", name=name, pid=process, args={"value": value})
-                yield b'{"ts": ' + microseconds(time).encode() + b", " + said[1:]
+                yield b'{"ts": ' + format_microseconds(time).encode() + b", " + said[1:]
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Absolute times of this rank on the common clock."""
@@ -191,7 +191,7 @@ class _Rank:
         if recorded is None or not recorded:  # a viewer's own event without a time
             return value
         at = self.shifted(np.array([recorded + self.base_ns]))
-        return microseconds(int(at[0]) - self.origin_ns).encode()
+        return format_microseconds(int(at[0]) - self.origin_ns).encode()
 
 
 def _path(trace: Trace) -> Iterator[bytes]:
@@ -207,7 +207,7 @@ def _path(trace: Trace) -> Iterator[bytes]:
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
 
 
-def _series(part: Part) -> Iterator[tuple[str, _Points]]:
+def _series(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     """Counters that the tables tell: queue lengths, copies' bandwidth, memory."""
     yield from _queues(part)
     yield from _bandwidth(part)
@@ -219,7 +219,7 @@ def _series(part: Part) -> Iterator[tuple[str, _Points]]:
             yield column, (numbers(memory["time_ns"])[mine], numbers(memory[column])[mine])
 
 
-def _queues(part: Part) -> Iterator[tuple[str, _Points]]:
+def _queues(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     """Activities launched and not yet begun, by stream."""
     kernels, links = part.table("kernels"), part.table("kernel_links")
     launched = valid(links["launch_start_ns"])
@@ -232,7 +232,7 @@ def _queues(part: Part) -> Iterator[tuple[str, _Points]]:
         yield f"queue length, stream {stream}", _running([(begin, ones), (end, -ones)])
 
 
-def _bandwidth(part: Part) -> Iterator[tuple[str, _Points]]:
+def _bandwidth(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     """Bandwidth of copies and sets, by what they are."""
     kernels = part.table("kernels")
     moving = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.humanize import microseconds
+from htk.core.humanize import format_microseconds
 from htk.errors import TraceError
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
@@ -78,9 +78,9 @@ def drawn(
 
 def _event(start_ns: int, length_ns: int | None = None, **rest: Any) -> str:
     """An event as JSON. Its times, in microseconds, are written out: no float holds them."""
-    times = f'"ts": {microseconds(start_ns)}, '
+    times = f'"ts": {format_microseconds(start_ns)}, '
     if length_ns is not None:
-        times += f'"dur": {microseconds(length_ns)}, '
+        times += f'"dur": {format_microseconds(length_ns)}, '
     return "{" + times + json.dumps({"cat": "critical_path", **rest})[1:]
 
 

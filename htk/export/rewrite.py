@@ -17,7 +17,7 @@ from htk.io.sources import resolve
 from htk.parsers import kineto
 from htk.parsers.kineto import text
 from htk.parsers.kineto.text import Copied, Entry, Event
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.opening import Inputs, with_sample
 from htk.trace.trace import Trace
 
@@ -31,7 +31,7 @@ class Written:
     stored_bytes: int
 
 
-def kineto_parts(parts: Iterable[Part]) -> list[Part]:
+def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
     """The profiler traces among the files; other formats cannot be written anew."""
     found = [part for part in parts if part.format == kineto.NAME]
     if not found:
@@ -50,7 +50,7 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
     It looks for `"rank": R` with a blank in it, and takes the first file of a rank.
     """
     written = []
-    for part in kineto_parts(trace.parts):
+    for part in kineto_parts(trace.files):
         if part.cycle:
             continue
         rank = part.rank or 0

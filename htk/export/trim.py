@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.intervals import Spans, union
 from htk.errors import MissingTable
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
 _INSTANTS = ("memory", "counters", "flows")
 _CPU = ("cpu_ops", "launches", "python_calls", "overheads")
 
 
-def wanted(trace: Trace, part: Part) -> NDArray[np.bool_]:
+def wanted(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
     """Which events of a file are kept, by row; those beyond the end of the mask are kept too."""
     tables = {name: part.table(name) for name in _NEEDED}
     rows = max((int(numbers(t["event"], -1).max(initial=-1)) for t in tables.values()), default=-1)
@@ -47,7 +47,7 @@ def wanted(trace: Trace, part: Part) -> NDArray[np.bool_]:
 _NEEDED = ("events", *_CPU, *_INSTANTS, "kernels", "annotations", "syncs")
 
 
-def _spans(trace: Trace, part: Part, tables: Mapping[str, Any]) -> Spans:
+def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
     """The chosen time on the CPU."""
     chosen = trace.selection
     annotations = tables["annotations"]
@@ -116,7 +116,7 @@ def _launch_flows(tables: Mapping[str, Any], chosen: Mapping[str, Any]) -> NDArr
     return matching(flows["category"], "ac2g".__eq__) & matching(flows["flow"], kept.__contains__)
 
 
-def target_names(parts: Sequence[Part]) -> list[str]:
+def target_names(parts: Sequence[TraceFile]) -> list[str]:
     """A file name for each part, compressed and each different."""
     names: list[str] = []
     for part in parts:

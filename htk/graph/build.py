@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from htk.columns.arrow import numbers
 from htk.errors import MissingTable
 from htk.graph.edges import KINDS, Edges, edges_of
-from htk.graph.nodes import Activities, Calls, Steps, activities_of, calls_of, steps_of_all
+from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -43,7 +43,7 @@ class Graph:
     wrap_weight: Ints
     wrap_seen: Ints  # when the tail of each came in the step before this one
     activities: Activities
-    calls: Calls
+    calls: LaunchCalls
     start: Ints  # node of each activity's start
     end: Ints
     call_start: Ints  # node of each call's start
@@ -112,7 +112,7 @@ def _numbered(
     origin: int,
     window: tuple[int, int],
     activities: Activities,
-    calls: Calls,
+    calls: LaunchCalls,
     edges: Edges,
 ) -> Graph:
     """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""

@@ -22,14 +22,14 @@ WHAT = {
     "arrive": "communication",
     "transfer": "communication",
     "call": "host: launch and runtime calls",
-    "think": "host: between calls",
+    "host_gap": "host: between calls",
     "handover": "host: from thread to thread",
     "launch": "launch latency",
     "stream": "gap between kernels",
     "event": "stream waits for stream",
     "sync": "host waits for GPU",
     "queue": "full queue",
-    "room": "no room on the GPU",
+    "capacity": "no room on the GPU",
 }
 RUNS = ("compute", "communication", "memory")  # what an activity's own length is, by its kind
 _WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))

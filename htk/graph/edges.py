@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers, valid
 from htk.columns.groups import Groups, event_keys
-from htk.graph.nodes import Activities, Calls
+from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.sm_contention import waits_for_room
 from htk.graph.waits import Wait, communicators, handovers, synchronised, waits_for_events
 
@@ -25,14 +25,14 @@ KINDS = (
     "transfer",  # of a collective, from the last rank's arrival
     "arrive",  # of a rank at a collective
     "call",  # a call's own length
-    "think",  # CPU time between two calls of a thread
+    "host_gap",  # CPU time between two calls of a thread
     "handover",  # from one thread to another and back: backward on the autograd thread
     "launch",  # from the start of a call to the activity
     "stream",  # order on a stream
     "event",  # a stream waits for another
     "sync",  # a call waits for the GPU
     "queue",  # a launch waits for room in the queue
-    "room",  # a kernel waits for room on the GPU, which one of another stream fills
+    "capacity",  # a kernel waits for room on the GPU, which one of another stream fills
 )
 QUEUED_GAP_NS = 20_000  # longer gaps on a busy stream have another cause than the stream
 LAUNCH_NS = 100_000  # a longer delay of a launch on an idle stream has another cause
@@ -117,7 +117,7 @@ class Edges:
 
 
 def edges_of(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
 ) -> Edges:
     edges = Edges(len(activities.start), len(calls.start))
     joined = _collectives(edges, tables, activities)
@@ -159,24 +159,24 @@ def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activ
     known &= numbers(matches["match"], -1) >= 0
     which, match = order[place][known], numbers(matches["match"], -1)[known]
     which, first = np.unique(which, return_index=True)
-    members = Groups.of(match[first])
-    several = members.count[members.which] > 1
+    members = Groups.by_keys(match[first])
+    several = members.count[members.group_ids] > 1
     which, match = which[several], match[first][several]
     if not len(which):
         return joined
-    members = Groups.of(match)
+    members = Groups.by_keys(match)
     arrived = members.max(activities.start[which])
     edges.join_time = arrived
-    nodes = edges.join(members.which)
+    nodes = edges.join(members.group_ids)
     zero = np.zeros(len(which), np.int64)
     edges.add("arrive", edges.start(which), nodes, zero, True)
-    left = np.maximum(activities.end[which] - arrived[members.which], 0)
+    left = np.maximum(activities.end[which] - arrived[members.group_ids], 0)
     edges.add("transfer", nodes, edges.end(which), left, True)
     joined[which] = True
     return joined
 
 
-def _streams(edges: Edges, activities: Activities, calls: Calls) -> None:
+def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """One after the other; where neighbours overlapped (programmatic launch), as far as seen."""
     here = np.arange(1, len(activities.start))
     here = here[activities.lane[here] == activities.lane[here - 1]]
@@ -202,7 +202,7 @@ def _streams(edges: Edges, activities: Activities, calls: Calls) -> None:
     edges.wrap(edges.end(lasts), edges.start(firsts), close, seen)
 
 
-def _launches(edges: Edges, activities: Activities, calls: Calls) -> None:
+def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """From the start of the call. On an idle stream the delay seen, unless it has another cause."""
     which = np.flatnonzero(activities.call >= 0)
     call = activities.call[which]
@@ -218,7 +218,11 @@ def _launches(edges: Edges, activities: Activities, calls: Calls) -> None:
 
 
 def _queue(
-    edges: Edges, tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+    edges: Edges,
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    origin: int,
 ) -> Mask:
     """A launch returns once the activity that lies a full queue before it has started.
 
@@ -267,7 +271,7 @@ def _queue_edges(
     edges.wrap(edges.start(alike), node[ordered], zero[ordered], seen[ordered])
 
 
-def _room(edges: Edges, activities: Activities, calls: Calls) -> None:
+def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """Starts that nothing else explains, where another stream's kernel filled the GPU."""
     time = np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
@@ -277,11 +281,11 @@ def _room(edges: Edges, activities: Activities, calls: Calls) -> None:
     upward = time[src] + weight <= time[dst]
     np.maximum.at(ready, dst[upward], (time[src] + weight)[upward])
     ended, running = waits_for_room(activities, calls, ready[: edges.activities])
-    _wait(edges, "room", edges.end(ended.src), edges.start(ended.dst), ended)
-    _wait(edges, "room", edges.start(running.src), edges.start(running.dst), running)
+    _wait(edges, "capacity", edges.end(ended.src), edges.start(ended.dst), ended)
+    _wait(edges, "capacity", edges.start(running.src), edges.start(running.dst), running)
 
 
-def _syncs(edges: Edges, activities: Activities, calls: Calls) -> Mask:
+def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Mask:
     """Calls that waited for the GPU, which then have no length of their own."""
     found = synchronised(activities, calls)
     blocked = np.zeros(len(calls.start), bool)
@@ -291,7 +295,7 @@ def _syncs(edges: Edges, activities: Activities, calls: Calls) -> Mask:
 
 
 def _threads(
-    edges: Edges, tables: Mapping[str, pa.Table], calls: Calls, blocked: Mask, held: Mask
+    edges: Edges, tables: Mapping[str, pa.Table], calls: LaunchCalls, blocked: Mask, held: Mask
 ) -> int:
     """Calls of a thread follow each other after the time that the CPU needed between them."""
     every = np.arange(len(calls.start))
@@ -304,11 +308,15 @@ def _threads(
     think = calls.start[here] - calls.end[here - 1]
     plain = ~nested
     edges.add(
-        "think", edges.call_end(here[plain] - 1), edges.call_start(here[plain]), think[plain], True
+        "host_gap",
+        edges.call_end(here[plain] - 1),
+        edges.call_start(here[plain]),
+        think[plain],
+        True,
     )
     lead = calls.start[here] - calls.start[here - 1]
     edges.add(
-        "think",
+        "host_gap",
         edges.call_start(here[nested] - 1),
         edges.call_start(here[nested]),
         lead[nested],

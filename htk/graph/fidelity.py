@@ -201,7 +201,12 @@ def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
     mine, theirs = (_keys(g.calls.lane, g.calls.name) for g in (graph, other))
     here, there = _paired(mine, theirs)
     _copy(
-        weight, graph, other, ("think", "handover"), graph.call_start[here], other.call_start[there]
+        weight,
+        graph,
+        other,
+        ("host_gap", "handover"),
+        graph.call_start[here],
+        other.call_start[there],
     )
     _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
     if len(wraps) == len(other.wrap_weight):
@@ -211,7 +216,7 @@ def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
 
 def _with_room(weight: Ints, graph: Graph) -> Ints:
     """A kernel that waited while another ran waits for as large a part of that one's new length."""
-    runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("room"))
+    runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("capacity"))
     run_of = np.full(len(graph.time), -1, np.int64)
     run_of[graph.src[runs]] = runs
     beside = room[run_of[graph.src[room]] >= 0]  # those that hang on a start
@@ -236,20 +241,20 @@ def _copy(
 
 def _keys(lane: Ints, name: Ints) -> Ints:
     """Lane, name, and how many of that name came before on the lane."""
-    groups = Groups.of(np.column_stack([lane, name]))
-    order = np.argsort(groups.which, kind="stable")
+    groups = Groups.by_keys(np.column_stack([lane, name]))
+    order = np.argsort(groups.group_ids, kind="stable")
     first = np.cumsum(groups.count) - groups.count
     nth = np.empty(len(lane), np.int64)
-    nth[order] = np.arange(len(lane)) - first[groups.which[order]]
+    nth[order] = np.arange(len(lane)) - first[groups.group_ids[order]]
     return np.column_stack([lane, name, nth])
 
 
 def _paired(mine: Ints, theirs: Ints) -> tuple[Ints, Ints]:
     """Rows with the same key."""
-    both = Groups.of(np.concatenate([mine, theirs]))
+    both = Groups.by_keys(np.concatenate([mine, theirs]))
     place = np.full(len(both), -1, np.int64)
-    place[both.which[len(mine) :]] = np.arange(len(theirs))
-    found = place[both.which[: len(mine)]]
+    place[both.group_ids[len(mine) :]] = np.arange(len(theirs))
+    found = place[both.group_ids[: len(mine)]]
     return np.flatnonzero(found >= 0), found[found >= 0]
 
 

@@ -64,10 +64,10 @@ def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     """From when to when the recording with the most GPU time lasts, and its cycle: between two
     recordings nobody knows what ran."""
-    cycles = Groups.of(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
+    cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
     low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
     most = int(cycles.sum(high - low).argmax())
-    mine = cycles.which == most
+    mine = cycles.group_ids == most
     return (int(low[mine].min()), int(high[mine].max())), int(cycles.keys[most, 0])
 
 
@@ -93,7 +93,7 @@ class Activities:
 
 
 @dataclass(frozen=True)
-class Calls:
+class LaunchCalls:
     """Calls that launch, wait, record or synchronise, by thread and start."""
 
     row: Ints  # in `launches`
@@ -113,7 +113,7 @@ class Calls:
 
 def calls_of(
     tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
-) -> Calls:
+) -> LaunchCalls:
     """Calls of a step; without one those of a recording, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
@@ -129,7 +129,7 @@ def calls_of(
     before = _last_before(lane[rows], end[rows], ours)
     rows = rows[ours]
     names, dictionary = codes_of(launches["name"])
-    return Calls(
+    return LaunchCalls(
         rows,
         rank[rows],
         lane[rows],
@@ -144,7 +144,7 @@ def calls_of(
 
 def activities_of(
     tables: Mapping[str, pa.Table],
-    calls: Calls,
+    calls: LaunchCalls,
     step: int | None,
     origin: int,
     cycle: int | None = None,
@@ -205,7 +205,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:
     """One number for each distinct combination."""
-    return Groups.of(np.column_stack([c.astype(np.int64) for c in columns])).which
+    return Groups.by_keys(np.column_stack([c.astype(np.int64) for c in columns])).group_ids
 
 
 def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:

@@ -7,7 +7,7 @@ kernel of another stream that ended just then, else the one that was running.
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.graph.nodes import Activities, Calls
+from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.waits import Wait
 
 Ints = NDArray[np.int64]
@@ -17,7 +17,7 @@ _UNEXPLAINED_NS = 20_000
 _JUST_ENDED_NS = 20_000
 
 
-def waits_for_room(activities: Activities, calls: Calls, ready: Ints) -> tuple[Wait, Wait]:
+def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> tuple[Wait, Wait]:
     """After the end of another kernel; after the start of one that was still running.
 
     `ready`: when each activity could have started, as far as other edges tell. Only what was

@@ -17,7 +17,7 @@ from htk.columns.arrow import codes_of, numbers, valid
 from htk.graph.nodes import (
     SYNCHRONISES,
     Activities,
-    Calls,
+    LaunchCalls,
     activities_of,
     calls_of,
     collective_rows,
@@ -63,7 +63,7 @@ class Handovers:
 
 
 def waits_for_events(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls, origin: int
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
 ) -> Wait:
     """What the first activity launched after each cudaStreamWaitEvent waited for.
 
@@ -115,13 +115,13 @@ class _Launched:
     """Activities by the time of their launch."""
 
     activities: Activities
-    calls: Calls
+    calls: LaunchCalls
     order: Ints  # activities by launch
     at: Ints  # launch start of each of those
     lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
 
     @classmethod
-    def of(cls, activities: Activities, calls: Calls) -> "_Launched":
+    def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         which = np.flatnonzero(activities.call >= 0)
         at = calls.start[activities.call[which]]
         order = np.argsort(at, kind="stable")
@@ -211,7 +211,7 @@ class _Recorded:
 
 
 def _recorded_waits(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: Calls
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
 ) -> dict[int, _Recorded]:
     """For calls of cudaStreamWaitEvent: who waits for what, where that was profiled."""
     syncs = tables["syncs"]
@@ -242,7 +242,9 @@ def _recorded_waits(
     return found
 
 
-def communicators(tables: Mapping[str, pa.Table], activities: Activities, calls: Calls) -> Wait:
+def communicators(
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
+) -> Wait:
     """Collectives of one communicator run in order, whichever streams they are on.
 
     NCCL sees to that; it counts where no two of a group's collectives were seen to overlap.
@@ -265,7 +267,7 @@ def communicators(tables: Mapping[str, pa.Table], activities: Activities, calls:
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
 
 
-def synchronised(activities: Activities, calls: Calls) -> Wait:
+def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
     """What synchronising calls and blocking copies waited for."""
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
@@ -285,7 +287,7 @@ def synchronised(activities: Activities, calls: Calls) -> Wait:
 
 
 def _returned(
-    activities: Activities, calls: Calls, which: int, call: int
+    activities: Activities, calls: LaunchCalls, which: int, call: int
 ) -> list[tuple[int, int, int, bool]]:
     """The edge, if the call returned soon after the activity and began before its end."""
     lag = int(calls.end[call] - activities.end[which])
@@ -295,7 +297,7 @@ def _returned(
     return [(which, call, lag, True)] if lag <= _RETURNS_NS else []
 
 
-def handovers(tables: Mapping[str, pa.Table], calls: Calls) -> Handovers:
+def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
     """A thread pauses while another works: it started that one and waits for its end.
 
     Main and autograd threads in backward; observed where the other thread runs operators that
@@ -329,7 +331,7 @@ def handovers(tables: Mapping[str, pa.Table], calls: Calls) -> Handovers:
     )
 
 
-def _backward_threads(tables: Mapping[str, pa.Table], calls: Calls) -> set[int]:
+def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set[int]:
     """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
     ops, links = tables["cpu_ops"], tables["op_links"]
     tied = valid(links["forward_row"])

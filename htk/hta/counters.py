@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from htk.core.humanize import microseconds
+from htk.core.humanize import format_microseconds
 from htk.export.overlay import copy_with
 from htk.hta.frames import Frames, memory_type
 
@@ -86,7 +86,7 @@ def bandwidth_summary(series: Series) -> pd.DataFrame | None:
 
 def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
     """A copy of a rank's file, beside it, with the series drawn in as counters."""
-    part = next(p for p in frames.trace.parts if p.rank == rank)
+    part = next(p for p in frames.trace.files if p.rank == rank)
     name, dot, ending = part.file.partition(".json")
     target = Path(f"{name}{suffix}{dot}{ending}")
     base = int(part.table("ranks")["base_ns"][0].as_py() or 0)
@@ -113,4 +113,4 @@ def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
                 "args": {str(getattr(row, label)): float(getattr(row, value))},
             }
         )
-        yield f'{{"ts": {microseconds(round(row.ts * 1000) + origin_ns)}, {said[1:]}'
+        yield f'{{"ts": {format_microseconds(round(row.ts * 1000) + origin_ns)}, {said[1:]}'

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.errors import UsageError
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
 _ON_GPU = ("kernels", "syncs")
@@ -25,7 +25,7 @@ def for_hta(trace: Trace) -> Any:
         from hta.trace_analysis import TraceAnalysis
     except ImportError:
         raise UsageError("HTA is not installed: pip install 'htk[hta]'") from None
-    frames = {part.rank or 0: _frame(trace, part) for part in trace.parts if not part.cycle}
+    frames = {part.rank or 0: _frame(trace, part) for part in trace.files if not part.cycle}
     symbols = TraceSymbolTable()
     for frame in frames.values():
         symbols.add_symbols(frame["s_name"].unique())
@@ -36,7 +36,7 @@ def for_hta(trace: Trace) -> Any:
         frame["cat"] = frame.pop("s_cat").map(ids)
     theirs = TheirTrace.__new__(TheirTrace)
     theirs.trace_path = ""
-    theirs.trace_files = {part.rank or 0: part.file for part in trace.parts if not part.cycle}
+    theirs.trace_files = {part.rank or 0: part.file for part in trace.files if not part.cycle}
     theirs.traces, theirs.symbol_table, theirs.meta_data = frames, symbols, {}
     theirs.min_ts, theirs.is_parsed = 0, True
     analysis = TraceAnalysis.__new__(TraceAnalysis)
@@ -44,7 +44,7 @@ def for_hta(trace: Trace) -> Any:
     return analysis
 
 
-def _frame(trace: Trace, part: Part) -> pd.DataFrame:
+def _frame(trace: Trace, part: TraceFile) -> pd.DataFrame:
     """A file's complete events in HTA's columns; `index` is the event's row in the file."""
     events = part.table("events").sort_by("event")
     start = numbers(events["start_ns"])
@@ -84,7 +84,7 @@ def _frame(trace: Trace, part: Part) -> pd.DataFrame:
     return frame
 
 
-def _partners(part: Part, frame: pd.DataFrame) -> np.ndarray:
+def _partners(part: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     """The other end of each launch: -1 without a correlation, 0 without a partner."""
     found = pd.Series(np.where(frame["correlation"] > 0, 0, -1), frame.index)
     kernels, links = part.table("kernels"), part.table("kernel_links")

@@ -106,7 +106,7 @@ def _mark(
     frames: Frames, rank: int, folder: Path, best: dict[str, int], events: dict[str, set[int]]
 ) -> None:
     """A copy of the rank's file whose events name the patterns they are part of."""
-    part = next(p for p in frames.trace.parts if p.rank == rank)
+    part = next(p for p in frames.trace.files if p.rank == rank)
     of_event: dict[int, dict[str, int]] = {}
     for pattern, rows in events.items():
         for row in rows:
@@ -190,7 +190,7 @@ def stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
 
 def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     """CUPTI's counters of each kernel, with the operators that launched it; None: none recorded."""
-    parts = [p for p in frames.trace.parts if p.rank == rank]
+    parts = [p for p in frames.trace.files if p.rank == rank]
     ranges = frames.trace.tables["events"]
     mine = matching(ranges["category"], "cuda_profiler_range".__eq__)
     if not (mine & (numbers(ranges["rank"], -1) == rank)).any():

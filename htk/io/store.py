@@ -117,7 +117,7 @@ class StoredEntry:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedEntry:
     """An entry, as `htk cache ls` shows it."""
 
     source: str
@@ -183,7 +183,7 @@ class Store:
         self._make_room(size, key)
         return self.find(key) or MemoryEntry(parsed)
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedEntry]:
         """What is kept, the last used first."""
         found = []
         for folder in self._folders():
@@ -191,7 +191,7 @@ class Store:
                 meta = json.loads((folder / _META).read_text())
                 used = (folder / _META).stat().st_mtime
                 size = _size(folder)
-                found.append(Listed(meta["source"], size, meta["created"], used, folder))
+                found.append(ListedEntry(meta["source"], size, meta["created"], used, folder))
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # being removed by another process
         return sorted(found, key=lambda e: -e.last_used)

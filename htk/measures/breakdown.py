@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import quotient
 from htk.columns.intervals import Ints, Spans, sweep
-from htk.derived.windows import Filled, fill, kinds_of
+from htk.derived.windows import WindowedSpans, fill, kinds_of
 
 Per = Literal["rank", "step"]
 Pool = Literal["all", "rank", "step"]
-Like = Literal["hta"]
+Compat = Literal["hta"]
 KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
 BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
 
@@ -28,7 +28,7 @@ def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> 
 class KindTimes:
     """How long each combination of kinds runs, window by window."""
 
-    filled: Filled
+    filled: WindowedSpans
     times: Ints  # a row per window; column = sum of bits: 1 compute, 2 comm, 4 memory, 8 other
 
     @property
@@ -70,7 +70,7 @@ def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
     """How long each combination of kinds runs in each window."""
     filled = fill(activities, windows)
     kinds = kinds_of(activities, filled.row)
-    unions: list[Spans] = [filled.union(kinds.are(kind)) for kind in KINDS]
+    unions: list[Spans] = [filled.union(kinds.equals(kind)) for kind in KINDS]
     swept = sweep(unions)
     window = filled.axis.window(swept.start)
     times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)

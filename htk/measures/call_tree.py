@@ -39,7 +39,7 @@ class CallTree:
         return cls(
             numbers(links["parent_row"], NONE),
             numbers(links["depth"]).astype(np.int64),
-            Groups.of(who).which,
+            Groups.by_keys(who).group_ids,
             numbers(calls["start_ns"]),
             numbers(calls["end_ns"]),
         )
@@ -120,8 +120,8 @@ class Paths:
         depths: list[Ints] = []
         count = 0
         for depth, rows in enumerate(tree.levels):
-            groups = Groups.of(np.stack([of_row[tree.parent[rows]], name[rows]], axis=1))
-            of_row[rows] = groups.which + count
+            groups = Groups.by_keys(np.stack([of_row[tree.parent[rows]], name[rows]], axis=1))
+            of_row[rows] = groups.group_ids + count
             above.append(groups.keys[:, 0])
             names.append(groups.keys[:, 1])
             depths.append(np.full(len(groups), depth))

@@ -49,7 +49,7 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     rank = numbers(launches["rank"], NONE).astype(np.int64)
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
     cycle = numbers(launches["cycle"], 0).astype(np.int64)
-    lane = Groups.of(np.column_stack([rank, cycle, *threads])).which
+    lane = Groups.by_keys(np.column_stack([rank, cycle, *threads])).group_ids
     order = np.lexsort((numbers(launches["start_ns"]), lane))
     inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
     number = np.cumsum(begins[order])

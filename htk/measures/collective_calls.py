@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, Rows
+from htk.derived.match import NONE, CollectiveRows
 from htk.derived.waits import Waits
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
@@ -22,20 +22,22 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Calls:
+class CollectiveCalls:
     """All rows of `collectives`, and their matches (aligned or not)."""
 
-    rows: Rows
+    rows: CollectiveRows
     table: pa.Table
     matches: pa.Table
     ranks: pa.Table
 
     @classmethod
-    def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
-        return cls(Rows(collectives), collectives, matches, ranks)
+    def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "CollectiveCalls":
+        return cls(CollectiveRows(collectives), collectives, matches, ranks)
 
     @classmethod
-    def of_one_source(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "Calls":
+    def of_one_source(
+        cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table
+    ) -> "CollectiveCalls":
         """What one source recorded, the profiler if it did: several would count a call twice."""
         codes, names = codes_of(collectives["source"])
         present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
@@ -99,11 +101,11 @@ class Calls:
         size, factor = self.traffic
         chosen = np.flatnonzero((self.match != NONE) & ~np.isnan(size))
         if len(chosen):
-            members = Groups.of(self.match[chosen])
+            members = Groups.by_keys(self.match[chosen])
             most = np.full(len(members), -np.inf)
-            np.maximum.at(most, members.which, size[chosen])
+            np.maximum.at(most, members.group_ids, size[chosen])
             size = size.copy()
-            size[chosen] = most[members.which]
+            size[chosen] = most[members.group_ids]
         return size, factor
 
     @cached_property
@@ -122,10 +124,10 @@ class Calls:
         rows = np.flatnonzero(split >= 0)
         size = numbers(self.table["in_bytes"], NONE)
         key = np.column_stack([split, size, self.rows.rank, self.rows.group])[rows]
-        alike = Groups.of(key.astype(np.int64))
-        order = np.argsort(alike.which, kind="stable")
+        alike = Groups.by_keys(key.astype(np.int64))
+        order = np.argsort(alike.group_ids, kind="stable")
         ends = np.cumsum(alike.count)
-        for k, first in enumerate(rows[alike.first].tolist()):
+        for k, first in enumerate(rows[alike.first_row].tolist()):
             yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]
 
     def members(self, row: int) -> tuple[int, ...] | None:
@@ -168,7 +170,7 @@ _PREFERRED = (
 _TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
 
 
-def _place(calls: Calls, row: int) -> int:
+def _place(calls: CollectiveCalls, row: int) -> int:
     """A rank's place in its group (NONE: unknown)."""
     place = calls.table["comm_rank"][row].as_py()
     if place is not None:
@@ -196,7 +198,7 @@ def hosts_of(ranks: pa.Table) -> dict[int, str]:
     return {rank: host for rank, host in pairs if rank is not None and host}
 
 
-def scopes(calls: Calls) -> pa.Array:
+def scopes(calls: CollectiveCalls) -> pa.Array:
     """Whether each group lies within a node or spans several; null where hosts are unknown."""
     hosts = hosts_of(calls.ranks)
     codes, groups = calls.rows.group_ranks
@@ -226,7 +228,7 @@ def only_source(
     return table.filter(pa.array(mine)), matches.filter(pa.array(mine))
 
 
-def match_facts(calls: Calls, align: bool) -> dict[str, object]:
+def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
     """What an answer rests on: collectives, matched ones, why the others are not, the clocks."""
     codes, names = codes_of(calls.matches["reason"])
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers
-from htk.measures.collective_calls import Calls, Ints
+from htk.measures.collective_calls import CollectiveCalls, Ints
 from htk.measures.exposure import comm_shares
 
 
@@ -27,7 +27,7 @@ class Shares:
         return self.exposed_wait + self.exposed_transfer + self.exposed_unmatched
 
 
-def comm_split(calls: Calls, activities: pa.Table) -> Shares:
+def comm_split(calls: CollectiveCalls, activities: pa.Table) -> Shares:
     """Wait and transfer while compute runs, or does not. On a rank's own clock, as compute is."""
     rows = np.flatnonzero(calls.rows.timed)
     start, end = calls.rows.start[rows], calls.rows.end[rows]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from htk.measures.flight import Call, Histories, Place
+from htk.measures.flight import Histories, Place, RecordedCall
 
 _SIZE_FREE = ("all_to_all", "barrier", "coalesced", "unknown", "send_recv")
 
@@ -58,11 +58,11 @@ def _vote(place: Place, what: str, said: Mapping[int, Hashable]) -> Mismatch:
     return Mismatch(place, what, culprits, decided, words)
 
 
-def _type(call: Call) -> str | None:
+def _type(call: RecordedCall) -> str | None:
     return " + ".join(str(o["type"]) for o in call.operations)
 
 
-def _size(call: Call) -> str | None:
+def _size(call: RecordedCall) -> str | None:
     parts = []
     for operation in call.operations:
         kind = operation["type"]
@@ -74,7 +74,7 @@ def _size(call: Call) -> str | None:
     return " + ".join(parts) or None
 
 
-def _dtype(call: Call) -> str | None:
+def _dtype(call: RecordedCall) -> str | None:
     parts = []
     for operation in call.operations:
         into = None if operation["type"] in ("scatter", "broadcast") else operation["dtype"]
@@ -83,7 +83,11 @@ def _dtype(call: Call) -> str | None:
     return f"{_type(call)} of {'/'.join(dict.fromkeys(parts))}" if parts else None
 
 
-_FACETS: dict[str, Callable[[Call], str | None]] = {"type": _type, "size": _size, "dtype": _dtype}
+_FACETS: dict[str, Callable[[RecordedCall], str | None]] = {
+    "type": _type,
+    "size": _size,
+    "dtype": _dtype,
+}
 
 
 def elements(shapes: str | None) -> str:
@@ -112,7 +116,7 @@ _CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
 }
 
 
-def _inconsistent(place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+def _inconsistent(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     """Calls that contradict themselves: nobody else is needed to tell."""
     size = len(place.group.ranks)
     wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
@@ -126,7 +130,7 @@ def _inconsistent(place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
     return Mismatch(place, "size", tuple(wrong), True, words)
 
 
-def _contradicts(call: Call, size: int) -> bool:
+def _contradicts(call: RecordedCall, size: int) -> bool:
     if len(call.operations) != 1:
         return False
     operation = call.operations[0]
@@ -135,7 +139,9 @@ def _contradicts(call: Call, size: int) -> bool:
     return bool(rule and into and out and not rule(sum(into), sum(out), size))
 
 
-def _exchanged(history: Histories, place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+def _exchanged(
+    history: Histories, place: Place, calls: Mapping[int, RecordedCall]
+) -> Mismatch | None:
     """All-to-all: what all send is what all receive. Who is wrong cannot be told from sums."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) != len(history.members(place)):
@@ -150,7 +156,7 @@ def _exchanged(history: Histories, place: Place, calls: Mapping[int, Call]) -> M
     return Mismatch(place, "size", tuple(sorted(calls)), False, words)
 
 
-def _message(place: Place, calls: Mapping[int, Call]) -> Mismatch | None:
+def _message(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     if len(calls) < 2 or place.pair is None:
         return None
     sender, receiver = place.pair
@@ -191,7 +197,7 @@ def _in_order(history: Histories, found: Mismatch) -> Mismatch:
     return found
 
 
-def _saying(call: Call | None) -> tuple[Any, ...] | None:
+def _saying(call: RecordedCall | None) -> tuple[Any, ...] | None:
     return None if call is None else (_type(call), _size(call), _dtype(call))
 
 

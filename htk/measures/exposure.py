@@ -22,7 +22,7 @@ def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end
     of_rank, of_device = (numbers(compute[c], -1).astype(np.int64) for c in ("rank", "device"))
     begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
     both = np.column_stack([np.append(rank, of_rank), np.append(device, of_device)])
-    lane = Groups.of(both).which
+    lane = Groups.by_keys(both).group_ids
     ours, theirs = lane[: len(rank)], lane[len(rank) :]
     order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
     for which in np.unique(ours).tolist():  # one device after the other

@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """What one rank did at a place. A coalesced group is one call with several operations."""
 
     rank: int
@@ -86,8 +86,8 @@ class Call:
 class Histories:
     """The calls of every rank that was dumped."""
 
-    calls: dict[int, list[Call]]  # in the order made
-    at: dict[Place, dict[int, Call]]
+    calls: dict[int, list[RecordedCall]]  # in the order made
+    at: dict[Place, dict[int, RecordedCall]]
     status: dict[tuple[int, GroupId], Mapping[str, Any]]
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
@@ -99,7 +99,7 @@ class Histories:
     def members(self, place: Place) -> tuple[int, ...]:
         return place.pair or place.group.ranks or tuple(sorted(self.at[place]))
 
-    def waits_at(self, rank: int) -> Call | None:
+    def waits_at(self, rank: int) -> RecordedCall | None:
         """The first call of a rank that has not completed."""
         return next((c for c in self.calls[rank] if not c.completed), None)
 
@@ -139,8 +139,8 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
     records = _rows(collectives, _CALL_COLUMNS)
     states = _rows(comm_groups, _STATUS_COLUMNS)
-    calls: dict[int, list[Call]] = {r["rank"]: [] for r in states}
-    at: dict[Place, dict[int, Call]] = defaultdict(dict)
+    calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
+    at: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
     messages = _Messages(records)
@@ -155,7 +155,7 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
             first.setdefault((rank, group), place.seq)
         call = at[place].get(rank)
         if call is None:
-            call = at[place][rank] = Call(rank, place, row["event"] or 0)
+            call = at[place][rank] = RecordedCall(rank, place, row["event"] or 0)
             calls.setdefault(rank, []).append(call)
         _add(call, row)
     status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
@@ -169,14 +169,16 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
 
 
 def _from_status(
-    row: Mapping[str, Any], calls: dict[int, list[Call]], at: dict[Place, dict[int, Call]]
+    row: Mapping[str, Any],
+    calls: dict[int, list[RecordedCall]],
+    at: dict[Place, dict[int, RecordedCall]],
 ) -> None:
     """Of a dump that lost its records, the counters still tell where its rank waits."""
     made, done = row["last_enqueued"], row["last_completed"]
     if made is None or done is None or made <= max(done, 0):
         return
     place = Place(group_id(row), max(done, 0) + 1)
-    call = Call(row["rank"], place, 0, states={"scheduled"})
+    call = RecordedCall(row["rank"], place, 0, states={"scheduled"})
     at[place][row["rank"]] = call
     calls[row["rank"]].append(call)
 
@@ -244,7 +246,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:
     return (rank, peer) if row["type"] == "send" else (peer, rank)
 
 
-def _add(call: Call, row: Mapping[str, Any]) -> None:
+def _add(call: RecordedCall, row: Mapping[str, Any]) -> None:
     """The closing record of a coalesced group says nothing that its members do not."""
     closing = row["type"] == "coalesced" or (call.operations and row["in_shapes"] == "[]")
     if not (closing and call.operations):

@@ -53,7 +53,7 @@ def classed(
 
 def refuse_steps(per: str) -> None:
     if per == "step":
-        raise UsageError("--like hta answers per rank: HTA has no GPU steps")
+        raise UsageError("--compat hta answers per rank: HTA has no GPU steps")
 
 
 def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
@@ -86,7 +86,7 @@ def activities(
 def rank_windows(activities: pa.Table) -> pa.Table:
     """First start to last end of each rank, whatever its devices."""
     who = np.stack([numbers(activities[c], -1).astype(np.int64) for c in ("rank", "cycle")], axis=1)
-    ranks = Groups.of(who)
+    ranks = Groups.by_keys(who)
     rank, cycle = ranks.keys[:, 0], ranks.keys[:, 1]
     made = {
         "rank": number(rank, pa.int32(), rank >= 0),

@@ -76,7 +76,7 @@ def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
     """
     told = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
     address = codes_of(use.table["address"])[0][told].astype(np.int64)
-    place = Groups.of(np.column_stack([use.devices.which[told], address])).which
+    place = Groups.by_keys(np.column_stack([use.devices.group_ids[told], address])).group_ids
     order = told[np.argsort(place, kind="stable")]
     place = np.sort(place)
     size = use.size[order]
@@ -150,8 +150,8 @@ class _Line:
 
     def _place(self, key: Ints, time: Ints) -> Ints:
         """How many of the keys' times, of all keys in order, come at or before."""
-        both = Groups.of(np.concatenate([self._time, time])[:, None])  # times as their ranks
-        rank = both.which
+        both = Groups.by_keys(np.concatenate([self._time, time])[:, None])  # times as their ranks
+        rank = both.group_ids
         stride = len(both) + 1
         mine = self._key * stride + rank[: len(self._time)]
         return np.searchsorted(mine, key * stride + rank[len(self._time) :], side="right")
@@ -175,4 +175,4 @@ def _threads(cpu_ops: pa.Table, events: pa.Table) -> Ints:
     for name in ("process", "thread"):
         both = pa.chunked_array([*cpu_ops[name].chunks, *events[name].chunks], cpu_ops[name].type)
         columns.append(codes_of(both)[0].astype(np.int64))
-    return Groups.of(np.column_stack(columns)).which
+    return Groups.by_keys(np.column_stack(columns)).group_ids

@@ -28,7 +28,7 @@ class MemoryUse:
         )
         keys = _devices(told)
         order = np.lexsort((numbers(told["event"]), numbers(told["time_ns"]), *keys.T[::-1]))
-        return cls(told.take(pa.array(order)), Groups.of(keys[order]))
+        return cls(told.take(pa.array(order)), Groups.by_keys(keys[order]))
 
     @property
     def time(self) -> Ints:
@@ -82,7 +82,7 @@ def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
         both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)
         columns.append(codes_of(both)[0].astype(np.int64))
     ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
-    thread = Groups.of(np.column_stack([np.concatenate(ranks), *columns])).which
+    thread = Groups.by_keys(np.column_stack([np.concatenate(ranks), *columns])).group_ids
     at = numbers(memory["time_ns"])
     starts = np.concatenate([numbers(cpu_ops["start_ns"]), at])
     ends = np.concatenate([numbers(cpu_ops["end_ns"]), at - 1])  # calls that end then are over

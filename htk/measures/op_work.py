@@ -26,22 +26,22 @@ _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallSignatures:
     """Calls that are alike, and what one of them costs."""
 
-    which: Ints  # kind of call of each operator, or NONE
-    found: list[op_costs.Found]
-    told: list[tuple[str, str | None, str | None, str | None]]  # name, shapes, types, values
+    kind: Ints  # kind of call of each operator, or NONE
+    costs: list[op_costs.Found]
+    signatures: list[tuple[str, str | None, str | None, str | None]]  # name, shapes, types, values
     unknown: str  # type of tensors that have none
 
 
 @dataclass(frozen=True)
-class Work:
+class OperatorWork:
     """GPU activities, the operator that answers for each, and the calls behind them."""
 
     row: Ints  # operator that answers for each activity, or NONE
     kind: Ints  # what it does, in `found`, or NONE
-    found: list[op_costs.Found]
+    costs: list[op_costs.Found]
     replay: Ints  # the call that replays a captured operator, or NONE
     length: Ints
     recompute: Mask  # operators run once more in the backward pass
@@ -57,7 +57,7 @@ class Work:
         launches: pa.Table,
         launch_links: pa.Table,
         annotations: pa.Table,
-    ) -> "Work":
+    ) -> "OperatorWork":
         captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
         launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
         length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
@@ -65,13 +65,13 @@ class Work:
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         calls = _calls(cpu_ops, _with_callers(tree, launching))
         tokens, iteration = _iterations(annotations, kernels, kernel_links)
-        served = np.array([bool(tokens) and is_served(t[0]) for t in calls.told], bool)
-        known = np.array([isinstance(f, Cost) for f in calls.found], bool) | served
-        modelled = np.append(known, False)[calls.which]
+        served = np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool)
+        known = np.array([isinstance(f, Cost) for f in calls.costs], bool) | served
+        modelled = np.append(known, False)[calls.kind]
         comm = matching(kernels["kind"], lambda kind: kind == "comm")
         best = np.append(_answering(tree, launching, modelled), NONE)[launcher]
         row = np.where((best != NONE) & ~comm, best, launcher)
-        kind, found = _served(calls, np.append(calls.which, NONE)[row], served, iteration, tokens)
+        kind, found = _served(calls, np.append(calls.kind, NONE)[row], served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in found] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
         again = _recompute(tree, cpu_ops)
@@ -83,7 +83,7 @@ class Work:
         activities = np.flatnonzero(chosen & (self.row != NONE))
         if (self.replay != NONE).any():
             pairs = np.column_stack([self.row[activities], self.replay[activities]])
-            begun = activities[Groups.of(pairs).first]
+            begun = activities[Groups.by_keys(pairs).first_row]
             return self.row[begun], begun
         first = np.full(len(self.recompute), NONE, np.int64)
         first[self.row[activities[::-1]]] = activities[::-1]  # the last one written is the first
@@ -106,12 +106,12 @@ class Work:
         left = np.flatnonzero(rest & ~comm & (self.row != NONE))
         kinds = np.bincount(self.kind[left], self.length[left])
         for k in np.flatnonzero(kinds).tolist():
-            sums[str(self.found[k])] += int(kinds[k])
+            sums[str(self.costs[k])] += int(kinds[k])
         return {why: n for why, n in sums.most_common() if n}
 
 
 def coverage_facts(
-    work: Work, cpu_ops: pa.Table, kernels: pa.Table, kernel_links: pa.Table
+    work: OperatorWork, cpu_ops: pa.Table, kernels: pa.Table, kernel_links: pa.Table
 ) -> dict[str, object]:
     """How much of the GPU time is modelled, and why the rest is not."""
     whole = int(work.length.sum())
@@ -131,14 +131,14 @@ def coverage_facts(
     }
 
 
-def tf32_rows(kernels: pa.Table, work: Work, operators: int) -> Mask:
+def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
     """Operators of which some kernel computes in TF32."""
     found = np.zeros(operators + 1, bool)
     found[work.row[matching(kernels["name"], lambda name: "tf32" in name.lower())]] = True
     return found[:-1]
 
 
-def _worst(work: Work, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
+def _worst(work: OperatorWork, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
     name, names = labels_of(cpu_ops["name"])
     rows = np.flatnonzero(~work.modelled & (work.row != NONE))
     times = np.bincount(name[work.row[rows]], work.length[rows])
@@ -155,16 +155,16 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
     return np.flatnonzero(marked)
 
 
-def _calls(cpu_ops: pa.Table, rows: Ints) -> Calls:
+def _calls(cpu_ops: pa.Table, rows: Ints) -> CallSignatures:
     which = np.full(cpu_ops.num_rows, NONE, np.int64)
     coded = [codes_of(cpu_ops[c])[0][rows].astype(np.int64) for c in _DESCRIBED]
-    groups = Groups.of(np.column_stack(coded))
-    which[rows] = groups.which
+    groups = Groups.by_keys(np.column_stack(coded))
+    which[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
-    chosen = cpu_ops.select(_DESCRIBED).take(pa.array(rows[groups.first]))
+    chosen = cpu_ops.select(_DESCRIBED).take(pa.array(rows[groups.first_row]))
     told = list(zip(*(chosen[c].to_pylist() for c in _DESCRIBED), strict=True))
     found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
-    return Calls(which, found, told, unknown)
+    return CallSignatures(which, found, told, unknown)
 
 
 def _iterations(
@@ -182,21 +182,21 @@ def _iterations(
 
 
 def _served(
-    calls: Calls, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
+    calls: CallSignatures, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
 ) -> tuple[Ints, list[op_costs.Found]]:
     """Kinds of calls, a server's attention told apart by iteration."""
     rows = np.flatnonzero(np.append(served, False)[kind])
     if not len(rows):
-        return kind, calls.found
-    groups = Groups.of(np.column_stack([kind[rows], iteration[rows]]))
+        return kind, calls.costs
+    groups = Groups.by_keys(np.column_stack([kind[rows], iteration[rows]]))
     found = []
     for k, at in groups.keys.tolist():  # as many as there are shapes and iterations
-        name, dims, types, values = calls.told[k]
+        name, dims, types, values = calls.signatures[k]
         there = tokens[at] if at != NONE else None
         found.append(op_costs.served_cost(name, dims, types, values, there, calls.unknown))
     refined = kind.copy()
-    refined[rows] = len(calls.found) + groups.which
-    return refined, [*calls.found, *found]
+    refined[rows] = len(calls.costs) + groups.group_ids
+    return refined, [*calls.costs, *found]
 
 
 def _usual_type(cpu_ops: pa.Table) -> str:

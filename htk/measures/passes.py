@@ -18,10 +18,10 @@ def backward_ops(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
         cpu_ops["name"], lambda name: name.startswith("autograd::engine::evaluate_function")
     )
     columns = [numbers(t[c], NONE) for t, c in ((cpu_ops, "rank"), (cpu_ops, "cycle"))]
-    threads = Groups.of(np.column_stack([*columns, numbers(op_links["thread_index"], NONE)]))
+    threads = Groups.by_keys(np.column_stack([*columns, numbers(op_links["thread_index"], NONE)]))
     with_engine = np.zeros(len(threads), bool)
-    with_engine[threads.which[engine]] = True
-    return np.asarray(with_engine[threads.which])
+    with_engine[threads.group_ids[engine]] = True
+    return np.asarray(with_engine[threads.group_ids])
 
 
 def backward_kernels(cpu_ops: pa.Table, op_links: pa.Table, kernel_links: pa.Table) -> Mask:

@@ -160,7 +160,7 @@ def _forward(phase: Ints, cpu_ops: pa.Table, op_links: pa.Table) -> Ints:
     step = numbers(op_links["step"], -1).astype(np.int64)
     if not (phase == BACKWARD).any():
         return np.where(phase == OTHER, FORWARD, phase)
-    groups = Groups.of(np.stack([host, step], axis=1))
+    groups = Groups.by_keys(np.stack([host, step], axis=1))
     back = np.where(phase == BACKWARD, start, np.iinfo(np.int64).min)
-    last = groups.max(back)[groups.which]
+    last = groups.max(back)[groups.group_ids]
     return np.where((phase == OTHER) & (start < last), FORWARD, phase)

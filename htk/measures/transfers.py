@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.groups import Groups
-from htk.measures.collective_calls import Calls, scopes
+from htk.measures.collective_calls import CollectiveCalls, scopes
 from htk.models.bandwidth import factor
 
 Floats = NDArray[np.float64]
@@ -40,12 +40,12 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     types, type_names = codes_of(points["type"])
     ranks, nodes = numbers(points["group_size"], -1), numbers(points["nodes"], -1)
     place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
-    groups = Groups.of(np.column_stack([sources, types, ranks, nodes, place]).astype(np.int64))
+    groups = Groups.by_keys(np.column_stack([sources, types, ranks, nodes, place]).astype(np.int64))
     size = numbers(points["size_bytes"], 0).astype(np.float64)
     time = numbers(points["time_us"], 0.0)
     found = []
     for k, (source, kind, n, hosts, where) in enumerate(groups.keys.tolist()):  # a few curves
-        mine = groups.which == k
+        mine = groups.group_ids == k
         times = factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
         if not times:
             continue
@@ -64,7 +64,7 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     return found
 
 
-def of_trace(calls: Calls) -> list[Transfers]:
+def of_trace(calls: CollectiveCalls) -> list[Transfers]:
     """Points of the trace's own collectives, one for each match; else for each size."""
     size, times = calls.moved
     level, level_names = codes_of(scopes(calls))
@@ -72,16 +72,18 @@ def of_trace(calls: Calls) -> list[Transfers]:
     matched = useful & calls.waits.known & (calls.waits.span > 0)
     first = np.zeros(calls.rows.length, bool)
     chosen = np.flatnonzero(matched)
-    first[chosen[Groups.of(calls.match[chosen]).first]] = True
+    first[chosen[Groups.by_keys(calls.match[chosen]).first_row]] = True
     alone = useful & ~calls.waits.known & (calls.duration > 0)
     found = []
     for basis, rows, time in (
         ("matched", np.flatnonzero(first), calls.waits.span),
         ("fastest tenth", np.flatnonzero(alone), calls.duration),
     ):
-        kinds = Groups.of(np.column_stack([calls.rows.type[rows], level[rows], calls.size[rows]]))
+        kinds = Groups.by_keys(
+            np.column_stack([calls.rows.type[rows], level[rows], calls.size[rows]])
+        )
         for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
-            mine = rows[kinds.which == k]
+            mine = rows[kinds.group_ids == k]
             points = _fast(size[mine], time[mine], basis != "matched")
             found.append(
                 Transfers(
@@ -101,5 +103,5 @@ def of_trace(calls: Calls) -> list[Transfers]:
 def _fast(size: Floats, time: Ints, only_fast: bool) -> tuple[Floats, Floats]:
     if not only_fast:
         return size, time.astype(np.float64)
-    same = Groups.of(size.astype(np.int64))
+    same = Groups.by_keys(size.astype(np.int64))
     return same.keys.ravel().astype(np.float64), same.quantiles(time, [FAST])[0]

@@ -63,9 +63,9 @@ def traffic(
     """
     columns = (kind, in_bytes, out_bytes, ranks, own_bytes)
     dense = [np.unique(c, return_inverse=True)[1].ravel() for c in columns]  # sizes are large
-    alike = Groups.of(np.column_stack(dense))
+    alike = Groups.by_keys(np.column_stack(dense))
     sizes, factors = np.full(len(alike), np.nan), np.full(len(alike), np.nan)
-    for row, first in enumerate(alike.first.tolist()):
+    for row, first in enumerate(alike.first_row.tolist()):
         code, into, out, n, own = (int(c[first]) for c in columns)
         name = kinds[code] if code >= 0 else ""
         total = algorithm_bytes(name, into, out, n)
@@ -75,4 +75,4 @@ def traffic(
             total, found = total - own, 1.0
         sizes[row] = np.nan if total is None else total
         factors[row] = np.nan if found is None else found
-    return sizes[alike.which], factors[alike.which]
+    return sizes[alike.group_ids], factors[alike.group_ids]

@@ -4,7 +4,7 @@ import json
 from html import escape
 from typing import Any
 
-from htk.core.humanize import size, time
+from htk.core.humanize import format_bytes, format_duration
 from htk.errors import HtkError, UsageError
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
@@ -65,7 +65,8 @@ def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
         judged = start.stage.gate
         if not edits:
             return _box(
-                f"<b>{time(start.stage.graph.period_ns)}</b>", f"recorded; {judged.verdict}"
+                f"<b>{format_duration(start.stage.graph.period_ns)}</b>",
+                f"recorded; {judged.verdict}",
             )
         row = asked.run().to_pylist()[0]
     except HtkError as error:
@@ -77,16 +78,16 @@ def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
 
 def _step(row: dict[str, Any]) -> str:
     change = row["change_pct"]
-    lines = [f"<b>{time(row['step_time_ns'])}</b> a step, {change:+.1f} %"]
+    lines = [f"<b>{format_duration(row['step_time_ns'])}</b> a step, {change:+.1f} %"]
     low, high = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
-    lines.append(f"nine of ten: {time(low)} to {time(high)}")
+    lines.append(f"nine of ten: {format_duration(low)} to {format_duration(high)}")
     if row["time_per_sample_change_pct"] is not None:
         lines.append(f"{row['time_per_sample_change_pct']:+.1f} % for a sample")
     if row["tokens_per_s"] is not None:
         lines.append(f"{row['tokens_per_s']:,.0f} tokens/s")
     if row["peak_memory_bytes"] is not None:
         risk = f", out of memory {100 * row['p_oom']:.0f} %" if row["p_oom"] is not None else ""
-        lines.append(f"peak memory {size(row['peak_memory_bytes'])}{risk}")
+        lines.append(f"peak memory {format_bytes(row['peak_memory_bytes'])}{risk}")
     return "<br>".join(lines)
 
 
@@ -101,7 +102,8 @@ def _waterfall(row: dict[str, Any]) -> str:
         colour = "#0898FF" if ns < 0 else "#C7830E"
         sign = "−" if ns < 0 else "+"
         lines.append(
-            f"<tr><td>{escape(name)}</td><td style='text-align:right'>{sign}{time(abs(ns))}</td>"
+            f"<tr><td>{escape(name)}</td>"
+            f"<td style='text-align:right'>{sign}{format_duration(abs(ns))}</td>"
             f"<td style='width:160px'><div style='height:10px;border-radius:3px;"
             f"background:{colour};width:{100 * abs(ns) / most:.1f}%'></div></td></tr>"
         )

@@ -21,7 +21,7 @@ class Questions:
     def collective_times(self, *, align: bool = False, source: str | None = None) -> Result:
         """When did each collective run on each rank, how long did it wait, how fast was it?"""
 
-    def comm_compute_overlap(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['group', 'collective'] | None = None, like: Literal['hta'] | None = None) -> Result:
+    def comm_compute_overlap(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['group', 'collective'] | None = None, compat: Literal['hta'] | None = None) -> Result:
         """How much of the communication is hidden behind compute?"""
 
     def comm_compute_ratio(self, *, per: Literal['rank', 'step'] = 'rank') -> Result:
@@ -69,13 +69,13 @@ class Questions:
     def host_stalls(self, *, n: int = 30) -> Result:
         """What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"""
 
-    def idle_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['device', 'stream'] = 'device', like: Literal['hta'] | None = None) -> Result:
+    def idle_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['device', 'stream'] = 'device', compat: Literal['hta'] | None = None) -> Result:
         """Why was each GPU idle: was the host late, and doing what?"""
 
     def kernel_families(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """What kinds of kernels does the GPU run, and do they use its tensor cores?"""
 
-    def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', like: Literal['hta'] | None = None) -> Result:
+    def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Which kinds of activity run alone, and which at the same time?"""
 
     def kernel_occupancy(self, *, n: int | None = 30) -> Result:
@@ -147,5 +147,5 @@ class Questions:
     def stragglers(self) -> Result:
         """Which rank is late, in what, and how much does it cost the others?"""
 
-    def time_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', like: Literal['hta'] | None = None) -> Result:
+    def time_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Where does each GPU's time go: compute, communication, copies or idle?"""

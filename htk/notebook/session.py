@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.core.humanize import numbers_of
+from htk.core.humanize import parse_int_ranges
 from htk.notebook.questions import Questions
 from htk.output.result import Result
 from htk.trace.opening import Inputs, OpenOptions, open_trace
@@ -43,9 +43,9 @@ class Session(Questions, Trace):
     def timeline(self) -> Any:
         """All that ran, on a timeline to zoom and search: a widget of a notebook."""
         from htk.notebook.widget import timeline
-        from htk.timeline.answers import Timeline
+        from htk.timeline.answers import TraceTimeline
 
-        return timeline(lambda aligned: Timeline(self, aligned=aligned))
+        return timeline(lambda aligned: TraceTimeline(self, aligned=aligned))
 
     def report(
         self, path: str | Path = "report.html", *, title: str = "", whatif: bool = True
@@ -55,7 +55,7 @@ class Session(Questions, Trace):
         from htk.report.write import write
 
         form = form_of(None, str(path))
-        name = title or Path(self.parts[0].file).parent.name or "recording"
+        name = title or Path(self.files[0].file).parent.name or "recording"
         made = gathered(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
         write(made, form, str(path))
         return Path(path)
@@ -115,7 +115,7 @@ class Session(Questions, Trace):
                 raise AttributeError(
                     f"a trace has no {name!r}; htk.catalog() lists the questions it answers"
                 )
-            return _Question(self, name)
+            return BoundAnalysis(self, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ANALYSES})
@@ -123,7 +123,7 @@ class Session(Questions, Trace):
     def __repr__(self) -> str:
         ranks = ", ".join(map(str, self.ranks[:8])) + (", …" if len(self.ranks) > 8 else "")
         kernels = self.tables["kernels"].num_rows
-        files = "1 file" if len(self.parts) == 1 else f"{len(self.parts)} files"
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"<htk trace: {files}, ranks {ranks or 'unknown'}, {kernels:,} GPU activities>"
 
     def _repr_html_(self) -> str:
@@ -135,10 +135,10 @@ class Session(Questions, Trace):
 def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
     if isinstance(chosen, int):
         return [chosen]
-    return numbers_of(chosen) if isinstance(chosen, str) else chosen
+    return parse_int_ranges(chosen) if isinstance(chosen, str) else chosen
 
 
-class _Question:
+class BoundAnalysis:
     """An analysis bound to a trace: called, it answers; its signature is the analysis's own."""
 
     def __init__(self, trace: Session, name: str) -> None:
@@ -168,4 +168,4 @@ def open(
         cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content
     )
     trace = open_trace(inputs, options)
-    return Session(trace.parts, trace.selection, trace.unread, trace.failed)
+    return Session(trace.files, trace.selection, trace.unread, trace.failed)

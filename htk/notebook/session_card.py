@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from htk.columns.arrow import numbers, valid
-from htk.core.humanize import size, spans_of, time
+from htk.core.humanize import format_bytes, format_duration, format_int_ranges
 from htk.errors import HtkError
 from htk.output.html import share_bar
 from htk.output.render import coverage_lines
@@ -70,7 +70,7 @@ def _ranks(trace: Trace) -> str:
     if not trace.ranks:
         return "unknown"
     sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
-    return spans_of(trace.ranks) + (f" of {max(sizes)}" if sizes else "")
+    return format_int_ranges(trace.ranks) + (f" of {max(sizes)}" if sizes else "")
 
 
 def _steps(trace: Trace) -> str:
@@ -79,7 +79,7 @@ def _steps(trace: Trace) -> str:
     if not len(known):
         notes = trace.tables["annotations"]["step"]
         known = np.unique(numbers(notes)[valid(notes)])
-    return spans_of(known.tolist()) if len(known) else "none"
+    return format_int_ranges(known.tolist()) if len(known) else "none"
 
 
 def _span(trace: Trace) -> str:
@@ -88,7 +88,7 @@ def _span(trace: Trace) -> str:
     if not valid(start).any() or not valid(end).any():
         return "–"
     low = int(numbers(start)[valid(start)].min())
-    return time(int(numbers(end)[valid(end)].max()) - low)
+    return format_duration(int(numbers(end)[valid(end)].max()) - low)
 
 
 def _files(trace: Trace) -> str:
@@ -99,16 +99,16 @@ def _files(trace: Trace) -> str:
             "–" if row["rank"] is None else row["rank"],
             str(row["file"]).rsplit("/", 1)[-1],
             row["format"],
-            size(row["file_bytes"]) if row["file_bytes"] else "–",
+            format_bytes(row["file_bytes"]) if row["file_bytes"] else "–",
             row["device_name"] or "–",
             f"{row['events'] or 0:,}",
-            time(span) if span else "–",
+            format_duration(span) if span else "–",
         )
         rows.append("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in cells) + "</tr>")
     head = "".join(
         f"<th>{h}</th>" for h in ("rank", "file", "format", "size", "device", "events", "recorded")
     )
-    many = f"{len(trace.parts)} file{'s' * (len(trace.parts) != 1)}"
+    many = f"{len(trace.files)} file{'s' * (len(trace.files) != 1)}"
     return (
         f"<details><summary>{many}</summary><table><tr>{head}</tr>{''.join(rows)}</table></details>"
     )

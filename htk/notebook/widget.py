@@ -5,14 +5,14 @@ from typing import Any
 
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import script, style
 from htk.timeline.rows import RowsTimeline
 
 _PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
 
 
-def timeline(make: Callable[[bool], Timeline]) -> Any:
+def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
     """The widget; `make` gives the timeline, its ranks' clocks aligned or not."""
     try:
         import anywidget
@@ -42,9 +42,9 @@ def timeline_of_rows(result: Result) -> Any:
 class Kernel:
     """Answers the messages of one widget."""
 
-    def __init__(self, make: Callable[[bool], Timeline]) -> None:
+    def __init__(self, make: Callable[[bool], TraceTimeline]) -> None:
         self._make = make
-        self._made: dict[bool, Timeline] = {}
+        self._made: dict[bool, TraceTimeline] = {}
 
     def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """The head and the buffers of the answer; an error is said in the head."""

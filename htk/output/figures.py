@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, Timeline
-from htk.core.humanize import shortened
+from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
+from htk.core.humanize import shorten
 from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import unit_of
 
@@ -111,7 +111,7 @@ def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
             return _points(table, chart, palette)
         case Heatmap():
             return _heat(table, chart)
-        case Timeline():
+        case TimelineChart():
             return _spans(table, chart, palette)
 
 
@@ -243,7 +243,7 @@ def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
     ]
 
 
-def _spans(table: pa.Table, chart: Timeline, palette: dict[str, str]) -> list[Any]:
+def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     start = _scaled(table, chart.start, range(table.num_rows))
@@ -297,7 +297,7 @@ def _category(table: pa.Table, name: str) -> list[Any]:
     if name in _WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
     if _plain(table[name].type) == pa.string():
-        return ["–" if v is None else shortened(v, 50) for v in values]
+        return ["–" if v is None else shorten(v, 50) for v in values]
     return values
 
 
@@ -346,7 +346,7 @@ def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
         fig.update_xaxes(title=_title(table, chart.x))
         fig.update_yaxes(title=_title(table, chart.y))
         return
-    if isinstance(chart, Timeline):
+    if isinstance(chart, TimelineChart):
         fig.update_xaxes(title="ms")
         return
     y = chart.y if isinstance(chart.y, str) else chart.y[0]

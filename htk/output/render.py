@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.core.humanize import counted, for_people, shortened, spans_of, time
+from htk.core.humanize import format_duration, format_int_ranges, format_value, pluralize, shorten
 from htk.errors import UsageError
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
@@ -116,7 +116,7 @@ class Column:
         """With names cut to that width; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
-        return replace(self, cells=[shortened(cell, width) for cell in self.cells])
+        return replace(self, cells=[shorten(cell, width) for cell in self.cells])
 
 
 def text_columns(result: Result, limit: int) -> list[Column]:
@@ -200,23 +200,23 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
         parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
     absent = [r for r in missing if world_size is None or r < world_size]
     if absent:
-        parts.append(f"missing rank{'s' * (len(absent) > 1)} {spans_of(absent)}")
+        parts.append(f"missing rank{'s' * (len(absent) > 1)} {format_int_ranges(absent)}")
     beyond = missing[len(absent) :]  # they are sorted
     if beyond:
-        parts.append(f"no rank{'s' * (len(beyond) > 1)} {spans_of(beyond)} in this job")
+        parts.append(f"no rank{'s' * (len(beyond) > 1)} {format_int_ranges(beyond)} in this job")
     if coverage.get("gpu_activities"):
         parts.append(f"{coverage['gpu_activities']:,} GPU activities")
         parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
     if coverage.get("carry_in_activities"):
-        carried = time(coverage["carry_in_ns"])
+        carried = format_duration(coverage["carry_in_ns"])
         parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
     if coverage.get("unlinked_activities"):
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
     if coverage.get("dropped"):
-        parts.append(f"{counted(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+        parts.append(f"{pluralize(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
     for name in ("failed", "unread"):
         if coverage.get(f"files_{name}"):
-            parts.append(f"{counted(coverage[f'files_{name}'], 'file')} {name}")
+            parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     known = _GENERIC
     own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
@@ -249,7 +249,7 @@ def _own(name: str, value: object) -> str:
         return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
     if isinstance(value, list):
         return _few(value)
-    return for_people(value, unit_of(name))
+    return format_value(value, unit_of(name))
 
 
 def _few(values: list[Any]) -> str:
@@ -296,8 +296,8 @@ def _with_unit(name: str) -> str:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        return value if name in PROSE else shortened(value, _TEXT_WIDTH)
-    return for_people(value, unit_of(name)).removesuffix(" %")  # the heading has it
+        return value if name in PROSE else shorten(value, _TEXT_WIDTH)
+    return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 
 def _escape(text: str) -> str:

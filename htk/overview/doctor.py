@@ -9,7 +9,7 @@ import pyarrow as pa
 from htk.analyses import ANALYSES
 from htk.columns.arrow import codes_of, numbers, texts
 from htk.core.analysis import analysis
-from htk.core.humanize import counted, size, time
+from htk.core.humanize import format_bytes, format_duration, pluralize
 from htk.core.recording_hints import hint
 from htk.schema import TABLES, TEXT, table
 from htk.trace.coverage import gpu_coverage
@@ -50,9 +50,9 @@ def _files(trace: Trace) -> Iterator[Row]:
             [
                 whose or "not of one rank",
                 row["format"],
-                size(row["file_bytes"] or 0),
-                counted(row["events"] or 0, "event"),
-                *([f"over {time(span)}"] if span else []),
+                format_bytes(row["file_bytes"] or 0),
+                pluralize(row["events"] or 0, "event"),
+                *([f"over {format_duration(span)}"] if span else []),
                 *([row["device_name"]] if row["device_name"] else []),
                 *([f"read by the {row['engine']} engine"] if row["engine"] else []),
             ]
@@ -64,7 +64,7 @@ def _files(trace: Trace) -> Iterator[Row]:
         yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
     if trace.unread:
         some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
-        others = counted(len(trace.unread), "other")
+        others = pluralize(len(trace.unread), "other")
         yield "files", others, "note", f"no trace: {some}", None
 
 
@@ -108,7 +108,7 @@ def _recorded(trace: Trace) -> Iterator[Row]:
                 "recorded",
                 name,
                 "ok",
-                f"{found.num_rows:,} rows, {size(found.nbytes)}",
+                f"{found.num_rows:,} rows, {format_bytes(found.nbytes)}",
                 None,
             )
 
@@ -131,11 +131,13 @@ def _links(trace: Trace) -> Iterator[Row]:
             "links",
             "carried in",
             "note",
-            f"{carried:,} GPU activities, {time(facts['carry_in_ns'])}, launched before recording",
+            f"{carried:,} GPU activities, {format_duration(facts['carry_in_ns'])}, "
+            "launched before recording",
             "counted as busy; synchronise before the profiler starts to avoid them",
         )
     if facts["unlinked_activities"]:
-        lost = f"{facts['unlinked_activities']:,} GPU activities, {time(facts['unlinked_ns'])}"
+        count, time = facts["unlinked_activities"], format_duration(facts["unlinked_ns"])
+        lost = f"{count:,} GPU activities, {time}"
         yield "links", "unlinked", "warning", lost, "no launch with their correlation id"
     ops = trace.tables["kernel_links"]["op_by"]
     codes, names = codes_of(ops)
@@ -148,7 +150,7 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     if len(trace.ranks) < 2:
         return
     starts = numbers(trace.tables["ranks"]["start_ns"])
-    spread = time(int(starts.max() - starts.min()))
+    spread = format_duration(int(starts.max() - starts.min()))
     yield "clocks", "first events", "ok", f"ranks begin within {spread}", None
     clocks = trace.tables["rank_clocks"].to_pylist()
     known = [c for c in clocks if c["offset_ns"] is not None]
@@ -156,8 +158,8 @@ def _clocks(trace: Trace) -> Iterator[Row]:
         advice = "no collective that ends on all ranks at once was recorded"
         yield "clocks", "alignment", "note", "cannot be told", advice
         return
-    offset = time(max(abs(c["offset_ns"]) for c in known))
-    residual = time(round(max(c["residual_ns"] or 0 for c in known)))
+    offset = format_duration(max(abs(c["offset_ns"]) for c in known))
+    residual = format_duration(round(max(c["residual_ns"] or 0 for c in known)))
     groups = len({c["aligned_with"] for c in known})
     text = f"offsets up to {offset}, residual up to {residual}"
     if groups > 1:
@@ -171,7 +173,7 @@ def _damage(trace: Trace) -> Iterator[Row]:
         mine = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
         first = mine.slice(0, 1).to_pylist()[0]
         where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
-        text = f"{counted(int(numbers(mine['count'], 1).sum()), 'time')}{where}: {first['text']}"
+        text = f"{pluralize(int(numbers(mine['count'], 1).sum()), 'time')}{where}: {first['text']}"
         yield "damage", kind, "warning", text, "what was whole is kept"
     if not issues.num_rows:
         yield "damage", "parse issues", "ok", "none", None

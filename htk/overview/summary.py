@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.core.analysis import analysis
-from htk.core.humanize import counted, time
+from htk.core.humanize import format_duration, pluralize
 from htk.errors import MissingTable
 from htk.output.result import Result
 from htk.schema import TEXT, table
@@ -111,14 +111,18 @@ class Verdict:
         """The verdict in a sentence."""
         if self.records:
             return self.records
-        many, steps = counted(len(self.ranks), "rank"), counted(self.steps, "step")
+        many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
             told = f"of which {steps} {covers} little" if self.steps else "no steps"
-            return f"{many}, {time(self.window_ns)} recorded, {told}"
-        cpu = f", on the host {time(self.cpu_step_ns)}" if self.cpu_step_ns is not None else ""
-        spread = f" (spread {time(self.step_spread_ns or 0)})" if self.steps > 1 else ""
-        return f"{many}, step {time(self.step_ns)}{spread}{cpu}; {steps}"
+            return f"{many}, {format_duration(self.window_ns)} recorded, {told}"
+        cpu = (
+            f", on the host {format_duration(self.cpu_step_ns)}"
+            if self.cpu_step_ns is not None
+            else ""
+        )
+        spread = f" (spread {format_duration(self.step_spread_ns or 0)})" if self.steps > 1 else ""
+        return f"{many}, step {format_duration(self.step_ns)}{spread}{cpu}; {steps}"
 
 
 def verdict(trace: Trace) -> Verdict:
@@ -162,11 +166,11 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [one for one in held if one[0]]
     if not held:
-        files = ", ".join(part.file for part in trace.parts[:3])
+        files = ", ".join(part.file for part in trace.files[:3])
         raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
     ranks = tuple(trace.ranks)
-    who = [counted(len(ranks), "rank")] if ranks else []
-    told = ", ".join([*who, *(counted(rows, what) for rows, what, _ in held)])
+    who = [pluralize(len(ranks), "rank")] if ranks else []
+    told = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
     wanted: dict[str, str] = dict(one[2] for one in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
     told = f"{told} ({formats}); no profile, so no steps and no GPU work"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.intervals import Ints
-from htk.core.humanize import shortened
+from htk.core.humanize import shorten
 from htk.trace.trace import Trace
 
 CELLS = 1200
@@ -135,7 +135,7 @@ def _before(at: Ints, times: Ints) -> Ints:
 
 def _short(name: str) -> str:
     """A kernel's name without what every kernel's name has."""
-    short = shortened(name, _NAME)
+    short = shorten(name, _NAME)
     for prefix in ("ncclDevKernel_", "ncclKernel_", "void "):
         short = short.removeprefix(prefix)
     return short

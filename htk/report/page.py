@@ -4,7 +4,7 @@ import gzip
 from base64 import b64encode
 from html import escape
 
-from htk.core.humanize import size, time
+from htk.core.humanize import format_bytes, format_duration
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, look, table
 from htk.output.render import coverage_lines
@@ -62,16 +62,16 @@ def _overview(report: Report) -> str:
     bars, legend = [], []
     for place, share in enumerate(found.told):
         style = look(share.name, place)
-        told = f"{share.name}: {share.pct:.1f} %, {time(share.pct / 100 * whole)}"
+        told = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * whole)}"
         bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(told)}"></span>')
         legend.append(
             f'<tr><td><i style="{style}"></i></td><td>{escape(share.name)}</td>'
-            f"<td>{share.pct:.1f} %</td><td>{time(share.pct / 100 * whole)}</td></tr>"
+            f"<td>{share.pct:.1f} %</td><td>{format_duration(share.pct / 100 * whole)}</td></tr>"
         )
     unit = "a step" if found.step_ns else "the recording"
     return (
         f'<section class="card"><h2>Where the time goes</h2>'
-        f'<p class="doc">Of {unit} ({time(whole)}), mean over ranks.</p>'
+        f'<p class="doc">Of {unit} ({format_duration(whole)}), mean over ranks.</p>'
         f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
         f"<div>{_causes(report)}</div></div></section>"
@@ -82,7 +82,11 @@ def _causes(report: Report) -> str:
     found = report.verdict
     cards = []
     for cause in found.causes:
-        gain = "" if cause.pct is None else f"<b>up to {time(cause.pct / 100 * found.whole_ns)}</b>"
+        gain = (
+            ""
+            if cause.pct is None
+            else f"<b>up to {format_duration(cause.pct / 100 * found.whole_ns)}</b>"
+        )
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
             f"<p>{escape(cause.evidence)}</p><p class=advice>{escape(cause.advice)}</p></li>"
@@ -104,7 +108,8 @@ def _timeline(report: Report) -> str:
     )
     return (
         f'<section class="card" id="timeline"><h2>What ran when</h2><p class="doc">'
-        f"{escape(lanes.title)} ({time(lanes.length_ns)}), each stream of each rank, on the clock "
+        f"{escape(lanes.title)} ({format_duration(lanes.length_ns)}), "
+        "each stream of each rank, on the clock "
         f'of its file.{more}</p><div class="keys">{keys}</div><canvas id="lanes" tabindex="0" '
         'role="img" aria-label="Timeline of a step"></canvas><p id="lane-says" class="says">'
         "Point at it for names.</p></section>"
@@ -161,11 +166,11 @@ def _map_cell(row: dict[str, object]) -> str:
     if isinstance(row["tokens_per_s"], float):
         below.append(f"{row['tokens_per_s']:,.0f}/s")
     if isinstance(row["peak_memory_bytes"], int):
-        below.append(size(row["peak_memory_bytes"]))
+        below.append(format_bytes(row["peak_memory_bytes"]))
     lo, hi = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
     told = [f"{row['whatif']}", verdict]
     if isinstance(lo, int) and isinstance(hi, int):
-        told.insert(1, f"step {time(lo)} to {time(hi)} in nine of ten cases")
+        told.insert(1, f"step {format_duration(lo)} to {format_duration(hi)} in nine of ten cases")
     if isinstance(risk, float):
         told.append(f"out of memory: {100 * risk:.0f} %")
     marks = " oom" if crowded else ""

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from htk.core.humanize import time
+from htk.core.humanize import format_duration
 from htk.output.render import coverage_lines, to_text
 from htk.output.result import Result
 from htk.report.content import Answered, Report
@@ -41,7 +41,10 @@ def _shares(report: Report) -> list[str]:
         return ["No GPU work was recorded.", ""]
     head = "of a step" if found.step_ns else "recorded"
     lines = [f"| where the time goes | share | {head} |", "| --- | ---: | ---: |"]
-    lines += [f"| {s.name} | {s.pct:.1f} % | {time(s.pct / 100 * whole)} |" for s in shown[:_ROWS]]
+    lines += [
+        f"| {s.name} | {s.pct:.1f} % | {format_duration(s.pct / 100 * whole)} |"
+        for s in shown[:_ROWS]
+    ]
     return [*lines, ""]
 
 
@@ -50,7 +53,11 @@ def _causes(report: Report) -> list[str]:
     whole = found.step_ns or found.window_ns
     lines = []
     for place, cause in enumerate(found.causes, 1):
-        gain = f" (at most {time((cause.pct or 0) / 100 * whole)})" if cause.pct is not None else ""
+        gain = (
+            f" (at most {format_duration((cause.pct or 0) / 100 * whole)})"
+            if cause.pct is not None
+            else ""
+        )
         lines.append(f"{place}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
     return [*lines, ""] if lines else []
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from htk.core.humanize import time
+from htk.core.humanize import format_duration
 from htk.report.content import Report
 
 
@@ -23,11 +23,13 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     found = report.verdict
     facts = []
     if found.step_ns is not None:
-        spread = f"± {time((found.step_spread_ns or 0) / 2)}, {found.steps} recorded"
+        spread = f"± {format_duration((found.step_spread_ns or 0) / 2)}, {found.steps} recorded"
         alone = "the only one recorded"
-        facts.append((time(found.step_ns), "step", spread if found.steps > 1 else alone, ""))
+        facts.append(
+            (format_duration(found.step_ns), "step", spread if found.steps > 1 else alone, "")
+        )
     else:
-        facts.append((time(found.window_ns), "recorded", "no steps", ""))
+        facts.append((format_duration(found.window_ns), "recorded", "no steps", ""))
     for name, words, kind in (
         ("compute", ("compute",), "compute"),
         ("exposed communication", ("exposed comm", "exposed wait", "exposed transfer"), "comm"),
@@ -36,7 +38,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         shares = [s for s in found.shares if s.name.startswith(words)]
         if shares:
             total = sum(s.pct for s in shares)
-            part = time(total / 100 * found.whole_ns)
+            part = format_duration(total / 100 * found.whole_ns)
             of = f"{part} of a step" if found.step_ns else "of the recording"
             facts.append((f"{total:.1f} %", name, of, kind))
     mfu = _mfu(report)

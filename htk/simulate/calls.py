@@ -27,7 +27,7 @@ _HIP = {
 _REGISTERS, _SHARED, _WARPS, _BLOCKS = 65536, 167936, 64, 32  # of a multiprocessor
 
 
-class Calls:
+class RuntimeCalls:
     """Names and arguments for one vendor's GPU."""
 
     def __init__(self, config: Config, device: int) -> None:

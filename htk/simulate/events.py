@@ -1,6 +1,6 @@
 """Single events of a Kineto file, as its writer lays them out: µs with three decimals."""
 
-from htk.core.humanize import microseconds
+from htk.core.humanize import format_microseconds
 from htk.simulate.clock import BASE_NS
 
 
@@ -16,7 +16,8 @@ def complete(
     return (
         f'  {{\n    "ph": "X",\n    "cat": "{category}",\n    "name": "{name}",\n'
         f'    "pid": {_id(pid)},\n    "tid": {_id(tid)},\n'
-        f'    "ts": {microseconds(start - BASE_NS)},\n    "dur": {microseconds(end - start)},\n'
+        f'    "ts": {format_microseconds(start - BASE_NS)},\n'
+        f'    "dur": {format_microseconds(end - start)},\n'
         f'    "args": {{\n      {args}\n    }}\n  }},\n'
     )
 
@@ -25,7 +26,7 @@ def flow(phase: str, kind: str, number: int, pid: int, tid: int, at: int) -> str
     ending = ', "bp": "e"' if phase == "f" else ""
     return (
         f'  {{\n    "ph": "{phase}",\n    "id": {number},\n    "pid": {pid},\n    "tid": {tid},\n'
-        f'    "ts": {microseconds(at - BASE_NS)},\n    "cat": "{kind}",\n'
+        f'    "ts": {format_microseconds(at - BASE_NS)},\n    "cat": "{kind}",\n'
         f'    "name": "{kind}"{ending}\n  }},\n'
     )
 
@@ -46,7 +47,7 @@ def instant(
     return (
         f'  {{\n    "ph": "i",\n{kind}    "s": "{scope}",\n    "name": "{name}",\n'
         f'    "pid": {_id(pid)},\n    "tid": {_id(where)},\n'
-        f'    "ts": {microseconds(at - BASE_NS)}{more}\n  }},\n'
+        f'    "ts": {format_microseconds(at - BASE_NS)}{more}\n  }},\n'
     )
 
 

@@ -41,7 +41,7 @@ _KERNELS = {
 }
 
 
-class Host:
+class SimulatedHost:
     """Writes a program down as the host would run it."""
 
     def __init__(self, config: Config) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from htk.models.decoder import attention_pairs, model_flops
 from htk.models.memory import layer_activations
 from htk.simulate.given import Argument, Given, Shape, Tensor, arguments
-from htk.simulate.host import Host
+from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import COMPUTE, Activity
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
@@ -26,7 +26,7 @@ _MORE: dict[str, tuple[Argument, ...]] = {
 class Layers:
     """Operators of a decoder, on one rank of a tensor-parallel group."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self.host = host
         self.config = host.config
         self.model = host.config.decoder

@@ -8,7 +8,7 @@ own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before 
 from htk.models.memory import layer_input
 from htk.simulate.config import Config
 from htk.simulate.given import Tensor, Tensors, arguments
-from htk.simulate.host import Host
+from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
 from htk.simulate.layers import Layers
 from htk.simulate.sharding import Strategy, strategy_of
@@ -16,7 +16,7 @@ from htk.simulate.sharding import Strategy, strategy_of
 
 def program(config: Config) -> Program:
     """One step, the same for all ranks."""
-    host = Host(config)
+    host = SimulatedHost(config)
     layers = Layers(host)
     strategy = strategy_of(host)
     layers.gradient_ready = strategy.gradient_ready
@@ -35,7 +35,7 @@ def program(config: Config) -> Program:
     return host.program
 
 
-def _load(host: Host) -> None:
+def _load(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     with host.range(fetch, annotation=True):
         host.think(400_000, "data")
@@ -46,7 +46,7 @@ def _load(host: Host) -> None:
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
 
-def _forward(host: Host, layers: Layers, strategy: Strategy) -> None:
+def _forward(host: SimulatedHost, layers: Layers, strategy: Strategy) -> None:
     root = strategy.root
     strategy.before_forward(root)
     host.tape.append(lambda: strategy.after_backward(root))
@@ -63,7 +63,7 @@ def _forward(host: Host, layers: Layers, strategy: Strategy) -> None:
     host.tape.append(lambda: strategy.before_backward(root))
 
 
-def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
+def _kept(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
     host.tape.append(lambda: strategy.after_backward(unit))
     if host.config.graphs:
         _graphed(host, layers, unit)
@@ -72,7 +72,7 @@ def _kept(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
     host.tape.append(lambda: strategy.before_backward(unit))
 
 
-def _graphed(host: Host, layers: Layers, unit: int, kept: bool = True) -> None:
+def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) -> None:
     """A layer as make_graphed_callables has it: a graph, and another one for its backward pass.
 
     Gradients are ready when the second one is launched as a whole.
@@ -97,7 +97,7 @@ def _graphed(host: Host, layers: Layers, unit: int, kept: bool = True) -> None:
     host.tape.append(backward)
 
 
-def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> None:
+def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
     kept = layer_input(host.config.decoder, layers.tokens)
     host.memory(kept)
@@ -123,7 +123,7 @@ def _checkpointed(host: Host, layers: Layers, strategy: Strategy, unit: int) -> 
     host.tape.append(again)
 
 
-def _backward(host: Host) -> None:
+def _backward(host: SimulatedHost) -> None:
     """The main thread waits while autograd's thread runs the tape backwards."""
     host.think(15_000)
     host.thread = AUTOGRAD
@@ -132,13 +132,13 @@ def _backward(host: Host) -> None:
     host.think(12_000)
 
 
-def _replay(host: Host) -> None:
+def _replay(host: SimulatedHost) -> None:
     tape, host.tape = host.tape, []
     for entry in reversed(tape):
         entry()
 
 
-def _optimize(host: Host) -> None:
+def _optimize(host: SimulatedHost) -> None:
     """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
     given = host.config
     held = int(given.decoder.parameters // given.tensor_parallel // given.owners)
@@ -165,7 +165,7 @@ def _optimize(host: Host) -> None:
             host.launch(step)
 
 
-def _log(host: Host) -> None:
+def _log(host: SimulatedHost) -> None:
     """loss.item(): a copy that the host waits for."""
     loss = arguments("float", ())
     with (

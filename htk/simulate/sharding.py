@@ -1,7 +1,7 @@
 """What each strategy does around a unit: gather its parameters, reduce its gradients."""
 
 from htk.simulate.given import Given, Tensors, arguments
-from htk.simulate.host import Host
+from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import (
     COMPUTE,
     COPY_IN,
@@ -20,7 +20,7 @@ class Strategy:
 
     last = True  # of the micro-batches
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self.host = host
         config = host.config
         layer = config.decoder.layer_parameters // config.tensor_parallel
@@ -54,7 +54,7 @@ class Strategy:
 class DataParallel(Strategy):
     """Gradients in buckets of 25 MB, reduced while the backward pass goes on."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
         self._filled = 0
         self._sent: Event | None = None
@@ -81,7 +81,7 @@ class DataParallel(Strategy):
 class FullyShard(Strategy):
     """FSDP2: `fully_shard` on every layer and on the root."""
 
-    def __init__(self, host: Host, reshard: bool) -> None:
+    def __init__(self, host: SimulatedHost, reshard: bool) -> None:
         super().__init__(host)
         self._reshard = reshard
         self._gathered: dict[int, Event] = {}  # all-gathers that were issued
@@ -189,7 +189,7 @@ class FullyShard(Strategy):
 class FlatShard(FullyShard):
     """FSDP1: one flat parameter for each unit, nothing to copy; all-gathers are held back."""
 
-    def __init__(self, host: Host, reshard: bool) -> None:
+    def __init__(self, host: SimulatedHost, reshard: bool) -> None:
         super().__init__(host, reshard)
         self._freed: list[Event] = []
 
@@ -217,7 +217,7 @@ class FlatShard(FullyShard):
         self._reduced = self.host.record(REDUCE)
 
 
-def strategy_of(host: Host) -> Strategy:
+def strategy_of(host: SimulatedHost) -> Strategy:
     config = host.config
     if config.strategy == "ddp":
         return DataParallel(host)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from htk.simulate.allocator import Allocator
-from htk.simulate.calls import Calls
+from htk.simulate.calls import RuntimeCalls
 from htk.simulate.clock import BEGIN_NS, Clocks
 from htk.simulate.config import Config
 from htk.simulate.events import complete, flow, instant, meta
@@ -57,7 +57,7 @@ class Writer:
         self._column = config.written.index(rank)
         self._clocks = Clocks(config)
         self._device = rank % config.gpus_per_node
-        self._calls = Calls(config, self._device)
+        self._calls = RuntimeCalls(config, self._device)
         self._syncs = config.sync_records and not self._calls.amd  # ROCm records none
         self._pid = 4000 + 8 * rank
         self._tid = {0: self._pid, AUTOGRAD: self._pid + 3}

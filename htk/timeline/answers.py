@@ -10,7 +10,7 @@ import numpy as np
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.intervals import Ints, union_lengths
-from htk.core.humanize import numbers_of, shortened
+from htk.core.humanize import parse_int_ranges, shorten
 from htk.errors import HtkError, UsageError
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
@@ -23,7 +23,7 @@ _NAME = 160
 _TOP = 12
 
 
-class Timeline:
+class TraceTimeline:
     """The lanes of a trace with everything that can be asked of them."""
 
     def __init__(self, trace: Trace, *, aligned: bool = False) -> None:
@@ -40,7 +40,7 @@ class Timeline:
             "high": lanes.high,
             "events": len(lanes.start),
             "lanes": [list(lane) for lane in lanes.lanes],
-            "names": [shortened(name, _NAME) for name in lanes.names],
+            "names": [shorten(name, _NAME) for name in lanes.names],
             "kind_of": lanes.kinds.tolist(),
             "kinds": KINDS,
             "steps": self._steps(),
@@ -52,7 +52,7 @@ class Timeline:
 
     def view(self, start: float, end: float, width: int, lanes: str = "") -> bytes:
         """What a viewport shows."""
-        chosen = numbers_of(lanes) if lanes else None
+        chosen = parse_int_ranges(lanes) if lanes else None
         if chosen and max(chosen) >= len(self.lanes.lanes):
             raise UsageError("there are fewer lanes than that")
         return self.detail.view(start, end, width, chosen)
@@ -106,7 +106,9 @@ class Timeline:
         """What runs in a span of time on some lanes: how busy, with what kinds, which names."""
         low, high = int(start), int(end)
         chosen = (
-            np.array(numbers_of(lanes), np.int64) if lanes else np.arange(len(self.lanes.lanes))
+            np.array(parse_int_ranges(lanes), np.int64)
+            if lanes
+            else np.arange(len(self.lanes.lanes))
         )
         spans = self._inside(low, high, chosen)
         begin = np.maximum(self.lanes.start[spans], low)

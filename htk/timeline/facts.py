@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
 from htk.columns.intervals import Ints
-from htk.core.humanize import for_people, time
+from htk.core.humanize import format_duration, format_value
 from htk.schema import unit_of
 from htk.timeline.lanes import Lanes
 from htk.timeline.sources import KINDS, TABLES
@@ -109,7 +109,7 @@ class Facts:
                 value = value - self.trace.origin_ns if value > 10**15 else value
             label = field.name.removesuffix("_ns").removesuffix("_bytes").removesuffix("_pct")
             plain = field.type in (pa.int32(), pa.int64()) and not unit_of(field.name)
-            text = str(value) if plain else for_people(value, unit_of(field.name))
+            text = str(value) if plain else format_value(value, unit_of(field.name))
             facts.append([label.replace("_", " "), text[:_LONG]])
         return facts
 
@@ -138,7 +138,7 @@ class Facts:
             facts.append(["step", str(step)])
         if began is not None:
             waited = kernels["start_ns"][row].as_py() - began
-            facts.append(["launched", f"{time(waited)} before it started"])
+            facts.append(["launched", f"{format_duration(waited)} before it started"])
         if links["carry_in"][row].as_py():
             facts.append(["launched", "before the recording began"])
         call = self._collective_of(row)
@@ -170,7 +170,9 @@ class Facts:
         if len(rows):
             kernels = self.trace.tables["kernels"]
             spent = numbers(kernels["end_ns"])[rows] - numbers(kernels["start_ns"])[rows]
-            facts.append(["launched", f"{len(rows)} GPU activities, {time(int(spent.sum()))}"])
+            facts.append(
+                ["launched", f"{len(rows)} GPU activities, {format_duration(int(spent.sum()))}"]
+            )
         return facts
 
     def _of_collective(self, row: int) -> list[list[str]]:
@@ -179,7 +181,7 @@ class Facts:
         columns = ("type", "group_desc", "group_size", "in_bytes", "dtype", "seq")
         found = {c: table[c][row].as_py() for c in columns}
         facts = [
-            [label, for_people(found[c], unit_of(c))]
+            [label, format_value(found[c], unit_of(c))]
             for label, c in (
                 ("collective", "type"),
                 ("group", "group_desc"),
@@ -191,7 +193,7 @@ class Facts:
         for label, c in (("waited", "wait_ns"), ("moved data for", "transfer_ns")):
             value = matched[c][row].as_py()
             if value is not None:
-                facts.append([label, time(value)])
+                facts.append([label, format_duration(value)])
         last = matched["last_rank"][row].as_py()
         return [*facts, ["began last", f"rank {last}"]] if last is not None else facts
 

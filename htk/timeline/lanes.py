@@ -87,20 +87,20 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
     end = np.concatenate([p.end for p in parts]) - origin
     track, tracks = _tracks(parts, titles or {})
     keys = np.stack([np.concatenate([p.rank for p in parts]), track], axis=1)
-    groups = Groups.of(keys)
-    depth = _depth(groups.which, start, end)
+    groups = Groups.by_keys(keys)
+    depth = _depth(groups.group_ids, start, end)
     depth[np.repeat([p.section == "busy" for p in parts], [len(p) for p in parts])] = 0
-    lanes = Groups.of(np.column_stack([groups.which, depth]))
+    lanes = Groups.by_keys(np.column_stack([groups.group_ids, depth]))
     found = []
     for group, deep in lanes.keys.tolist():  # a lane each
         rank, number = groups.keys[group].tolist()
         section, label = tracks[number]
         found.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
     name, names, kinds = _names(parts)
-    end = _clipped(lanes.which, kinds[name], start, end)
+    end = _clipped(lanes.group_ids, kinds[name], start, end)
     table = np.repeat([TABLES.index(p.table) for p in parts], [len(p) for p in parts])
     row = np.concatenate([p.row for p in parts])
-    return Lanes(found, lanes.which, name, names, kinds, start, end, table, row)
+    return Lanes(found, lanes.group_ids, name, names, kinds, start, end, table, row)
 
 
 def _tracks(parts: Sequence[Source], titles: dict[str, str]) -> tuple[Ints, list[tuple[str, str]]]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.intervals import Ints
-from htk.core.humanize import plain, time
+from htk.core.humanize import format_duration, format_number
 from htk.errors import HtkError
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.detail import Detail
 from htk.timeline.facts import known_links
 from htk.timeline.lanes import Lanes
@@ -70,7 +70,7 @@ def style() -> str:
     return _file("timeline.css")
 
 
-def page(trace_timeline: Timeline, title: str) -> str:
+def page(trace_timeline: TraceTimeline, title: str) -> str:
     """One HTML file with every event, or with all but the shortest of the host."""
     about = trace_timeline.about()
     try:
@@ -96,8 +96,9 @@ def written(events: Events, about: dict[str, Any], title: str) -> str:
         least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
     badges = []
     if left_out:
-        said = f"{plain(left_out)} of {plain(whole)} events left out: calls of the host under"
-        badges.append(f"{said} {time(least)}, less than a pixel of the whole")
+        share = f"{format_number(left_out)} of {format_number(whole)}"
+        said = f"{share} events left out: calls of the host under"
+        badges.append(f"{said} {format_duration(least)}, less than a pixel of the whole")
     facts = {
         **about,
         **packed[0],

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, valid
-from htk.core.humanize import for_people
+from htk.core.humanize import format_value
 from htk.errors import UsageError
 from htk.schema import TEXT, unit_of
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import assembled
@@ -20,7 +20,7 @@ _OTHER = KINDS.index("range")
 _CALLED = ("name", "op", "type", "cause", "phase")
 
 
-class RowsTimeline(Timeline):
+class RowsTimeline(TraceTimeline):
     """A lane for each rank: what an analysis found, where in time it was."""
 
     def __init__(self, table: pa.Table, name: str) -> None:
@@ -60,7 +60,7 @@ class _RowFacts(Facts):
     def of(self, span: int) -> dict[str, Any]:
         _, row = self.where(span)
         facts = [
-            [field.name, for_people(self.table[field.name][row].as_py(), unit_of(field.name))]
+            [field.name, format_value(self.table[field.name][row].as_py(), unit_of(field.name))]
             for field in self.table.schema
         ]
         return {**self.brief(span), "ref": "", "facts": facts, "arrows": [], "pages": []}

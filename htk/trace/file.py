@@ -13,7 +13,7 @@ from htk.schema import DERIVED, TABLES, TEXT
 
 
 @dataclass(frozen=True)
-class Part:
+class TraceFile:
     """One file: whose it is, and its tables."""
 
     entry: Entry

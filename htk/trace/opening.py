@@ -15,7 +15,7 @@ from htk.io.sources import content_identity, head, rank_from_name, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.parsers import PARSERS
 from htk.schema import TABLES
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
@@ -167,14 +167,14 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
     )
 
 
-def _parts(read: list[_Read], options: OpenOptions) -> list[Part]:
+def _parts(read: list[_Read], options: OpenOptions) -> list[TraceFile]:
     """Give each file its rank and cycle; leave out a second recording of the same time."""
     found = _ranks(read, options)
     groups: dict[tuple[str, int | None], list[tuple[_Read, str]]] = defaultdict(list)
     for item, (rank, rank_from) in zip(read, found, strict=True):
         key = (item.parser, rank) if rank is not None else (item.source.name, None)
         groups[key].append((item, rank_from))
-    parts: list[Part] = []
+    parts: list[TraceFile] = []
     for (_, rank), items in groups.items():
         parts += _cycles(rank, items)
     return sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
@@ -232,7 +232,7 @@ def _needs_rank(item: _Read) -> bool:
     )
 
 
-def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[Part]:
+def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]:
     """Recordings of one rank in order of time; of two that overlap, the fuller one is kept."""
     kept: list[tuple[_Read, str]] = []
     dropped: dict[str, list[str]] = defaultdict(list)
@@ -243,11 +243,11 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[Part]:
             dropped[better[0].source.name] += [other[0].source.name]
         else:
             kept.append(item)
-    parts: list[Part] = []
+    parts: list[TraceFile] = []
     for one, rank_from in kept:
         before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
         name = one.source.name
-        part = Part(one.entry, name, rank, len(parts), rank_from, before, one.parser)
+        part = TraceFile(one.entry, name, rank, len(parts), rank_from, before, one.parser)
         size, others = one.source.size, tuple(dropped[name])
         parts.append(replace(part, file_bytes=size, duplicates=others))
     return parts
@@ -273,7 +273,9 @@ def _events_of(entry: Entry) -> int:
     return int(str(entry.parsed.facts.get("events") or 0))
 
 
-def _refuse_losses(parts: list[Part], unread: list[str], failed: list[tuple[str, str]]) -> None:
+def _refuse_losses(
+    parts: list[TraceFile], unread: list[str], failed: list[tuple[str, str]]
+) -> None:
     """--strict: any loss is an error."""
     if failed:
         raise MalformedTrace(failed[0][1])

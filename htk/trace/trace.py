@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import numbers
-from htk.core.humanize import spans_of, time
+from htk.core.humanize import format_duration, format_int_ranges
 from htk.core.recording_hints import hint
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
 
@@ -45,7 +45,7 @@ class Tables(Mapping[str, pa.Table]):
 class Trace:
     """Files of one run, and what of them is looked at."""
 
-    parts: tuple[Part, ...]
+    files: tuple[TraceFile, ...]
     selection: Selection = EVERYTHING
     unread: tuple[str, ...] = ()  # files of the folder that no parser knows
     failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
@@ -57,7 +57,7 @@ class Trace:
     @property
     def ranks(self) -> list[int]:
         """Ranks at hand, in order."""
-        return sorted({p.rank for p in self._parts if p.rank is not None})
+        return sorted({p.rank for p in self.selected_files if p.rank is not None})
 
     @cached_property
     def origin_ns(self) -> int:
@@ -78,7 +78,10 @@ class Trace:
     ) -> Self:
         """The same trace, narrowed: nothing is computed until a table is asked for."""
         if from_ns is not None and to_ns is not None and from_ns >= to_ns:
-            raise UsageError(f"from {time(from_ns)} to {time(to_ns)}: ends before it begins")
+            raise UsageError(
+                f"from {format_duration(from_ns)} to {format_duration(to_ns)}: "
+                "ends before it begins"
+            )
         if annotation is not None:
             pattern(annotation)
         now = self.selection
@@ -101,7 +104,7 @@ class Trace:
         """A table that must hold rows."""
         found = self.tables[name]
         if not found.num_rows:
-            files = self.parts[0].file if len(self.parts) == 1 else f"{len(self.parts)} files"
+            files = self.files[0].file if len(self.files) == 1 else f"{len(self.files)} files"
             if self.emptied(name):
                 raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
             raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
@@ -130,15 +133,16 @@ class Trace:
         chosen, said = self.selection, []
         if chosen.ranks is not None:
             said.append(
-                f"ranks {spans_of(list(chosen.ranks))} (of {spans_of(self._everyone.ranks)})"
+                f"ranks {format_int_ranges(list(chosen.ranks))} "
+                f"(of {format_int_ranges(self._everyone.ranks)})"
             )
         if chosen.steps is not None:
-            known = spans_of(list(self._known_steps)) or "none"
-            said.append(f"steps {spans_of(list(chosen.steps))} (of {known})")
+            known = format_int_ranges(list(self._known_steps)) or "none"
+            said.append(f"steps {format_int_ranges(list(chosen.steps))} (of {known})")
         if chosen.from_ns is not None:
-            said.append(f"times from {time(chosen.from_ns)} on")
+            said.append(f"times from {format_duration(chosen.from_ns)} on")
         if chosen.to_ns is not None:
-            said.append(f"times up to {time(chosen.to_ns)}")
+            said.append(f"times up to {format_duration(chosen.to_ns)}")
         if chosen.annotation is not None:
             said.append(f"user ranges called {chosen.annotation!r}")
         return ", ".join(said)
@@ -154,9 +158,9 @@ class Trace:
         return found
 
     @property
-    def _parts(self) -> list[Part]:
+    def selected_files(self) -> list[TraceFile]:
         wanted = self.selection.ranks
-        return [p for p in self.parts if wanted is None or p.rank is None or p.rank in wanted]
+        return [p for p in self.files if wanted is None or p.rank is None or p.rank in wanted]
 
     def _make(self, name: str) -> pa.Table:
         return self._narrowing.table(name) if self.selection.narrows else self._whole(name)
@@ -199,16 +203,16 @@ class Trace:
             return table
         if "rank" in table.column_names:
             return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(wanted))))
-        looked_at = {id(part) for part in self._parts}
+        looked_at = {id(part) for part in self.selected_files}
         chosen = [  # a row for each collective, in the order of the files
             np.full(part.table("collectives").num_rows, id(part) in looked_at)
-            for part in self._everyone.parts
+            for part in self._everyone.files
         ]
         return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
 
     def _of_parts(self, name: str) -> list[pa.Table]:
         """A table of each file; what has to be made is made side by side."""
-        parts = self._parts
+        parts = self.selected_files
         if name in TABLES or len(parts) < 2:
             return [part.table(name) for part in parts]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -221,7 +225,7 @@ class Trace:
             if not target or len(tables) < 2:
                 continue
             before = 0
-            for k, part in enumerate(self._parts):
+            for k, part in enumerate(self.selected_files):
                 if before:
                     moved = pc.add(tables[k].column(place), before)
                     tables[k] = tables[k].set_column(place, field, moved)

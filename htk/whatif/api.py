@@ -11,7 +11,7 @@ from htk.trace.opening import Inputs, open_trace
 from htk.trace.trace import Trace
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
-from htk.whatif.predict import Answer, Stage, applied, ordered, stage
+from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered
 from htk.whatif.rates import MFU
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.whatif.table import DEFAULT, Terms, rows
@@ -35,11 +35,11 @@ class WhatIf:
     others: tuple[tuple[Trace, float | None], ...] = ()
 
     @cached_property
-    def stage(self) -> Stage:
+    def stage(self) -> Baseline:
         """The untouched step, replayed and judged."""
-        return stage(self.trace.tables, [(t.tables, ratio) for t, ratio in self.others])
+        return baseline(self.trace.tables, [(t.tables, ratio) for t, ratio in self.others])
 
-    def beside(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
+    def calibrate_with(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
         """One more recording of the same job at another batch: kernels' lengths go through both.
 
         `ratio`: its micro-batch over that of the first, where shapes do not tell it.
@@ -122,8 +122,8 @@ class WhatIf:
         edits = ordered(self.edits)
         edited = None
         if edits and not self.stage.refused:
-            edited = applied(self.stage, edits)[0]
-        table = traffic(self.stage.scene, edited, dict(edits))
+            edited = apply_edits(self.stage, edits)[0]
+        table = traffic(self.stage.model, edited, dict(edits))
         return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
 
     def write(self, folder: str | Path) -> list[Path]:

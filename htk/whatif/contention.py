@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from htk.columns.groups import Groups
 from htk.columns.intervals import covered, union
 from htk.graph.replay import Replay, replay
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ _ROUNDS = 8
 _SETTLED = 5e-4  # of the period
 
 
-def factor(scene: Scene) -> float:
+def factor(scene: StepModel) -> float:
     """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
     beside = share(scene, scene.graph.time)
     shapes = sorted({d or "" for d in scene.facts.dims})
@@ -33,14 +33,14 @@ def factor(scene: Scene) -> float:
     if not len(mine):
         return 0.0
     device = scene.graph.activities.device[mine]  # one may be slower than the others
-    alike = Groups.of(np.column_stack([device, shape[mine], *_surroundings(scene, mine)]))
+    alike = Groups.by_keys(np.column_stack([device, shape[mine], *_surroundings(scene, mine)]))
     length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
     free = np.full(len(alike), np.nan)
-    for group in np.unique(alike.which[phi >= _BESIDE]).tolist():  # kinds of kernels
-        alone = length[(alike.which == group) & (phi <= _ALONE)]
+    for group in np.unique(alike.group_ids[phi >= _BESIDE]).tolist():  # kinds of kernels
+        alone = length[(alike.group_ids == group) & (phi <= _ALONE)]
         if len(alone):
             free[group] = np.median(alone)
-    slower = length / free[alike.which] - 1
+    slower = length / free[alike.group_ids] - 1
     seen = ~np.isnan(slower) & (phi > _ALONE)
     if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:
         return 0.0
@@ -49,7 +49,7 @@ def factor(scene: Scene) -> float:
     return float(np.clip(found, 0.0, _MOST))
 
 
-def _surroundings(scene: Scene, mine: Ints) -> list[Ints]:
+def _surroundings(scene: StepModel, mine: Ints) -> list[Ints]:
     """Names of an activity and its neighbours on the stream: what one name does may differ."""
     acts = scene.graph.activities
     beyond = np.full(1, -1)
@@ -59,7 +59,7 @@ def _surroundings(scene: Scene, mine: Ints) -> list[Ints]:
     return [acts.name[mine], following[mine], preceding[mine]]
 
 
-def share(scene: Scene, time: Ints) -> Floats:
+def share(scene: StepModel, time: Ints) -> Floats:
     """φ of each activity, at these times of the nodes."""
     graph = scene.graph
     start, end = time[graph.start], time[graph.end]
@@ -73,7 +73,7 @@ def share(scene: Scene, time: Ints) -> Floats:
     return found
 
 
-def settled(scene: Scene, kappa: float, before: Floats) -> tuple[Scene, Replay]:
+def settled(scene: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
     """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
 
     What runs beside what depends on how slow it is: each round goes half of the way from the last

@@ -24,7 +24,7 @@ from htk.whatif.contention import factor, share
 from htk.whatif.edits import batch
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Scene, scene
+from htk.whatif.step_model import StepModel, step_model
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Curves:
-    base: Scene
+    base: StepModel
     slower: Floats  # each kernel of the first recording, for what ran beside it
     recorded: tuple[Recorded, ...]  # of other micro-batches, by ratio
     counted: tuple[Recorded, ...] = ()  # of the same one, by count
@@ -126,7 +126,7 @@ class Curves:
 
 
 def curves(
-    base: Scene, kappa: float, others: Sequence[tuple[Mapping[str, pa.Table], float | None]]
+    base: StepModel, kappa: float, others: Sequence[tuple[Mapping[str, pa.Table], float | None]]
 ) -> Curves:
     """From the tables of other recordings, each with its batch where that is given.
 
@@ -141,12 +141,12 @@ def curves(
     return Curves(base, slower, tuple(other), tuple(same))
 
 
-def alone(base: Scene, ratio: float) -> Scene:
+def alone(base: StepModel, ratio: float) -> StepModel:
     """At another batch, as one recording alone would say."""
     return batch.apply(base, f"{ratio:.9f}x")
 
 
-def fitted(edited: Scene, found: Curves, ratio: float) -> Scene:
+def fitted(edited: StepModel, found: Curves, ratio: float) -> StepModel:
     """The edited scene, its kernels by the curves."""
     known = found.known
     now = np.where(known, found.lengths(ratio), 0.0)
@@ -156,26 +156,26 @@ def fitted(edited: Scene, found: Curves, ratio: float) -> Scene:
     changed = edited.with_lengths(np.append(known, np.zeros(more, bool)), edited.lengths() * times)
     sigma = found.sigma(ratio, edited.spread.get("compute", 0.0))
     recorded = ", ".join(f"{r:g}x" for r in found.ratios.tolist())
-    return replace(changed, spread={**changed.spread, "compute": sigma}).said(
+    return replace(changed, spread={**changed.spread, "compute": sigma}).with_assumption(
         f"kernels on lines through recordings at {recorded} the batch"
     )
 
 
-def counted(edited: Scene, found: Curves, count: float) -> Scene:
+def counted(edited: StepModel, found: Curves, count: float) -> StepModel:
     """The edited scene, its number of micro-batches less in doubt."""
     left = found.counted_share(count)
     spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
     recorded = ", ".join(f"{r.count:g}x" for r in found.counted)
-    return replace(edited, spread=spread).said(
+    return replace(edited, spread=spread).with_assumption(
         f"steps on a line through recordings of {recorded} the micro-batches"
     )
 
 
 def _recorded(
-    base: Scene, kappa: float, tables: Mapping[str, pa.Table], ratio: float | None
+    base: StepModel, kappa: float, tables: Mapping[str, pa.Table], ratio: float | None
 ) -> Recorded:
     graph = build(tables)
-    other = scene(tables, graph)
+    other = step_model(tables, graph)
     if ratio is None:
         mine, theirs = inputs(base).batch, inputs(other).batch
         if mine is None or theirs is None:
@@ -197,7 +197,7 @@ def _recorded(
     return Recorded(float(ratio), graph.period_ns, found, count)
 
 
-def _keys(of: Scene) -> list[tuple[tuple[str | None, int, int], int]]:
+def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
     """Each kernel by its operator, its place among that one's, and how many those are."""
     acts = of.graph.activities
     order = np.flatnonzero(of.is_compute & (acts.call >= 0))

@@ -26,7 +26,7 @@ from htk.whatif.fsdp_units import (
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
 from htk.whatif.network_tiers import Network, network
 from htk.whatif.parallelism import Sharded, owned, replicating
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
 
 Ints = NDArray[np.int64]
@@ -88,7 +88,7 @@ class _Plan:
 class _Rank:
     """Works of a rank as they come, in the order in which its CPU issues them."""
 
-    scene: Scene
+    scene: StepModel
     plan: _Plan
     lane: Ints
     first: int  # number of its first work
@@ -178,7 +178,7 @@ class _Rank:
         return self.number - 1
 
 
-def from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     works: list[Work] = []
     calls: list[tuple[int, float]] = []
     plan, acts = None, scene.graph.activities
@@ -208,9 +208,9 @@ def from_replicas(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     found = followed(inserted(late, works), np.array(lasts), np.array(firsts))
     hook = 0.0 if plan is None else plan.hook / 1e3
     return (
-        found.doubted("structure", 0.03)
-        .doubted("host", _HOST_SIGMA)
-        .said(
+        found.with_uncertainty("structure", 0.03)
+        .with_uncertainty("host", _HOST_SIGMA)
+        .with_assumption(
             f"units are the {units} layers that attention kernels tell, and what is in none",
             "calls and operators of FSDP take the host as long as those of the recording; Python "
             f"of its hooks, which that does not show, is assumed to take {hook:.0f} us each time",
@@ -259,7 +259,7 @@ def _backward(mine: _Rank, regions: list[Region]) -> None:
 
 
 def _planned(
-    scene: Scene, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
+    scene: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
 ) -> _Plan:
     """A layer is what lies between two attention kernels, the same in all."""
     many = len(forward)

@@ -15,7 +15,7 @@ from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicating
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 
 Ints = NDArray[np.int64]
@@ -26,7 +26,7 @@ _ELEMENT_BYTES = (2, 4)  # of a gradient
 _OWN = 0.75  # of the root: an output that is more of it is the embedding, too
 
 
-def to_replicas(scene: Scene, now: Sharded, copies: Mask) -> Scene:
+def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
     host, net = host_ns(scene, reduces, hooks=True), network(scene)
     per_node = min(now.world, net.node)
@@ -65,7 +65,7 @@ def to_replicas(scene: Scene, now: Sharded, copies: Mask) -> Scene:
             )
     bare = removed(scene, gathers | reduces | replicating(scene) | copies, hooks=False)
     bare = delayed(owned(bare, now.ranks), np.array(calls, np.int64), host)
-    return inserted(bare, works).said(
+    return inserted(bare, works).with_assumption(
         f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are ready"
     )
 
@@ -78,7 +78,7 @@ def _kept(lane: Ints, copies: Mask, which: int) -> int:
 
 
 def _buckets(
-    scene: Scene, lane: Ints, reduces: Ints, units: list[int], made: list[tuple[int, int]]
+    scene: StepModel, lane: Ints, reduces: Ints, units: list[int], made: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
     """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
     found = []

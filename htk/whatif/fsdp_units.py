@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.whatif.shapes import inputs, sums_over_tokens
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -22,7 +22,7 @@ class Region:
     last: int
 
 
-def compute_lane(scene: Scene, rank: int) -> Ints:
+def compute_lane(scene: StepModel, rank: int) -> Ints:
     """Activities of the rank's busiest compute stream, in order."""
     acts = scene.graph.activities
     mine = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
@@ -34,12 +34,12 @@ def compute_lane(scene: Scene, rank: int) -> Ints:
     return found[np.argsort(acts.start[found], kind="stable")]
 
 
-def waited_for(scene: Scene, which: int, lane: Ints) -> int:
+def waited_for(scene: StepModel, which: int, lane: Ints) -> int:
     """The last activity of a stream that this one waits for; -1: none."""
     return all_waited_for(scene, [which], lane)[0]
 
 
-def all_waited_for(scene: Scene, each: list[int], lane: Ints) -> list[int]:
+def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
     """The same of several."""
     graph, acts = scene.graph, scene.graph.activities
     events = np.flatnonzero(graph.edges("event"))
@@ -52,7 +52,7 @@ def all_waited_for(scene: Scene, each: list[int], lane: Ints) -> list[int]:
     return found
 
 
-def backward_regions(scene: Scene, lane: Ints, ready: list[int]) -> list[Region]:
+def backward_regions(scene: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
     """What runs before each of these, since the one before it, in the backward pass."""
     place = {int(a): k for k, a in enumerate(lane.tolist())}
     back = [place[a] for a in lane[scene.facts.backward[lane]].tolist()]
@@ -65,7 +65,7 @@ def backward_regions(scene: Scene, lane: Ints, ready: list[int]) -> list[Region]
     return found
 
 
-def layers(scene: Scene, lane: Ints) -> list[Region]:
+def layers(scene: StepModel, lane: Ints) -> list[Region]:
     """Layers of the forward pass: each round one attention kernel."""
     attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
     back = scene.facts.backward[lane]
@@ -77,7 +77,7 @@ def layers(scene: Scene, lane: Ints) -> list[Region]:
     return _cut(scene, lane, places, low, int(forward[-1]))
 
 
-def backward_layers(scene: Scene, lane: Ints, count: int) -> list[Region]:
+def backward_layers(scene: StepModel, lane: Ints, count: int) -> list[Region]:
     """The same of the backward pass, last layer first."""
     attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
     back = np.flatnonzero(scene.facts.backward[lane])
@@ -89,7 +89,7 @@ def backward_layers(scene: Scene, lane: Ints, count: int) -> list[Region]:
     return _cut(scene, lane, firsts, int(back[0]), int(back[-1]))
 
 
-def _cut(scene: Scene, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
+def _cut(scene: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
     """Layers begin where what they repeat does; those that differ are cut half-way to the next."""
     every, begin = int(places[1] - places[0]), int(places[0])
     if (np.diff(places) == every).all():
@@ -106,13 +106,13 @@ def _cut(scene: Scene, lane: Ints, places: Ints, low: int, high: int) -> list[Re
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _kernels(scene: Scene, which: Ints) -> list[tuple[int, str | None, str | None]]:
+def _kernels(scene: StepModel, which: Ints) -> list[tuple[int, str | None, str | None]]:
     """What tells a kernel from those that do other work."""
     names, facts = scene.graph.activities.name, scene.facts
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in which.tolist()]
 
 
-def gradients(scene: Scene, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
+def gradients(scene: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
     """Of each stream the products that make a weight's gradient, and its elements.
 
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
@@ -123,7 +123,7 @@ def gradients(scene: Scene, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
     return [_gradients(scene, lane[mine[lane]].tolist(), tokens) for lane in lanes]
 
 
-def _gradients(scene: Scene, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
+def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     before = ""
     for which in summing:  # some hundreds
@@ -143,7 +143,7 @@ def _matrices(dims: str) -> list[list[int]]:
     return [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
 
 
-def of_weights(scene: Scene) -> Mask:
+def of_weights(scene: StepModel) -> Mask:
     """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
     if not scene.facts.backward.any():
         return sums_over_tokens(scene)
@@ -153,7 +153,7 @@ def of_weights(scene: Scene) -> Mask:
     return found
 
 
-def weights_between(scene: Scene, lane: Ints, region: Region) -> int:
+def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
     """Elements of the matrices that a region's products multiply with, as shapes tell."""
     place = {int(a): k for k, a in enumerate(lane.tolist())}
     total = 0

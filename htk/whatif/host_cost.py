@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.graph.replay import NEVER
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import parted
 
 Ints = NDArray[np.int64]
@@ -17,40 +17,40 @@ _EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
 _SYNCHRONISES = re.compile(r"EventSynchronize")
 
 
-def calls_of_all(scene: Scene, which: Mask) -> Ints:
+def calls_of_all(scene: StepModel, which: Mask) -> Ints:
     """Calls that launch nothing but these."""
     call = scene.graph.activities.call
     mine, others = np.unique(call[which & (call >= 0)]), np.unique(call[~which])
     return np.setdiff1d(mine, others)
 
 
-def cpu_edges(scene: Scene, calls: Ints) -> Mask:
+def cpu_edges(scene: StepModel, calls: Ints) -> Mask:
     """Edges that hold the length of these calls and the time that led up to each."""
     return np.asarray(_own_edges(scene, calls) | _think_edges(scene, calls))
 
 
-def _own_edges(scene: Scene, calls: Ints) -> Mask:
+def _own_edges(scene: StepModel, calls: Ints) -> Mask:
     return _into(scene, scene.graph.call_end[calls], "call")
 
 
-def _think_edges(scene: Scene, calls: Ints) -> Mask:
-    return _into(scene, scene.graph.call_start[calls], "think")
+def _think_edges(scene: StepModel, calls: Ints) -> Mask:
+    return _into(scene, scene.graph.call_start[calls], "host_gap")
 
 
-def _into(scene: Scene, heads: Ints, *kinds: str) -> Mask:
+def _into(scene: StepModel, heads: Ints, *kinds: str) -> Mask:
     nodes = np.zeros(len(scene.graph.time), bool)
     nodes[heads] = True
     return np.asarray(nodes[scene.graph.dst] & scene.graph.edges(*kinds))
 
 
-def unlaunched(scene: Scene, which: Mask) -> Scene:
+def unlaunched(scene: StepModel, which: Mask) -> StepModel:
     """These activities do not happen, nor do their launches."""
     gone = cpu_edges(scene, calls_of_all(scene, which))
     weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
     return replace(scene, weight=weight).with_lengths(which, 0)
 
 
-def on_account(scene: Scene, which: Mask) -> Ints:
+def on_account(scene: StepModel, which: Mask) -> Ints:
     """Calls that launch these, and those that record or await events on their account.
 
     What is recorded right behind a collective that stays is the end of that.
@@ -82,14 +82,14 @@ def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
     return before, np.where((following >= 0) & (alike[following] == lane), following, -1)
 
 
-def _firsts(scene: Scene, calls: Ints) -> Mask:
+def _firsts(scene: StepModel, calls: Ints) -> Mask:
     """Calls that none of these comes right before, on their thread."""
     lane = scene.graph.calls.lane[calls]
     follows = (calls[1:] == calls[:-1] + 1) & (lane[1:] == lane[:-1])
     return np.append(True, ~follows)[: len(calls)]
 
 
-def removed(scene: Scene, which: Mask, hooks: bool) -> Scene:
+def removed(scene: StepModel, which: Mask, hooks: bool) -> StepModel:
     """These do not happen, nor what the CPU does for them; nobody waits for them.
 
     `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
@@ -99,14 +99,14 @@ def removed(scene: Scene, which: Mask, hooks: bool) -> Scene:
     gone = _own_edges(scene, calls) | _think_edges(scene, led)
     weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
     waits = np.isin(graph.src, graph.end[which]) | np.isin(graph.dst, graph.start[which])
-    weight = np.where(waits & graph.edges("event", "room"), NEVER, weight)
+    weight = np.where(waits & graph.edges("event", "capacity"), NEVER, weight)
     weight = np.where(_into(scene, graph.call_end[calls], "sync"), NEVER, weight)
     kinds = [None if w else c for w, c in zip(which.tolist(), scene.facts.collective, strict=True)]
     facts = replace(scene.facts, collective=kinds)
     return parted(replace(scene, weight=weight, facts=facts), which).with_lengths(which, 0)
 
 
-def unsynchronised(scene: Scene, which: Mask) -> Scene:
+def unsynchronised(scene: StepModel, which: Mask) -> StepModel:
     """The CPU waits for no event before it launches these."""
     graph, launching = scene.graph, np.zeros(len(scene.graph.calls.start), bool)
     acts, chosen = graph.activities, np.zeros(len(graph.calls.start) + 1, bool)
@@ -119,7 +119,7 @@ def unsynchronised(scene: Scene, which: Mask) -> Scene:
     return replace(scene, weight=np.where(waits, NEVER, weight))
 
 
-def host_ns(scene: Scene, which: Mask, hooks: bool) -> float:
+def host_ns(scene: StepModel, which: Mask, hooks: bool) -> float:
     """What the CPU usually does on account of neighbours among these; 0: it launches none.
 
     `hooks`: with what it does before it gets to the first of them.
@@ -134,7 +134,7 @@ def host_ns(scene: Scene, which: Mask, hooks: bool) -> float:
     return float(np.median(np.bincount(np.cumsum(firsts) - 1, weights=each)))
 
 
-def operator_ns(scene: Scene) -> float:
+def operator_ns(scene: StepModel) -> float:
     """What the CPU usually spends on an operator that launches a kernel."""
     calls = calls_of_all(scene, scene.is_compute)
     if not len(calls):
@@ -145,31 +145,31 @@ def operator_ns(scene: Scene) -> float:
     )
 
 
-def _spent(scene: Scene, edges: Mask) -> NDArray[np.float64]:
+def _spent(scene: StepModel, edges: Mask) -> NDArray[np.float64]:
     """ns of these edges, by the node that they lead to."""
     spent = np.zeros(len(scene.graph.time))
     np.add.at(spent, scene.graph.dst[edges], np.maximum(scene.weight[edges], 0))
     return spent
 
 
-def delayed(scene: Scene, calls: Ints, ns: NDArray[np.floating] | float) -> Scene:
+def delayed(scene: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
     """The CPU needs so much more time before each of these calls; for one named twice, twice."""
     graph = scene.graph
     more = np.zeros(len(graph.time))
     known = calls >= 0
     np.add.at(more, graph.call_start[calls[known]], np.broadcast_to(ns, calls.shape)[known])
-    led = graph.edges("think", "handover")
+    led = graph.edges("host_gap", "handover")
     late = np.where(led, np.rint(more[graph.dst]), 0).astype(np.int64)
     return replace(scene, weight=scene.weight + late)
 
 
-def launch_ns(scene: Scene) -> float:
+def launch_ns(scene: StepModel) -> float:
     """From the begin of a call to what it launches, where nothing else holds that."""
     seen = scene.weight[scene.graph.edges("launch") & (scene.weight >= 0)]
     return float(np.median(seen)) if len(seen) else 0.0
 
 
-def usual_ns(scene: Scene, which: Mask) -> float:
+def usual_ns(scene: StepModel, which: Mask) -> float:
     """What the CPU usually spends on launching one of these."""
     calls = scene.graph.activities.call
     chosen = np.unique(calls[which & (calls >= 0)])

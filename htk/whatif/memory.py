@@ -20,7 +20,7 @@ from htk.models.detected import detected
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.parallelism import sharded
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
 _STATE = 16  # bytes of a parameter: mixed precision and Adam
@@ -34,7 +34,7 @@ _GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register thems
 
 
 @dataclass(frozen=True)
-class Units:
+class ShardedUnits:
     """Sharded parameters, in bytes as gathered."""
 
     strategy: str
@@ -69,7 +69,7 @@ class Held:
 
     static: float
     activations: float
-    units: Units | None
+    units: ShardedUnits | None
     capacity: float | None
     measured: float | None = None  # the recorded peak
     layers: int = 0  # with attention; 0: not known
@@ -87,7 +87,7 @@ class Held:
         return self.static + gathered + self.activations
 
 
-def held(tables: Mapping[str, pa.Table], scene: Scene) -> Held | None:
+def held(tables: Mapping[str, pa.Table], scene: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     units = _units(scene)
     capacity = _capacity(tables["ranks"])
@@ -163,14 +163,16 @@ def sharding_after(
     return name, int(given) if given.isdigit() else max(min(node, ranks // 2), 1), ranks
 
 
-def _units(scene: Scene) -> Units | None:
+def _units(scene: StepModel) -> ShardedUnits | None:
     now = sharded(scene)
     if now is None or not now.unit_bytes:
         return None
     layer = float(np.median(now.unit_bytes))
     layers = sum(abs(u - layer) <= 0.05 * layer for u in now.unit_bytes)
     root = max(sum(now.unit_bytes) - layers * layer, 0.0)
-    return Units(now.strategy, now.ranks, now.world, layer, root, layers, gpus_of_a_node(scene))
+    return ShardedUnits(
+        now.strategy, now.ranks, now.world, layer, root, layers, gpus_of_a_node(scene)
+    )
 
 
 def _recorded(memory: pa.Table) -> tuple[float, float] | None:
@@ -186,11 +188,11 @@ def _recorded(memory: pa.Table) -> tuple[float, float] | None:
     return float(allocated[same].min()), float(allocated[worst])
 
 
-def _recomputes(scene: Scene) -> bool:
+def _recomputes(scene: StepModel) -> bool:
     return bool((scene.facts.recomputed & scene.is_compute).any())
 
 
-def _reckoned(scene: Scene) -> tuple[int, float | None]:
+def _reckoned(scene: StepModel) -> tuple[int, float | None]:
     """Layers, and activations of a micro-batch without recomputation and with fused attention."""
     tokens = inputs(scene).tokens
     first = scene.graph.ranks[0]

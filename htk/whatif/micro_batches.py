@@ -9,13 +9,13 @@ from htk.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Mask, Scene
+from htk.whatif.step_model import Mask, StepModel
 from htk.whatif.synthetic_ops import followed
 
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
 
 
-def micro_batches(scene: Scene) -> int:
+def micro_batches(scene: StepModel) -> int:
     """Backward passes of the step; 0: none seen."""
     lane = compute_lane(scene, scene.graph.ranks[0])
     back = scene.facts.backward[lane]
@@ -24,23 +24,23 @@ def micro_batches(scene: Scene) -> int:
     return int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
 
 
-def samples(scene: Scene, name: str) -> float:
+def samples(scene: StepModel, name: str) -> float:
     """Of a step, on all ranks together."""
     batch = inputs(scene).batch
     spread = sharded(scene) or replicated(scene)
     if batch is None:
         raise UsageError(f"{name}: the recorded batch is not known (record_shapes=True would tell)")
     ranks = scene.parallel or (spread.world if spread else 1)
-    return batch * scene.kept * ranks * max(micro_batches(scene), 1)
+    return batch * scene.activation_scale * ranks * max(micro_batches(scene), 1)
 
 
-def micro_batch_ns(scene: Scene) -> float:
+def micro_batch_ns(scene: StepModel) -> float:
     """The step without what it does once, over its micro-batches."""
     rest = _repeated(scene)
     return replay(rest.graph, rest.weight, rest.wrap_weight).period_ns / micro_batches(scene)
 
 
-def _repeated(scene: Scene) -> Scene:
+def _repeated(scene: StepModel) -> StepModel:
     """Without optimizer and what follows it, nor reductions that wait for the last micro-batch."""
     once = _after_backward(scene) & ~scene.is_comm
     if sharded(scene) is None:
@@ -55,12 +55,14 @@ def _repeated(scene: Scene) -> Scene:
     nodes = np.zeros(len(graph.time), bool)
     nodes[graph.call_start[late]] = nodes[graph.call_end[late]] = True
     heads = nodes[graph.dst]
-    weight = np.where(heads & graph.edges("call", "think"), np.minimum(bare.weight, 0), bare.weight)
+    weight = np.where(
+        heads & graph.edges("call", "host_gap"), np.minimum(bare.weight, 0), bare.weight
+    )
     weight = np.where(heads & graph.edges("sync"), NEVER, weight)
     return _in_order(replace(bare, weight=weight))
 
 
-def _in_order(scene: Scene) -> Scene:
+def _in_order(scene: StepModel) -> StepModel:
     """A communicator's first collective comes after its last one of the micro-batch before."""
     graph, size = scene.graph, scene.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
@@ -73,7 +75,7 @@ def _in_order(scene: Scene) -> Scene:
     return followed(scene, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
-def _after_backward(scene: Scene) -> Mask:
+def _after_backward(scene: StepModel) -> Mask:
     acts = scene.graph.activities
     found = np.zeros(len(acts.start), bool)
     for rank in scene.graph.ranks:

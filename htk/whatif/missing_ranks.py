@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.graph.replay import replay
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE, latency, part, wire
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ _FASTEST = 0.1
 _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 
-def partial(scene: Scene) -> Mask:
+def partial(scene: StepModel) -> Mask:
     """Collectives of groups some of whose members are not at hand."""
     acts, edge = scene.graph.activities, scene.run_edge
     here = np.ones(len(acts.start), np.int64)
@@ -33,7 +33,7 @@ def partial(scene: Scene) -> Mask:
     return np.asarray(scene.is_comm & (here < scene.facts.group_size))
 
 
-def waits(scene: Scene) -> Floats:
+def waits(scene: StepModel) -> Floats:
     """Of each activity, how long it waited for ranks that are not at hand."""
     length = scene.lengths().astype(np.float64)
     found = np.zeros(len(length))
@@ -55,31 +55,33 @@ def waits(scene: Scene) -> Floats:
     return found
 
 
-def prompt(scene: Scene, waited: Floats) -> Scene:
+def prompt(scene: StepModel, waited: Floats) -> StepModel:
     """The scene in which nobody waits for ranks that are not at hand."""
     return scene.with_lengths(waited > 0, scene.lengths() - waited) if waited.any() else scene
 
 
-def late(edited: Scene, recorded: Scene, waited: Floats) -> Scene:
+def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     """Waits are back, as much longer as ranks compute, where collectives still are.
 
     Of more ranks the last is later, of fewer it is earlier; those at hand stay as fast as they are.
     """
-    if not waited.any() or not edited.late:
+    if not waited.any() or not edited.arrival_scale:
         return edited
     old = recorded.lengths()[recorded.is_compute].sum()
     new = edited.lengths()[edited.is_compute].sum()
     length = edited.lengths().astype(np.float64)
     back = np.append(waited, np.zeros(len(length) - len(waited))) * (new / old if old else 1.0)
     found = edited.with_lengths((back > 0) & (length > 0), length + back)
-    if edited.late == 1:
+    if edited.arrival_scale == 1:
         return found
     now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (found, edited))
     lost = max(now - without, 0)
-    return found.longer("skew", max((lost + _lead(edited)) * (edited.late - 1), -lost))
+    return found.add_step_time(
+        "skew", max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
+    )
 
 
-def _lead(scene: Scene) -> float:
+def _lead(scene: StepModel) -> float:
     """How much longer than the mean the slowest rank at hand computes."""
     acts, length = scene.graph.activities, scene.lengths()
     each = [length[scene.is_compute & (acts.rank == r)].sum() for r in scene.graph.ranks]

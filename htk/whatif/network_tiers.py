@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.models.detected import detected
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import ACHIEVED, LARGE, LATENCY_NS, gpus_of_a_node, part, wire
 
 ACROSS_NS = 40_000.0  # latency between nodes, by small collectives of nccl-tests on a few of them
@@ -13,7 +13,7 @@ _GOOD_TO = 0.05  # the length of a transfer: contention, chance
 
 
 @dataclass(frozen=True)
-class Level:
+class LinkTier:
     """A level of the network as its transfers show it: what each costs, and a byte on the wire.
 
     `ns_per_byte`: of a group with all ranks of its nodes; None: the recording shows nothing of it.
@@ -23,7 +23,7 @@ class Level:
     ns_per_byte: float | None
 
 
-def level(scene: Scene, across: bool) -> Level:
+def link_tier(scene: StepModel, across: bool) -> LinkTier:
     """Latency as usual as transfers of several sizes allow, and the pace that is left.
 
     Least squares over the median length of each size, which is good to so many percent; that the
@@ -34,7 +34,7 @@ def level(scene: Scene, across: bool) -> Level:
     known = scene.is_comm & (sent > 0) & (length > 0) & (scene.facts.crosses == across)
     sizes = np.unique(sent[known])
     if not len(sizes):
-        return Level(usual, None)
+        return LinkTier(usual, None)
     middle = np.array([np.median(length[known & (sent == size)]) for size in sizes])
     sure = _GOOD_TO * middle
     terms = np.vstack([np.column_stack([1 / sure, sizes / sure]), [1 / usual, 0.0]])
@@ -42,15 +42,15 @@ def level(scene: Scene, across: bool) -> Level:
     if not 0 <= fixed <= middle.min() or slope <= 0:
         fixed = min(usual, float(middle.min()))
         slope = float(np.median((middle - fixed) / sizes))
-    return Level(float(fixed), float(slope) if sizes[-1] >= LARGE and slope > 0 else None)
+    return LinkTier(float(fixed), float(slope) if sizes[-1] >= LARGE and slope > 0 else None)
 
 
 @dataclass(frozen=True)
 class Network:
     """Both levels."""
 
-    within: Level
-    across: Level
+    within: LinkTier
+    across: LinkTier
     node: int  # GPUs
     links: float | None  # ns per byte within a node, of what the catalogue has
     adapters: float | None  # and between nodes
@@ -80,12 +80,12 @@ class Network:
         return 2 * (replicas - 1) / replicas / shards * self.pace(replicas, per_node)
 
 
-def network(scene: Scene) -> Network:
+def network(scene: StepModel) -> Network:
     links, gpu = scene.facts.scale_up_gbps, detected(scene.device_name)
     node = gpus_of_a_node(scene)
     return Network(
-        level(scene, False),
-        level(scene, True),
+        link_tier(scene, False),
+        link_tier(scene, True),
         node,
         None if links is None else 1 / (ACHIEVED * links),
         None if gpu is None else 1 / (ACHIEVED * gpu.scale_out_gbps * node),

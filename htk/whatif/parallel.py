@@ -16,7 +16,7 @@ from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Facts, Mask, Scene
+from htk.whatif.step_model import Mask, StepFacts, StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 from htk.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
 
@@ -34,7 +34,7 @@ class Sizes:
     kv_share: float  # of the hidden width, in keys or values
 
 
-def sizes(scene: Scene, name: str) -> Sizes:
+def sizes(scene: StepModel, name: str) -> Sizes:
     """As the shapes of attention tell them, whose queries are tokens by hidden."""
     tokens = inputs(scene).tokens
     found: Counter[tuple[int, float]] = Counter()
@@ -50,23 +50,23 @@ def sizes(scene: Scene, name: str) -> Sizes:
             f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
         )
     hidden, share = found.most_common(1)[0][0]
-    return Sizes(tokens * scene.kept, hidden, share)
+    return Sizes(tokens * scene.activation_scale, hidden, share)
 
 
-def tensor_reduces(scene: Scene) -> Mask:
+def tensor_reduces(scene: StepModel) -> Mask:
     """All-reduces of activations: some of their group's run in the forward pass."""
     large = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= 1 << 20)
     return large & ~replicating(scene)
 
 
-def tensor_degree(scene: Scene) -> int:
+def tensor_degree(scene: StepModel) -> int:
     reduces = tensor_reduces(scene)
     return int(scene.facts.group_size[reduces].max(initial=1))
 
 
-def pointwise(scene: Scene, of: Sizes) -> Mask:
+def pointwise(scene: StepModel, of: Sizes) -> Mask:
     """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
-    whole = round(of.tokens / scene.kept) * of.hidden
+    whole = round(of.tokens / scene.activation_scale) * of.hidden
     known = {d: _elements(d) == whole for d in set(scene.facts.dims) if d}
     by_size = np.array([bool(d and known[d]) for d in scene.facts.dims], bool)
     norm = np.array([f == "norm" for f in scene.facts.family], bool)
@@ -79,7 +79,7 @@ def _elements(dims: str) -> int:
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
 
-def split(scene: Scene, which: Mask, ways: float) -> Scene:
+def split(scene: StepModel, which: Mask, ways: float) -> StepModel:
     """So many ranks share the work of these; none gets shorter than a kernel can be.
 
     In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
@@ -89,7 +89,7 @@ def split(scene: Scene, which: Mask, ways: float) -> Scene:
     return scene.with_lengths(which, floor + (length - floor) / ways)
 
 
-def fewer_replicas(scene: Scene, ways: float) -> Scene:
+def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
     """Parameters of a rank, and ranks that share them, both go down by as much."""
     found = sharded(scene)
     chosen = replicating(scene)
@@ -108,21 +108,21 @@ def fewer_replicas(scene: Scene, ways: float) -> Scene:
     return replace(moved, facts=_smaller(moved.facts, chosen, ways))
 
 
-def _smaller(facts: Facts, chosen: Mask, ways: float) -> Facts:
+def _smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
     """Sizes of the chosen collectives, where known."""
     sizes = (facts.in_bytes, facts.out_bytes)
     into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)
     return replace(facts, in_bytes=into, out_bytes=out)
 
 
-def activation_ns(scene: Scene, ranks: int, sent: float) -> float:
+def activation_ns(scene: StepModel, ranks: int, sent: float) -> float:
     """A collective of neighbours in which a rank sends so many bytes."""
     return LATENCY_NS + sent * pace(scene, ranks, min(ranks, gpus_of_a_node(scene)))
 
 
 def each_layer(
-    scene: Scene, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
-) -> Scene:
+    scene: StepModel, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
+) -> StepModel:
     """Exposed collectives at even places of every layer, forward and backward."""
     works: list[Work] = []
     calls: list[int] = []

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 _GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
 
@@ -28,7 +28,7 @@ class Sharded:
         return self.ranks * self.replicas
 
 
-def sharded(scene: Scene) -> Sharded | None:
+def sharded(scene: StepModel) -> Sharded | None:
     """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
     gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
     reduces = scene.is_collective("reduce_scatter") & (scene.facts.in_bytes > 0)
@@ -65,7 +65,7 @@ def sharded(scene: Scene) -> Sharded | None:
     )
 
 
-def replicated(scene: Scene) -> Sharded | None:
+def replicated(scene: StepModel) -> Sharded | None:
     """Data parallelism without shards: all-reduces of gradients alone; None: none."""
     reduces = replicating(scene)
     if not reduces.any():
@@ -76,7 +76,7 @@ def replicated(scene: Scene) -> Sharded | None:
     return Sharded("ddp", ranks, (), reduced, np.zeros(len(reduces), bool))
 
 
-def replicating(scene: Scene) -> Mask:
+def replicating(scene: StepModel) -> Mask:
     """All-reduces of gradients: of some size, and none of them in the forward pass."""
     mine = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
     if not mine.any():
@@ -88,17 +88,17 @@ def replicating(scene: Scene) -> Mask:
     return mine & ~alike
 
 
-def owned(scene: Scene, ratio: float) -> Scene:
+def owned(scene: StepModel, ratio: float) -> StepModel:
     """The optimizer works on more parameters, or fewer."""
     optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
     return scene.with_lengths(optimizer, scene.lengths() * ratio)
 
 
-def _largest(scene: Scene, which: Mask) -> int:
+def _largest(scene: StepModel, which: Mask) -> int:
     return int(scene.facts.in_bytes[which].max(initial=-1))
 
 
-def _before_backward(scene: Scene) -> Mask:
+def _before_backward(scene: StepModel) -> Mask:
     acts, back = scene.graph.activities, scene.facts.backward
     found = np.zeros(len(back), bool)
     for rank in scene.graph.ranks:

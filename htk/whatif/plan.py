@@ -68,7 +68,7 @@ RETURNS = table(
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     model: Decoder
     gpu: Gpu
     nodes: int
@@ -122,7 +122,7 @@ def plan_question() -> pa.Table:
 LABEL: Analysis[...] = Analysis(plan_question, RETURNS, Bar("strategy", ("step_time_ns",)))
 
 
-def plan(job: Job) -> pa.Table:
+def plan(job: PlannedJob) -> pa.Table:
     """A row for each strategy."""
     rows = [_row(job, strategy) for strategy in STRATEGIES]
     columns = [
@@ -134,14 +134,14 @@ def plan(job: Job) -> pa.Table:
     return pa.table(columns, schema=RETURNS)
 
 
-def step_ns(job: Job, strategy: str) -> float:
+def step_ns(job: PlannedJob, strategy: str) -> float:
     """The expected step."""
     compute, (_, sent) = _compute_ns(job), _communication(job, strategy)
     free = _DDP_HIDES * compute if strategy == "ddp" else compute
     return compute + max(sent - free, 0.0) + _tensor_ns(job)
 
 
-def least_gpus(job: Job, strategy: str) -> int | None:
+def least_gpus(job: PlannedJob, strategy: str) -> int | None:
     """The fewest on which the expected peak fits, with the same work for each; None: none do."""
     fixed = strategy in ("ddp", "hybrid_shard")  # more GPUs make more copies
     shards = job.shards(strategy)
@@ -159,11 +159,11 @@ def least_gpus(job: Job, strategy: str) -> int | None:
     return high * job.tensor_parallel
 
 
-def _fits(job: Job, strategy: str, shards: int) -> bool:
+def _fits(job: PlannedJob, strategy: str, shards: int) -> bool:
     return _memory(job, strategy, shards).total <= job.gpu.memory_gb * 1e9
 
 
-def _memory(job: Job, strategy: str, shards: int) -> Memory:
+def _memory(job: PlannedJob, strategy: str, shards: int) -> Memory:
     return memory(
         job.model,
         "full_shard" if strategy == "hybrid_shard" else strategy,
@@ -175,7 +175,7 @@ def _memory(job: Job, strategy: str, shards: int) -> Memory:
     )
 
 
-def _row(job: Job, strategy: str) -> dict[str, object]:
+def _row(job: PlannedJob, strategy: str) -> dict[str, object]:
     step, held = step_ns(job, strategy), _memory(job, strategy, job.shards(strategy))
     compute, (wire, sent) = _compute_ns(job), _communication(job, strategy)
     tokens = job.micro_batch * job.seq * job.accumulation * job.replicas / (step / 1e9)
@@ -208,7 +208,7 @@ def _row(job: Job, strategy: str) -> dict[str, object]:
     }
 
 
-def _costs(job: Job, tokens_per_s: float) -> dict[str, float | None]:
+def _costs(job: PlannedJob, tokens_per_s: float) -> dict[str, float | None]:
     """Of a million tokens, and of the whole run."""
     hours = None if job.tokens is None else job.tokens / tokens_per_s / 3600
     both = hours is not None and job.price is not None
@@ -221,7 +221,7 @@ def _costs(job: Job, tokens_per_s: float) -> dict[str, float | None]:
     }
 
 
-def _compute_ns(job: Job) -> float:
+def _compute_ns(job: PlannedJob) -> float:
     model, tokens = job.model, job.micro_batch * job.seq * job.accumulation
     rate = (job.gpu.achievable_bf16_tflops or _OF_PEAK * job.gpu.bf16_tflops) * 1e3
     flops = model_flops(model, job.micro_batch, job.seq) * job.accumulation
@@ -232,7 +232,7 @@ def _compute_ns(job: Job) -> float:
     return (busy + moved) * again / job.tensor_parallel
 
 
-def _tensor_ns(job: Job) -> float:
+def _tensor_ns(job: PlannedJob) -> float:
     """All-reduces of activations: four for each layer, 8 (t-1)/t · x bytes in all, not hidden."""
     t = job.tensor_parallel
     activations = 2 * job.micro_batch * job.seq * job.model.hidden
@@ -240,7 +240,7 @@ def _tensor_ns(job: Job) -> float:
     return sent * (1.5 if job.checkpointing else 1.0) / (_OF_LINKS * job.gpu.scale_up_gbps)
 
 
-def _communication(job: Job, strategy: str) -> tuple[int, float]:
+def _communication(job: PlannedJob, strategy: str) -> tuple[int, float]:
     """Bytes of parameters and gradients on the wire, and their time at the slowest level that each
     crosses."""
     within = _OF_LINKS * job.gpu.scale_up_gbps

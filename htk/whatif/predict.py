@@ -19,8 +19,8 @@ from htk.whatif.edits import EDITS, edit
 from htk.whatif.memory import Held, after, held
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
-from htk.whatif.step_model import Scene, scene
-from htk.whatif.uncertainty import PROFILER, by_source, narrowing, spread
+from htk.whatif.step_model import StepModel, step_model
+from htk.whatif.uncertainty import PROFILER, by_source, narrowing, sigma_by_cause
 from htk.whatif.waterfall import waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
@@ -30,46 +30,46 @@ _MATRIX = ("gemm", "attention", "convolution")
 
 
 @dataclass(frozen=True)
-class Stage:
+class Baseline:
     """What every answer of one trace starts from."""
 
     tables: Mapping[str, pa.Table]
-    scene: Scene
+    model: StepModel
     replayed: Replay
     gate: Gate
     curves: Curves | None = None  # from further recordings at other batches
 
     @property
     def graph(self) -> Graph:
-        return self.scene.graph
+        return self.model.graph
 
     @cached_property
     def contention(self) -> float:
         """How much slower compute is beside communication."""
-        return factor(self.scene)
+        return factor(self.model)
 
     @cached_property
-    def beside(self) -> NDArray[np.float64]:
+    def concurrent_share(self) -> NDArray[np.float64]:
         """Share of each kernel's time with communication beside it."""
-        return share(self.scene, self.replayed.time)
+        return share(self.model, self.replayed.time)
 
     @cached_property
-    def waited(self) -> NDArray[np.float64]:
+    def waits(self) -> NDArray[np.float64]:
         """How long each collective waited for ranks that are not at hand."""
-        return waits(self.scene)
+        return waits(self.model)
 
     @cached_property
     def memory(self) -> Held | None:
-        return held(self.tables, self.scene)
+        return held(self.tables, self.model)
 
     @cached_property
     def rates(self) -> Rates:
-        return rates(self.tables, self.scene)
+        return rates(self.tables, self.model)
 
     @cached_property
     def launch_bound(self) -> bool:
         """Is the recorded step as long as its host, which the profiler slows down, takes?"""
-        return _launch_bound(self.scene, self.replayed.period_ns)
+        return _launch_bound(self.model, self.replayed.period_ns)
 
     @property
     def refused(self) -> bool:
@@ -82,7 +82,9 @@ class Answer:
     measured_ns: int
     verdict: str
     step_ns: int | None = None
-    spread: Mapping[str, float] = field(default_factory=dict)  # of log step, one sigma, by cause
+    sigma_by_cause: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of log step, one sigma, by cause
     exposed_ns: int | None = None
     idle_ns: int | None = None
     tokens_per_s: float | None = None
@@ -107,12 +109,12 @@ class Answer:
 
     @property
     def sigma(self) -> float:
-        return math.sqrt(sum(s * s for s in self.spread.values()))
+        return math.sqrt(sum(s * s for s in self.sigma_by_cause.values()))
 
     @property
     def sources(self) -> dict[str, float]:
         """The doubt by where it comes from."""
-        return by_source(self.spread)
+        return by_source(self.sigma_by_cause)
 
     @property
     def gain_over_doubt(self) -> float | None:
@@ -133,19 +135,19 @@ class Answer:
         return (*self.band(half), *self.band(most))
 
 
-def stage(
+def baseline(
     tables: Mapping[str, pa.Table],
     others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
-) -> Stage:
+) -> Baseline:
     """`others`: recordings of the same job at other batches, with those where known."""
     graph, replayed, judged = gated(tables)
-    start = Stage(tables, scene(tables, graph), replayed, judged)
+    start = Baseline(tables, step_model(tables, graph), replayed, judged)
     if not others or start.refused:
         return start
-    return _calibrated(replace(start, curves=curves(start.scene, start.contention, others)))
+    return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
 
 
-def _calibrated(start: Stage) -> Stage:
+def _calibrated(start: Baseline) -> Baseline:
     """How much the fitted step misses of each recorded one."""
     assert start.curves is not None
     off = {one.count: _off(start, one) for one in start.curves.counted}
@@ -158,15 +160,15 @@ def _calibrated(start: Stage) -> Stage:
     return replace(start, curves=replace(start.curves, missed=missed))
 
 
-def _off(start: Stage, one: Recorded) -> float:
+def _off(start: Baseline, one: Recorded) -> float:
     """What that recording took, less what is said of its batch and number of micro-batches."""
     both = (("batch", one.ratio), ("accumulation", one.count))
-    _, found = applied(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
+    _, found = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
     change = found.period_ns - start.replayed.period_ns
     return float(one.period_ns - start.graph.period_ns - change)
 
 
-def _missed_ns(start: Stage, known: Curves, asked: Sequence[tuple[str, str]]) -> float:
+def _missed_ns(start: Baseline, known: Curves, asked: Sequence[tuple[str, str]]) -> float:
     """What further recordings add to a prediction."""
     return known.missed_ns(_micro_batch(start, asked)) + known.off_ns(_count(start, asked))
 
@@ -179,31 +181,35 @@ def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(edits, key=lambda given: known.index(given[0])))
 
 
-def answer(
-    start: Stage, edits: Sequence[tuple[str, str]], measured_ns: int | None = None
+def predict(
+    start: Baseline, edits: Sequence[tuple[str, str]], measured_ns: int | None = None
 ) -> Answer:
     """Apply the edits in the order of their list, replay, and say how sure that is."""
     asked = ordered(edits)
     measured = start.graph.period_ns if measured_ns is None else measured_ns
     if start.refused:
         return refused(start, asked, measured)
-    edited, found = applied(start, asked)
+    edited, found = apply_edits(start, asked)
     here = found.period_ns
     if start.curves is not None and edited.samples != 1:
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
-    doubt = spread(start.gate, edited, step, found.period_ns)
+    doubt = sigma_by_cause(start.gate, edited, step, found.period_ns)
     if measured_ns is None and start.launch_bound:
         doubt["profiler"] = PROFILER
     each = edited.samples / edited.devices
-    peak, p_oom = (None, None) if start.memory is None else after(start.memory, asked, edited.kept)
+    peak, p_oom = (
+        (None, None)
+        if start.memory is None
+        else after(start.memory, asked, edited.activation_scale)
+    )
     return Answer(
         edits=asked,
         measured_ns=measured,
         verdict=_verdict(start, change),
         step_ns=step,
-        spread=doubt,
+        sigma_by_cause=doubt,
         exposed_ns=round(exposed(edited.graph, found.time)),
         idle_ns=round(idle(edited.graph, found.time, found.period_ns)),
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
@@ -224,50 +230,50 @@ def answer(
     )
 
 
-def applied(start: Stage, asked: Sequence[tuple[str, str]]) -> tuple[Scene, Replay]:
+def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """The step after the edits, which are in their order, and its replay."""
-    edited = prompt(start.scene, start.waited)
+    edited = prompt(start.model, start.waits)
     for name, value in asked:
         edited = edit(name).apply(edited, value)
     if start.curves is not None and start.curves.recorded and "batch" in dict(asked):
         edited = fitted(edited, start.curves, _micro_batch(start, asked))
     if start.curves is not None and start.curves.off and "accumulation" in dict(asked):
         edited = counted(edited, start.curves, _count(start, asked))
-    edited = late(edited, start.scene, start.waited)
-    return settled(edited, start.contention, start.beside)
+    edited = late(edited, start.model, start.waits)
+    return settled(edited, start.contention, start.concurrent_share)
 
 
-def _micro_batch(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+def _micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
     """Over the recorded one."""
     value = dict(asked).get("batch")
-    return 1.0 if value is None else edit("batch").apply(start.scene, value).kept
+    return 1.0 if value is None else edit("batch").apply(start.model, value).activation_scale
 
 
-def _count(start: Stage, asked: Sequence[tuple[str, str]]) -> float:
+def _count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
     """Micro-batches over the recorded ones."""
     given = dict(asked)
     if "accumulation" not in given or start.curves is None or not start.curves.counted:
         return 1.0
-    scene = start.scene
+    scene = start.model
     if "batch" in given:
         scene = edit("batch").apply(scene, given["batch"])
     return edit("accumulation").apply(scene, given["accumulation"]).samples / scene.samples
 
 
-def refused(start: Stage, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
+def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
     return Answer(asked, measured, start.gate.verdict)
 
 
-def _verdict(start: Stage, change: int) -> str:
+def _verdict(start: Baseline, change: int) -> str:
     within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.graph.period_ns
     if within and change:
         return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
     return start.gate.verdict
 
 
-def _launch_bound(edited: Scene, here: int) -> bool:
+def _launch_bound(edited: StepModel, here: int) -> bool:
     """Does the step get longer when the host is slower?"""
-    on_cpu = edited.graph.edges("call", "think", "handover") & (edited.weight > 0)
+    on_cpu = edited.graph.edges("call", "host_gap", "handover") & (edited.weight > 0)
     slower = edited.weight + np.where(on_cpu, np.rint(edited.weight * _SLOWER_HOST), 0).astype(
         np.int64
     )
@@ -278,7 +284,7 @@ def _launch_bound(edited: Scene, here: int) -> bool:
     return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
 
 
-def _under_a_wave(edited: Scene, each: float) -> bool:
+def _under_a_wave(edited: StepModel, each: float) -> bool:
     """Is most time of matrix products in ones that do not fill the GPU once?"""
     matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
     known = matrix & ~np.isnan(edited.facts.blocks)

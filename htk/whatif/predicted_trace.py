@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.groups import Groups
-from htk.core.humanize import microseconds
+from htk.core.humanize import format_microseconds
 from htk.derived.clocks import corrections
 from htk.errors import UsageError
 from htk.export.rewrite import Written, kineto_parts, sources_of, write
 from htk.export.trim import target_names, wanted
 from htk.graph.build import Graph
 from htk.graph.replay import Replay
-from htk.trace.file import Part
+from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
-from htk.whatif.predict import Stage, applied, ordered
-from htk.whatif.step_model import Scene
+from htk.whatif.predict import Baseline, apply_edits, ordered
+from htk.whatif.step_model import StepModel
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -39,15 +39,15 @@ _NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
 
 
 def write_predicted(
-    trace: Trace, start: Stage, edits: Sequence[tuple[str, str]], folder: Path
+    trace: Trace, start: Baseline, edits: Sequence[tuple[str, str]], folder: Path
 ) -> list[Written]:
     """One file for each rank's file, under the recorded file's name."""
     if start.refused:
         raise UsageError(f"nothing to write: {start.gate.verdict}")
-    edited, after = applied(start, ordered(edits))
+    edited, after = apply_edits(start, ordered(edits))
     graph = start.graph
     chosen = trace if graph.step is None else trace.sel(steps=[graph.step])
-    parts = kineto_parts(chosen.parts)
+    parts = kineto_parts(chosen.files)
     sources = sources_of([part.file for part in parts])
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):
@@ -70,7 +70,13 @@ class _Moved:
 
     @classmethod
     def of(
-        cls, trace: Trace, chosen: Trace, part: Part, start: Stage, edited: Scene, after: Replay
+        cls,
+        trace: Trace,
+        chosen: Trace,
+        part: TraceFile,
+        start: Baseline,
+        edited: StepModel,
+        after: Replay,
     ) -> "_Moved":
         keep = wanted(chosen, part)
         whole = _Warps.of(trace.tables, part, start.graph, after.steady)
@@ -105,7 +111,7 @@ class _Moved:
         if end is not None:
             self.length[at] = np.maximum(end - start, 0)
 
-    def _threads(self, part: Part, warps: "_Warps") -> None:
+    def _threads(self, part: TraceFile, warps: "_Warps") -> None:
         for name in _ON_THREADS:
             table = part.table(name)
             lane = warps.lanes(table)
@@ -123,7 +129,7 @@ class _Moved:
         moved = warps.cpu(warps.lanes(flows), numbers(flows["time_ns"]))
         self._set(numbers(flows["event"]), moved)
 
-    def _gpu(self, part: Part, warps: "_Warps") -> None:
+    def _gpu(self, part: TraceFile, warps: "_Warps") -> None:
         for name in ("kernels", "syncs", "annotations"):
             table = part.table(name)
             mine = truths(table["on_gpu"]) if name == "annotations" else np.ones(len(table), bool)
@@ -133,9 +139,9 @@ class _Moved:
     def _known(
         self,
         tables: Mapping[str, pa.Table],
-        part: Part,
-        start: Stage,
-        edited: Scene,
+        part: TraceFile,
+        start: Baseline,
+        edited: StepModel,
         after: Replay,
     ) -> None:
         """What the graph holds, exactly; with the arrows that end there."""
@@ -177,7 +183,9 @@ class _Warps:
     device: tuple[Ints, Ints]
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table], part: Part, graph: Graph, steady: Ints) -> "_Warps":
+    def of(
+        cls, tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph, steady: Ints
+    ) -> "_Warps":
         shift = _shift(tables, part, graph)
         calls, launches = graph.calls, tables["launches"]
         mine = _of(part, launches, calls.row)
@@ -198,10 +206,10 @@ class _Warps:
         """The thread of each row; of those that call nothing, the busiest."""
         most = max(self.threads, key=lambda k: len(self.threads[k][0]), default=-1)
         codes = [codes_of(table[c])[0].astype(np.int64) for c in _WHO]
-        both = Groups.of(np.column_stack(codes))
-        first = table.select(list(_WHO)).take(pa.array(both.first)).to_pylist()
+        both = Groups.by_keys(np.column_stack(codes))
+        first = table.select(list(_WHO)).take(pa.array(both.first_row)).to_pylist()
         place = [self.names.get((r["process"], r["thread"]), most) for r in first]
-        return np.array(place, np.int64)[both.which]
+        return np.array(place, np.int64)[both.group_ids]
 
     def cpu(self, lane: Ints, time: Ints) -> Ints:
         moved = time.copy()
@@ -234,7 +242,7 @@ def _warped(time: Ints, old: Ints, new: Ints) -> Ints:
     return np.where(time > old[-1], time + int(new[-1] - old[-1]), moved)
 
 
-def _of(part: Part, table: pa.Table, rows: Ints) -> Ints:
+def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
     """Which of these rows of a table come from the file."""
     rank, cycle = (numbers(table[c], -1)[rows] for c in ("rank", "cycle"))
     return np.flatnonzero(
@@ -242,7 +250,7 @@ def _of(part: Part, table: pa.Table, rows: Ints) -> Ints:
     )
 
 
-def _shift(tables: Mapping[str, pa.Table], part: Part, graph: Graph) -> int:
+def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int:
     """From the file's clock to that of the graph."""
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
     shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
@@ -250,7 +258,7 @@ def _shift(tables: Mapping[str, pa.Table], part: Part, graph: Graph) -> int:
 
 
 def _added(
-    part: Part, start: Stage, edited: Scene, after: Replay, base_ns: int
+    part: TraceFile, start: Baseline, edited: StepModel, after: Replay, base_ns: int
 ) -> list[dict[str, object]]:
     """Activities that the recording does not have."""
     now, facts = edited.graph, edited.facts
@@ -285,4 +293,4 @@ def _event(event: dict[str, object]) -> bytes:
 
 
 def _us(ns: int) -> bytes:
-    return microseconds(ns).encode()
+    return format_microseconds(ns).encode()

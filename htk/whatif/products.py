@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def whole(waves: float) -> float:
     return float(np.ceil(waves - 1e-6)) if waves < _SMOOTH else waves
 
 
-def products(scene: Scene, least: float) -> Products:
+def products(scene: StepModel, least: float) -> Products:
     """Those whose shapes and blocks are known. `least`: no kernel takes less."""
     length, names = scene.lengths().astype(np.float64), scene.graph.activities.name
     blocks, seen = scene.facts.blocks, {}

@@ -11,7 +11,7 @@ from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, UsageError
 from htk.models.detected import detected
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 MFU = (
     "MFU: model FLOPs (2 a multiply-add, attention by the pairs that its mask leaves, without "
@@ -43,7 +43,7 @@ class Rates:
         return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
 
 
-def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
+def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
     known = int(scene.facts.group_size.max(initial=1))
     told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
     gpus = max(known, told, len(scene.graph.ranks))
@@ -55,7 +55,7 @@ def rates(tables: Mapping[str, pa.Table], scene: Scene) -> Rates:
     return Rates(gpus, whole, work, peak, watts)
 
 
-def _micro_batches(scene: Scene) -> int:
+def _micro_batches(scene: StepModel) -> int:
     """How often a rank reckons its loss in the step."""
     mine = scene.graph.activities.rank == scene.graph.ranks[0]
     rows = scene.facts.op_row[mine]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 _HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
 
@@ -18,7 +18,7 @@ class Inputs(NamedTuple):
     tokens: int | None  # of one micro-batch on one rank
 
 
-def inputs(scene: Scene) -> Inputs:
+def inputs(scene: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions."""
     found: Counter[tuple[int, int | None]] = Counter()
     for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
@@ -39,7 +39,7 @@ def inputs(scene: Scene) -> Inputs:
     return Inputs(*found.most_common(1)[0][0])
 
 
-def sums_over_tokens(scene: Scene) -> NDArray[np.bool_]:
+def sums_over_tokens(scene: StepModel) -> NDArray[np.bool_]:
     """Matrix products whose inner dimension is tokens: they make gradients of weights."""
     tokens = inputs(scene).tokens
     if tokens is None:

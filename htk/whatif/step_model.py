@@ -26,7 +26,7 @@ CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
 
 @dataclass(frozen=True)
-class Facts:
+class StepFacts:
     """What the tables say of each activity of the graph."""
 
     tables: Mapping[str, pa.Table]
@@ -83,19 +83,19 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Scene:
+class StepModel:
     graph: Graph
-    facts: Facts
+    facts: StepFacts
     weight: Ints
     wrap_weight: Ints
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
-    kept: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    activation_scale: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
     peak: float = 1.0  # times the peak rate of a GPU
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
-    late: float = 1.0  # times how late ranks that are not at hand come
+    arrival_scale: float = 1.0  # times how late ranks that are not at hand come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
     spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma
@@ -113,7 +113,7 @@ class Scene:
         """The cause that a change of each edge counts for, into CATEGORIES."""
         graph = self.graph
         found = np.full(len(graph.src), CATEGORIES.index("dependencies"))
-        found[graph.edges("call", "think", "handover", "launch")] = CATEGORIES.index("host")
+        found[graph.edges("call", "host_gap", "handover", "launch")] = CATEGORIES.index("host")
         place = np.array([0, 2, 1])  # compute, communication, memory
         kind = np.zeros(len(graph.time), np.int64)
         kind[graph.end] = place[graph.activities.kind]
@@ -125,7 +125,7 @@ class Scene:
         """Length of each activity as it stands; of a joined collective its transfer."""
         return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
 
-    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints | int) -> "Scene":
+    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints | int) -> "StepModel":
         """The scene with other lengths for some activities."""
         chosen = which & (self.run_edge >= 0)
         weight = self.weight.copy()
@@ -133,11 +133,11 @@ class Scene:
         weight[self.run_edge[chosen]] = np.rint(np.maximum(whole[chosen], 0)).astype(np.int64)
         return replace(self, weight=weight)
 
-    def without(self, edges: Mask) -> "Scene":
+    def without(self, edges: Mask) -> "StepModel":
         """The scene without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
 
-    def with_groups(self, which: Mask, size: int, per_node: int) -> "Scene":
+    def with_groups(self, which: Mask, size: int, per_node: int) -> "StepModel":
         """The scene with other groups for some collectives."""
         facts = replace(
             self.facts,
@@ -150,16 +150,16 @@ class Scene:
     def device_name(self) -> str | None:
         return self.gpu or self.facts.device_name
 
-    def longer(self, cause: str, ns: float) -> "Scene":
+    def add_step_time(self, cause: str, ns: float) -> "StepModel":
         """The scene with a time in which it does not go on, between its steps."""
         much = round(ns)
         added = {**self.added, cause: self.added.get(cause, 0) + much}
         return replace(self, wrap_weight=self.wrap_weight + much, added=added)
 
-    def said(self, *words: str) -> "Scene":
+    def with_assumption(self, *words: str) -> "StepModel":
         return replace(self, assumptions=self.assumptions + words)
 
-    def doubted(self, cause: str, sigma: float) -> "Scene":
+    def with_uncertainty(self, cause: str, sigma: float) -> "StepModel":
         """Doubt in how much a cause changes, relative, one standard deviation."""
         worst = max(sigma, self.spread.get(cause, 0.0))
         return replace(self, spread={**self.spread, cause: worst})
@@ -182,11 +182,11 @@ class Scene:
         return edge[nodes]
 
 
-def scene(tables: Mapping[str, pa.Table], graph: Graph) -> Scene:
-    return Scene(graph, _facts(tables, graph), graph.weight, graph.wrap_weight)
+def step_model(tables: Mapping[str, pa.Table], graph: Graph) -> StepModel:
+    return StepModel(graph, _facts(tables, graph), graph.weight, graph.wrap_weight)
 
 
-def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
+def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
     kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
     rows = graph.activities.row
     op = numbers(links["op_row"], -1)[rows]
@@ -195,7 +195,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> Facts:
     blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
     alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
     gpus = int(numbers(tables["ranks"]["device_count"], 0).max(initial=0))
-    return Facts(
+    return StepFacts(
         tables=tables,
         rows=rows,
         family=_texts(kernels["family"], rows),

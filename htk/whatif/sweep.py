@@ -8,7 +8,7 @@ import numpy as np
 
 from htk.errors import UsageError
 from htk.whatif.memory import after
-from htk.whatif.predict import INDISTINGUISHABLE, Answer, Stage, answer, ordered, refused
+from htk.whatif.predict import INDISTINGUISHABLE, Answer, Baseline, ordered, predict, refused
 from htk.whatif.shapes import inputs
 
 Edits = tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ ACTIONS = (
 
 
 def swept(
-    start: Stage,
+    start: Baseline,
     fixed: Sequence[tuple[str, str]],
     over: Sequence[tuple[str, Sequence[str]]],
     measured_ns: int | None = None,
@@ -57,26 +57,26 @@ def swept(
     for name, values in over:
         combinations = [(*c, (name, value)) for c in combinations for value in values]
     if len(combinations) == 1:
-        return [answer(start, combinations[0], measured_ns)]
+        return [predict(start, combinations[0], measured_ns)]
     return marked([_tried(start, c, measured_ns) for c in combinations])
 
 
-def bounds(start: Stage, measured_ns: int | None = None) -> list[Answer]:
+def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """What could be won at most, each alone, most first."""
     asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     if start.refused:
-        return [answer(start, [one], measured_ns) for one in asked]
+        return [predict(start, [one], measured_ns) for one in asked]
     tried = [_tried(start, (one,), measured_ns) for one in asked]
     found = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
     return sorted(found, key=lambda a: a.step_ns or 0)
 
 
-def recommended(start: Stage, measured_ns: int | None = None) -> list[Answer]:
+def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """What can be done and should win, by gain over doubt; what does not fit is left out."""
     if start.refused:
-        return [answer(start, [], measured_ns)]
+        return [predict(start, [], measured_ns)]
     asked = [*ACTIONS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
@@ -92,9 +92,9 @@ def _wins(one: Answer) -> bool:
     return one.step_ns < (1 - _WORTH) * one.measured_ns * one.each
 
 
-def _tried(start: Stage, edits: Edits, measured_ns: int | None) -> Answer:
+def _tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
     try:
-        return answer(start, edits, measured_ns)
+        return predict(start, edits, measured_ns)
     except UsageError as error:
         none = refused(start, ordered(edits), measured_ns or start.graph.period_ns)
         return replace(none, verdict=f"refused: {error}")
@@ -134,7 +134,7 @@ def _following(answers: list[Answer], which: int) -> Answer | None:
     return min(larger, key=lambda a: a.samples_ratio / a.devices_ratio, default=None)
 
 
-def memory_edge(start: Stage, edits: Edits) -> str | None:
+def memory_edge(start: Baseline, edits: Edits) -> str | None:
     """The largest batch of a rank that is more likely to fit than not."""
     held = start.memory
     if held is None or held.capacity is None:
@@ -144,7 +144,7 @@ def memory_edge(start: Stage, edits: Edits) -> str | None:
     if not fitting:
         return "none"
     most = max(fitting)
-    batch = inputs(start.scene).batch
+    batch = inputs(start.model).batch
     known = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
     more = " or more" if most >= _MOST_BATCH else ""
     return f"{most:.1f}x the recorded{known}{more}"

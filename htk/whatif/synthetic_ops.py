@@ -15,7 +15,7 @@ from htk.graph.build import Graph
 from htk.graph.edges import KINDS
 from htk.graph.nodes import Activities
 from htk.graph.replay import NEVER, longest
-from htk.whatif.step_model import Facts, Scene
+from htk.whatif.step_model import StepFacts, StepModel
 
 Ints = NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class Work:
     lag: float = 0.0
 
 
-def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
+def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
     """The scene with more activities, numbered behind those that it has."""
     if not works:
         return scene
@@ -92,7 +92,7 @@ def inserted(scene: Scene, works: Sequence[Work]) -> Scene:
     )
 
 
-def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene:
+def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> StepModel:
     """The scene with more dependencies, node to node; the untouched step knows none of them."""
     graph, many = scene.graph, len(tails)
     grown = replace(
@@ -108,7 +108,7 @@ def linked(scene: Scene, tails: Ints, heads: Ints, kind: str = "event") -> Scene
     return replace(scene, graph=numbered, weight=weight)
 
 
-def parted(scene: Scene, which: NDArray[np.bool_]) -> Scene:
+def parted(scene: StepModel, which: NDArray[np.bool_]) -> StepModel:
     """These parts of collectives wait for no other rank: each is over with its own length."""
     graph = scene.graph
     own = np.flatnonzero(graph.edges("transfer"))
@@ -131,7 +131,7 @@ def parted(scene: Scene, which: NDArray[np.bool_]) -> Scene:
     return replace(scene, graph=grown, weight=np.append(weight, scene.weight[own])[order])
 
 
-def followed(scene: Scene, lasts: Ints, firsts: Ints) -> Scene:
+def followed(scene: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     """The scene in which these activities wait for others of the step before."""
     graph, many = scene.graph, len(lasts)
     tails = graph.end[lasts]
@@ -177,7 +177,7 @@ def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
     )
 
 
-def _facts(facts: Facts, works: Sequence[Work]) -> Facts:
+def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
     like = [w.like for w in works]
     return replace(
         facts,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from htk.columns.arrow import texts
-from htk.core.humanize import counted, size, time
+from htk.core.humanize import format_bytes, format_duration, pluralize
 from htk.output.render import print_table, write
 from htk.output.result import Result
 
@@ -49,10 +49,10 @@ def _print(result: Result, limit: int, target: Any) -> None:
 def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
     ranks = len(facts.get("ranks") or [])
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
-    took = f" took {time(rows[0]['measured_step_time_ns'])}" if rows else ""
+    took = f" took {format_duration(rows[0]['measured_step_time_ns'])}" if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
-        f"{step}{took} ({counted(ranks, 'rank')} at hand)",
+        f"{step}{took} ({pluralize(ranks, 'rank')} at hand)",
         f"replay of it untouched: {facts['verdict']}",
         f"  step {error(facts['step_error_pct'])} off, exposed communication "
         f"{error(facts['exposed_error_points'], 'points')}, "
@@ -93,7 +93,7 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str 
 
 def _band(percent: int) -> Callable[[dict[str, Any]], str]:
     low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
-    return lambda row: f"{time(row[low])} … {time(row[high])}"
+    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
 def _signed(value: float) -> str:
@@ -105,15 +105,15 @@ def _tenths(value: float) -> float:
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    "step time": _or("step_time_ns", time),
+    "step time": _or("step_time_ns", format_duration),
     "90 % band": _band(90),
     "change %": _or("change_pct", _signed),
     "per sample %": _or("time_per_sample_change_pct", _signed),
     "tokens/s": _or("tokens_per_s", lambda v: f"{v:,.0f}"),
     "MFU %": _or("mfu_pct", lambda v: f"{v:.1f}"),
-    "exposed comm": _or("exposed_comm_ns", time),
-    "idle": _or("idle_ns", time),
-    "peak memory": _or("peak_memory_bytes", size),
+    "exposed comm": _or("exposed_comm_ns", format_duration),
+    "idle": _or("idle_ns", format_duration),
+    "peak memory": _or("peak_memory_bytes", format_bytes),
     "P(OOM) %": _or("p_oom", lambda v: f"{100 * v:.0f}"),
     "per M tokens": _or("cost_per_million_tokens", lambda v: f"{v:.3g}"),
     "J/token": _or("energy_j_per_token", lambda v: f"{v:.3g}"),
@@ -123,7 +123,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "gain/doubt": _or("gain_over_doubt", lambda v: f"{_tenths(v):.1f}"),
     "if wrong %": _or("regret_pct", lambda v: f"+{v:.1f}"),
     "50 % band": _band(50),
-    "linear says": _or("naive_linear_ns", time),
+    "linear says": _or("naive_linear_ns", format_duration),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", lambda v: f"{v:,.0f}"),
 }
 
@@ -151,7 +151,7 @@ def _alone(row: dict[str, Any]) -> list[str]:
 
 
 def _plus(ns: int) -> str:
-    return ("+" if ns > 0 else "-" if ns < 0 else "") + time(abs(ns))
+    return ("+" if ns > 0 else "-" if ns < 0 else "") + format_duration(abs(ns))
 
 
 def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:

@@ -12,7 +12,7 @@ from htk.schema import TEXT
 from htk.whatif.label import TRAFFIC
 from htk.whatif.memory import sharding_after
 from htk.whatif.parallelism import replicating, sharded
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
 Key = tuple[str, int, str]  # type, ranks that take part, scope
@@ -22,7 +22,7 @@ _NONE: Mapping[str, str] = {}
 
 
 def traffic(
-    recorded: Scene, edited: Scene | None = None, asked: Mapping[str, str] = _NONE
+    recorded: StepModel, edited: StepModel | None = None, asked: Mapping[str, str] = _NONE
 ) -> pa.Table:
     """A row for each kind of collective, largest first: recorded, and after the edits asked for."""
     found = [("recorded", _sums(recorded, recorded.is_comm))]
@@ -40,7 +40,7 @@ def traffic(
     return pa.table(arrays, schema=TRAFFIC)
 
 
-def _predicted(recorded: Scene, edited: Scene, asked: Mapping[str, str]) -> dict[Key, Sums]:
+def _predicted(recorded: StepModel, edited: StepModel, asked: Mapping[str, str]) -> dict[Key, Sums]:
     """Collectives of parameters by the strategy's formula, all others as the edited step has them.
 
     (N-1)/N of what is gathered, again in the backward pass where that strategy does so, and of what
@@ -73,7 +73,7 @@ def _predicted(recorded: Scene, edited: Scene, asked: Mapping[str, str]) -> dict
     return found
 
 
-def _sums(scene: Scene, chosen: Mask) -> dict[Key, Sums]:
+def _sums(scene: StepModel, chosen: Mask) -> dict[Key, Sums]:
     """Calls, message bytes and wire bytes of a rank."""
     facts, ranks = scene.facts, len(scene.graph.ranks)
     length, seen = scene.lengths(), scene.graph.activities.length

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from htk.models.bandwidth import algorithm_bytes, factor
 from htk.models.detected import detected
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -18,7 +18,7 @@ LARGE = 1 << 20  # transfers that show a pace rather than a latency
 _GPUS_OF_A_NODE = 8
 
 
-def latency(scene: Scene) -> Floats:
+def latency(scene: StepModel) -> Floats:
     """Of each collective: no more than its kind's shortest, and no more than is usual."""
     length = scene.lengths().astype(np.float64)
     found = np.full(len(length), LATENCY_NS)
@@ -30,18 +30,18 @@ def latency(scene: Scene) -> Floats:
     return found
 
 
-def rescaled(scene: Scene, chosen: Mask, ratio: Floats | float) -> Floats:
+def rescaled(scene: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
     """Lengths when the bytes per bandwidth of the chosen change by a ratio."""
     length = scene.lengths().astype(np.float64)
     fixed = np.minimum(latency(scene), length)
     return np.where(chosen, fixed + (length - fixed) * ratio, length)
 
 
-def gpus_of_a_node(scene: Scene) -> int:
+def gpus_of_a_node(scene: StepModel) -> int:
     return scene.facts.gpus_per_node or _GPUS_OF_A_NODE
 
 
-def wire(scene: Scene) -> Floats:
+def wire(scene: StepModel) -> Floats:
     """Bytes that a rank sends in each collective; NaN: not known."""
     facts = scene.facts
     found = np.full(len(facts.collective), np.nan)
@@ -54,7 +54,7 @@ def wire(scene: Scene) -> Floats:
     return found
 
 
-def pace(scene: Scene, ranks: int, per_node: int) -> float:
+def pace(scene: StepModel, ranks: int, per_node: int) -> float:
     """ns for a byte on the wire of a group of so many ranks, so many of them in each node.
 
     As the large transfers of that level show; else what links of the GPU achieve; a
@@ -71,7 +71,7 @@ def pace(scene: Scene, ranks: int, per_node: int) -> float:
     return alone if inside is None else max(alone, inside)
 
 
-def _seen(scene: Scene, across: bool) -> float | None:
+def _seen(scene: StepModel, across: bool) -> float | None:
     """Median pace of the large transfers of a level; across nodes, as if all ranks took part."""
     sent = wire(scene)
     moving = scene.lengths() - latency(scene)
@@ -81,7 +81,7 @@ def _seen(scene: Scene, across: bool) -> float | None:
     return float(np.median((moving / sent * part(scene, across))[known]))
 
 
-def part(scene: Scene, across: bool) -> Floats:
+def part(scene: StepModel, across: bool) -> Floats:
     """Of its nodes' adapters that the group of each collective has."""
     if not across:
         return np.ones(len(scene.facts.per_node))
@@ -89,7 +89,7 @@ def part(scene: Scene, across: bool) -> Floats:
     return np.asarray(np.clip(scene.facts.per_node, 1, node) / node)
 
 
-def _within(scene: Scene) -> float:
+def _within(scene: StepModel) -> float:
     links = scene.facts.scale_up_gbps
     if links is not None:
         return 1 / (ACHIEVED * links)
@@ -97,7 +97,7 @@ def _within(scene: Scene) -> float:
     return 0.0 if other is None else other
 
 
-def _across(scene: Scene) -> float:
+def _across(scene: StepModel) -> float:
     gpu = detected(scene.device_name)
     if gpu is None:
         return _within(scene)

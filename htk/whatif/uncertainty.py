@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from htk.graph.fidelity import Gate
 from htk.graph.replay import NEVER, replay
-from htk.whatif.step_model import CATEGORIES, Scene
+from htk.whatif.step_model import CATEGORIES, StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
 # What the profiler adds to a step that its host bounds: 350 ns to 1 µs an event, of calls and
@@ -56,7 +56,7 @@ def by_source(spread: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def doubted(edited: Scene) -> dict[str, NDArray[np.float64]]:
+def with_uncertainty(edited: StepModel) -> dict[str, NDArray[np.float64]]:
     """What one sigma of each cause changes the weights by; the graph's own are the untouched."""
     found = {}
     for cause, sigma in edited.spread.items():
@@ -67,19 +67,19 @@ def doubted(edited: Scene) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def spread(gate: Gate, edited: Scene, step: int, here: int) -> dict[str, float]:
+def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[str, float]:
     """One sigma of the logarithm of the step, by cause. `here`: the replayed step."""
     wide = 1.0 if gate.verdict == "trusted" else _INDICATIVE
     wide *= _LOW_CONFIDENCE if edited.low_confidence else 1.0
     found = {"replay": wide * gate.residual_pct / 100, "site": SITE}
     found |= {c: wide * s for c, s in edited.spread.items() if c not in CATEGORIES}
-    for cause, change in doubted(edited).items():
+    for cause, change in with_uncertainty(edited).items():
         both = [_moved(edited, far * change, step, here) for far in (_FAR, -_FAR)]
         found[cause] = wide * math.hypot(*both) / math.sqrt(6)
     return found
 
 
-def _moved(edited: Scene, change: NDArray[np.float64], step: int, here: int) -> float:
+def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int) -> float:
     """Logarithm of the step over the answer."""
     weight = edited.weight + np.rint(change).astype(np.int64)
     other = replay(edited.graph, weight, edited.wrap_weight).period_ns

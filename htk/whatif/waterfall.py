@@ -3,10 +3,10 @@
 import numpy as np
 
 from htk.graph.replay import replay
-from htk.whatif.step_model import CATEGORIES, Scene
+from htk.whatif.step_model import CATEGORIES, StepModel
 
 
-def waterfall(edited: Scene, untouched: int, change: int, scale: float) -> dict[str, int]:
+def waterfall(edited: StepModel, untouched: int, change: int, scale: float) -> dict[str, int]:
     """By cause, which sums to the whole. `scale`: ns of the answer for one of the replay."""
     found = _by_substitution(edited, untouched)
     for cause, ns in edited.added.items():
@@ -22,7 +22,7 @@ def waterfall(edited: Scene, untouched: int, change: int, scale: float) -> dict[
     return {cause: ns for cause, ns in scaled.items() if ns}
 
 
-def _by_substitution(edited: Scene, untouched: int) -> dict[str, int]:
+def _by_substitution(edited: StepModel, untouched: int) -> dict[str, int]:
     """One cause after the other takes its new lengths; the graph's own are the untouched ones."""
     weight = edited.graph.weight
     before, found = untouched, {}

@@ -18,7 +18,7 @@ from htk.columns.nesting import NONE
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
-from htk.parsers.kineto.pairing import CPU_LIBRARIES, Calls, Found, Seen, paired
+from htk.parsers.kineto.pairing import CPU_LIBRARIES, Found, PairedCalls, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
@@ -290,7 +290,9 @@ def _special_ranks(
     }
 
 
-def _times(found: Found, gpu: pa.Table, ranges: Calls, library: list[str]) -> dict[str, pa.Array]:
+def _times(
+    found: Found, gpu: pa.Table, ranges: PairedCalls, library: list[str]
+) -> dict[str, pa.Array]:
     on_gpu = found.gpu != NONE
     on_cpu = ~on_gpu & (found.range != NONE)
     on_cpu &= np.array([x in CPU_LIBRARIES for x in library], bool)
@@ -310,7 +312,7 @@ def _event(found: Found, seen: Seen) -> Rows:
     return np.where(event == NONE, np.append(seen.records.event, NONE)[found.record], event)
 
 
-def _coalesced_name(found: Found, ranges: Calls) -> pa.Array:
+def _coalesced_name(found: Found, ranges: PairedCalls) -> pa.Array:
     names: list[str | None] = [None] * len(found.gpu)
     called = _taken(ranges.table["name"], found.range).to_pylist()
     for row, _ in found.members:

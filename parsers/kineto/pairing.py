@@ -26,14 +26,14 @@ _SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move
 
 
 @dataclass(frozen=True)
-class Calls:
+class PairedCalls:
     """CPU spans of one sort."""
 
     table: pa.Table
     nested: Nested
 
     @classmethod
-    def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "Calls":
+    def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
         mine = table.filter(pa.array(matching(table["name"], wanted)))
         start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
         return cls(mine, Nested(threads.of(mine), start, end))
@@ -48,9 +48,9 @@ class Seen:
     """What of one file may be part of a collective."""
 
     gpu: pa.Table  # communication kernels
-    records: Calls
-    ops: Calls
-    ranges: Calls
+    records: PairedCalls
+    ops: PairedCalls
+    ranges: PairedCalls
     facts: Metadata
     threads: Threads
 
@@ -62,9 +62,9 @@ class Seen:
         cpu_ranges = annotations.filter(pc.invert(annotations["on_gpu"]))
         return cls(
             kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__))),
-            Calls.of(cpu_ops, threads, RECORD.__eq__),
-            Calls.of(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None),
-            Calls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),
+            PairedCalls.of(cpu_ops, threads, RECORD.__eq__),
+            PairedCalls.of(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None),
+            PairedCalls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),
             Metadata(metadata),
             threads,
         )

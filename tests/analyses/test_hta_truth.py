@@ -47,8 +47,8 @@ def rows(trace: Any, name: str, **options: Any) -> list[dict[str, Any]]:
 def test_its_kernels_to_the_nanosecond(shared: Path, name: str) -> None:
     """Figures of an exact reading of the kernels that HTA keeps, in its classes."""
     trace, right = opened(shared / "traces/hta" / name), truth(shared)["exact_ns"][name]
-    (times,) = rows(trace, "time_breakdown", like="hta")
-    (overlap,) = rows(trace, "comm_compute_overlap", like="hta")
+    (times,) = rows(trace, "time_breakdown", compat="hta")
+    (overlap,) = rows(trace, "comm_compute_overlap", compat="hta")
     assert times["total_ns"] == right["kernel_time_ns"]
     assert times["idle_ns"] == right["idle_ns"]
     assert times["compute_ns"] == right["compute_ns"]
@@ -60,18 +60,18 @@ def test_its_kernels_to_the_nanosecond(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("name", WHOLE_MICROSECONDS)
 def test_what_it_prints_of_whole_microseconds(shared: Path, name: str) -> None:
     trace, printed = opened(shared / "traces/hta" / name), truth(shared)["hta_output"][name]
-    times = {r["rank"]: r for r in rows(trace, "time_breakdown", like="hta")}
+    times = {r["rank"]: r for r in rows(trace, "time_breakdown", compat="hta")}
     for told in printed["temporal_breakdown"]:
         mine = times[told["rank"]]
         assert mine["idle_ns"] == 1000 * told["idle_time(us)"]
         assert mine["compute_ns"] == 1000 * told["compute_time(us)"]
         assert mine["total_ns"] == 1000 * told["kernel_time(us)"]
-    shares = {r["rank"]: r for r in rows(trace, "comm_compute_overlap", like="hta")}
+    shares = {r["rank"]: r for r in rows(trace, "comm_compute_overlap", compat="hta")}
     for told in printed["comm_comp_overlap"]:
         mine_pct = shares[told["rank"]]["overlap_pct"]
         assert told["comp_comm_overlap_pctg"] == (None if mine_pct is None else round(mine_pct, 2))
     gaps = {(r["rank"], r["stream"], r["cause"]): r["idle_ns"]
-            for r in rows(trace, "idle_breakdown", like="hta")}  # fmt: skip
+            for r in rows(trace, "idle_breakdown", compat="hta")}  # fmt: skip
     for told in printed["idle_time_breakdown"]["idle"]:
         key = (told["rank"], told["stream"], told["idle_category"])
         assert gaps.get(key, 0) == 1000 * told["idle_time"]
@@ -84,7 +84,7 @@ def test_its_classes_of_kernels(shared: Path, name: str) -> None:
     told = printed["kernel_breakdown_default_num_kernels_10"]["kernel_type"]
     mine = {
         " overlapping ".join(LABELS[k] for k in r["kinds"].split("+")): r["total_ns"]
-        for r in rows(trace, "kernel_kinds", like="hta")
+        for r in rows(trace, "kernel_kinds", compat="hta")
         if r["rank"] is None
     }
     assert {t["kernel_type"]: 1000 * t["sum"] for t in told} == mine
@@ -123,7 +123,7 @@ def test_a_synchronisation_is_no_work(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "sync.json", *events))
     (mine,) = rows(trace, "time_breakdown")
     assert (mine["idle_ns"], mine["compute_ns"], mine["busy_ns"]) == (790_000, 200_000, 200_000)
-    (theirs,) = rows(trace, "time_breakdown", like="hta")
+    (theirs,) = rows(trace, "time_breakdown", compat="hta")
     assert (theirs["idle_ns"], theirs["busy_ns"] - theirs["compute_ns"]) == (10_000, 780_000)
 
 
@@ -144,7 +144,7 @@ def test_waits_of_mtia_are_no_work(shared: Path) -> None:
     assert abs(mine["busy_ns"] - busy) <= 2 * len(device), "floats of microseconds"
     names = {r["name"] for r in rows(trace, "kernel_top")}
     assert names == {"merge", "pe_exe", "remote", "dma_request"}
-    (theirs,) = rows(trace, "time_breakdown", like="hta")
+    (theirs,) = rows(trace, "time_breakdown", compat="hta")
     printed = truth(shared)["hta_output"]["mtia_inference_trace"]["temporal_breakdown"][0]
     # It rounds each of 1,313 activities to microseconds; where they overlap that does not add up.
     for mine_ns, its in (("idle_ns", "idle_time(us)"), ("compute_ns", "compute_time(us)")):
@@ -238,7 +238,7 @@ def test_calls_that_share_a_correlation(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "shared.json", *events))
     (top,) = (r for r in rows(trace, "kernel_top") if r["name"] == "gemm")
     assert top["count"] == 3
-    (times,) = rows(trace, "time_breakdown", like="hta")
+    (times,) = rows(trace, "time_breakdown", compat="hta")
     assert times["compute_ns"] == 15_000
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.dashboard.memo import Kept
-from htk.dashboard.runs import MOST_OPEN, Cancelled, Job, Runs, holds_runs
+from htk.dashboard.memo import SingleFlightCache
+from htk.dashboard.runs import MOST_OPEN, Cancelled, OpenJob, Runs, holds_runs
 from htk.errors import UsageError
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.selection import Selection
@@ -95,7 +95,7 @@ def test_a_failure_is_told(tmp_path: Path) -> None:
 
 
 def test_reading_is_given_up(tmp_path: Path) -> None:
-    job = Job()
+    job = OpenJob()
     job.cancelled = True
     with pytest.raises(Cancelled):
         open_trace(run(tmp_path), OpenOptions(cache=False, progress=job))
@@ -117,7 +117,7 @@ def test_uploads(tmp_path: Path) -> None:
 
 
 def test_a_value_is_made_once_however_many_ask() -> None:
-    kept: Kept[int] = Kept(2)
+    kept: SingleFlightCache[int] = SingleFlightCache(2)
     made: list[int] = []
     gate = threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_value_is_made_once_however_many_ask() -> None:
 
 
 def test_what_failed_is_tried_again() -> None:
-    kept: Kept[int] = Kept(2)
+    kept: SingleFlightCache[int] = SingleFlightCache(2)
     with pytest.raises(ZeroDivisionError):
         kept.get("a", lambda: 1 // 0)
     assert kept.get("a", lambda: 3) == 3

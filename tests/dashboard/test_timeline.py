@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from htk.notebook.widget import Kernel
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import page as as_page
 from htk.timeline.page import script, style
 from htk.trace.opening import OpenOptions, open_trace
@@ -21,15 +21,15 @@ DRAWN = "() => !!window.htkHandle && window.htkHandle.count() > 0 && window.htkH
 
 
 @pytest.fixture(scope="module")
-def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> TraceTimeline:
     """Two ranks, two steps, 10 µs apart: tests/two_ranks.py says when what runs."""
-    return Timeline(
+    return TraceTimeline(
         open_trace(write_ranks(tmp_path_factory.mktemp("two")), OpenOptions(cache=False))
     )
 
 
 @pytest.fixture(scope="module")
-def file(timeline: Timeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(timeline: TraceTimeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("page") / "page.html"
     target.write_text(as_page(timeline, "two </script> ranks"))
     return target
@@ -85,7 +85,7 @@ def point(page: Any, time: float, lane: int) -> tuple[float, float]:
     )
 
 
-def lane(timeline: Timeline, rank: int, section: str, track: str) -> int:
+def lane(timeline: TraceTimeline, rank: int, section: str, track: str) -> int:
     lanes = timeline.lanes.lanes
     return next(
         k
@@ -115,7 +115,7 @@ def test_keys_zoom_and_pan(opened: Any) -> None:
 
 
 def test_the_wheel_zooms_where_the_pointer_is_and_dragging_moves(
-    opened: Any, timeline: Timeline
+    opened: Any, timeline: TraceTimeline
 ) -> None:
     gemm = lane(timeline, 0, "streams", "stream 7")
     x, y = point(opened, 100_000, gemm)
@@ -133,7 +133,7 @@ def test_the_wheel_zooms_where_the_pointer_is_and_dragging_moves(
     assert view(opened)["start"] > now["start"]
 
 
-def test_a_click_tells_all_and_arrows_lead_on(opened: Any, timeline: Timeline) -> None:
+def test_a_click_tells_all_and_arrows_lead_on(opened: Any, timeline: TraceTimeline) -> None:
     opened.evaluate("() => window.htkHandle.go(0, 100000)")
     until(opened, DRAWN)
     opened.mouse.click(*point(opened, 20_000, lane(timeline, 0, "streams", "stream 7")))
@@ -147,7 +147,7 @@ def test_a_click_tells_all_and_arrows_lead_on(opened: Any, timeline: Timeline) -
     assert opened.evaluate("() => window.htkHandle.selected()") is None
 
 
-def test_a_collective_is_joined_across_ranks(opened: Any, timeline: Timeline) -> None:
+def test_a_collective_is_joined_across_ranks(opened: Any, timeline: TraceTimeline) -> None:
     opened.evaluate("() => window.htkHandle.go(0, 100000)")
     until(opened, DRAWN)
     opened.mouse.click(*point(opened, 60_000, lane(timeline, 0, "streams", "stream 20")))
@@ -158,7 +158,7 @@ def test_a_collective_is_joined_across_ranks(opened: Any, timeline: Timeline) ->
     assert [(a["from"][1], a["to"][1]) for a in across] == [(52_000, 42_000)]
 
 
-def test_a_marked_span_gives_its_statistics(opened: Any, timeline: Timeline) -> None:
+def test_a_marked_span_gives_its_statistics(opened: Any, timeline: TraceTimeline) -> None:
     opened.evaluate("() => window.htkHandle.go(0, 100000)")
     until(opened, DRAWN)
     x0, y0 = point(opened, 0, lane(timeline, 0, "streams", "stream 7"))
@@ -294,7 +294,7 @@ def test_one_clock_for_all_ranks_and_the_critical_path(page: Any, address: str) 
     until(page, "() => document.querySelector('.panel').innerText.includes('ritical path of')")
 
 
-def test_the_cell_of_a_notebook(browser: Any, timeline: Timeline) -> None:
+def test_the_cell_of_a_notebook(browser: Any, timeline: TraceTimeline) -> None:
     """The widget's module with a kernel at the other end; Jupyter itself is not needed."""
     kernel = Kernel(lambda aligned: timeline)
 

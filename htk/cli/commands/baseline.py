@@ -18,7 +18,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
     from htk.cli.commands.common import opened
     from htk.compare.baseline import LEAST_STEPS, baseline, to_json
-    from htk.core.humanize import counted
+    from htk.core.humanize import pluralize
 
     found = baseline(opened(paths, given).tables)
     if not found.steps:
@@ -29,7 +29,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     Path(output).write_text(text, encoding="utf-8")
     few = "" if found.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
     click.echo(
-        f"{output}: {counted(found.steps, 'step')}, {counted(len(found.ranks), 'rank')}, "
+        f"{output}: {pluralize(found.steps, 'step')}, {pluralize(len(found.ranks), 'rank')}, "
         f"{len(text) // 1024} KiB{few}",
         err=True,
     )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
-from htk.core.humanize import size
+from htk.core.humanize import format_bytes
 
 
 @click.group("cache")
@@ -35,8 +35,8 @@ def ls(form: str) -> None:
         return
     for entry in entries:
         used = datetime.fromtimestamp(entry.last_used, UTC).strftime("%Y-%m-%d %H:%M")
-        click.echo(f"{size(entry.size_bytes):>10}  {used}  {entry.source}")
-    total = size(sum(e.size_bytes for e in entries))
+        click.echo(f"{format_bytes(entry.size_bytes):>10}  {used}  {entry.source}")
+    total = format_bytes(sum(e.size_bytes for e in entries))
     click.echo(f"{len(entries)} traces, {total}, in {store.root}")
 
 

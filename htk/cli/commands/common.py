@@ -11,7 +11,7 @@ import click
 from htk.answers.ask import ask
 from htk.core.analysis import Analysis
 from htk.core.defer_imports import spare_pandas
-from htk.core.humanize import duration, numbers_of
+from htk.core.humanize import parse_duration, parse_int_ranges
 from htk.output.render import FORMATS, form_by_name, write
 from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
@@ -106,10 +106,10 @@ def opened(paths: Sequence[str], given: Mapping[str, Any]) -> Trace:
     ranks, steps = given.get("ranks"), given.get("steps")
     from_, to = given.get("from_"), given.get("to")
     chosen = trace.sel(
-        ranks=None if ranks is None else numbers_of(ranks),
-        steps=None if steps is None else numbers_of(steps),
-        from_ns=None if from_ is None else duration(from_),
-        to_ns=None if to is None else duration(to),
+        ranks=None if ranks is None else parse_int_ranges(ranks),
+        steps=None if steps is None else parse_int_ranges(steps),
+        from_ns=None if from_ is None else parse_duration(from_),
+        to_ns=None if to is None else parse_duration(to),
         annotation=given.get("annotation"),
     )
     chosen.check_selection()

@@ -94,7 +94,7 @@ def _by_baselines(
     from htk.compare import regression
     from htk.compare.runs import diff
     from htk.core.analysis import coverage_of
-    from htk.core.humanize import duration
+    from htk.core.humanize import parse_duration
     from htk.output.render import write
     from htk.output.result import Result
 
@@ -105,7 +105,7 @@ def _by_baselines(
     changed = regression.changes(base, new, shown, chosen[1])
     noise = regression.RUN_NOISE_PCT if gate["run_noise"] is None else gate["run_noise"]
     judged = regression.judge(
-        base, new, rules, min_abs_ns=duration(gate["min_abs"]), run_noise_pct=noise
+        base, new, rules, min_abs_ns=parse_duration(gate["min_abs"]), run_noise_pct=noise
     )
     table, label = (
         (regression.answer(judged, base, new), regression.gate) if rules else (changed, diff)

@@ -10,7 +10,7 @@ import click
 
 from htk.cli.commands.common import writing_options
 from htk.cli.commands.model_options import SIZES, size_options
-from htk.core.humanize import size, time
+from htk.core.humanize import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from htk.output.result import Result
@@ -41,12 +41,12 @@ def command(model: str, gpu: str, form: str, output: str | None, limit: int, **g
     from htk.models.hardware import gpu as of_catalogue
     from htk.output.render import write
     from htk.output.result import Result
-    from htk.whatif.plan import LABEL, MFU, Job, plan
+    from htk.whatif.plan import LABEL, MFU, PlannedJob, plan
 
     spare_pandas()
     sizes = {name: given.pop(name) for name in SIZES}
     chosen = decoder(model, **{name: own for name, own in sizes.items() if own is not None})
-    job = Job(chosen, of_catalogue(gpu), **given)
+    job = PlannedJob(chosen, of_catalogue(gpu), **given)
     facts = {
         "model": f"{chosen.name}, {chosen.parameters / 1e9:.2f} billion parameters",
         "cluster": f"{job.nodes} × {job.gpus_per_node} {job.gpu.device_name}",
@@ -91,27 +91,27 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
 
 def _band(percent: int) -> Callable[[dict[str, Any]], str]:
     low, high = f"step_time_lo{percent}_ns", f"step_time_hi{percent}_ns"
-    return lambda row: f"{time(row[low])} … {time(row[high])}"
+    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "step time": _or("step_time_ns", time),
+    "step time": _or("step_time_ns", format_duration),
     "90 % band": _band(90),
     "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
     "MFU %": _or("mfu_pct", "{:.1f}".format),
-    "peak memory": _or("peak_memory_bytes", size),
+    "peak memory": _or("peak_memory_bytes", format_bytes),
     "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
     "least GPUs": _or("least_gpus", "{:,}".format),
     "with checkpointing": _or("least_gpus_checkpointed", "{:,}".format),
     "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
     "run days": _or("run_days", "{:,.1f}".format),
     "run cost": _or("run_cost", "{:,.0f}".format),
-    "compute": _or("compute_ns", time),
-    "communication": _or("comm_ns", time),
-    "sent": _or("wire_bytes", size),
-    "parameters": _or("parameter_bytes", size),
-    "gradients": _or("gradient_bytes", size),
-    "optimizer": _or("optimizer_bytes", size),
-    "activations": _or("activation_bytes", size),
+    "compute": _or("compute_ns", format_duration),
+    "communication": _or("comm_ns", format_duration),
+    "sent": _or("wire_bytes", format_bytes),
+    "parameters": _or("parameter_bytes", format_bytes),
+    "gradients": _or("gradient_bytes", format_bytes),
+    "optimizer": _or("optimizer_bytes", format_bytes),
+    "activations": _or("activation_bytes", format_bytes),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
 }

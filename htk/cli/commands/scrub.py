@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
-from htk.core.humanize import counted, size
+from htk.core.humanize import format_bytes, pluralize
 
 
 @click.command("scrub")
@@ -27,7 +27,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
 
     trace = opened(paths, given)
     sources = sources_of(named(paths))
-    parts = kineto_parts(trace.parts)
+    parts = kineto_parts(trace.files)
     operators = trace.tables["cpu_ops"]["name"].unique().to_pylist()
     known = frozenset(n.removeprefix("aten::") for n in operators if n.startswith("aten::"))
     names = scrub.Names(known)
@@ -40,9 +40,9 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
             partial(scrub.entry, names),
             lambda _, text: scrub.event(names, text),
         )
-        made, stored = written.copied, size(written.stored_bytes)
+        made, stored = written.copied, format_bytes(written.stored_bytes)
         click.echo(f"{written.file}: {made.kept:,} events, {stored}", err=True)
-    left_out = len(trace.parts) - len(parts)
+    left_out = len(trace.files) - len(parts)
     if left_out:
-        files = counted(left_out, "file")
+        files = pluralize(left_out, "file")
         click.echo(f"left out, no trace of the PyTorch profiler: {files}", err=True)

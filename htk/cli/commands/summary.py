@@ -50,28 +50,34 @@ def _lines(found: "Verdict") -> list[str]:
 
 
 def _bars(found: "Verdict") -> list[str]:
-    from htk.core.humanize import time
+    from htk.core.humanize import format_duration
 
     if not found.told:
         return [] if found.records else ["No GPU work was recorded.", ""]
     wide = max(len(s.name) for s in found.told)
     unit = "of a step" if found.step_ns else "recorded"
     whole = found.whole_ns
-    lines = [f"Where the time goes ({time(whole)} {unit}, mean over ranks)"]
+    lines = [f"Where the time goes ({format_duration(whole)} {unit}, mean over ranks)"]
     for s in found.told:
         bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
-        lines.append(f"  {s.name:<{wide}} {s.pct:5.1f} %  {time(s.pct / 100 * whole):>8}  {bar}")
+        lines.append(
+            f"  {s.name:<{wide}} {s.pct:5.1f} %  {format_duration(s.pct / 100 * whole):>8}  {bar}"
+        )
     return [*lines, ""]
 
 
 def _causes(found: "Verdict") -> list[str]:
-    from htk.core.humanize import time
+    from htk.core.humanize import format_duration
 
     if not found.causes:
         return []
     lines = ["First causes (recoverable at most; gains overlap)"]
     for place, cause in enumerate(found.causes, 1):
-        gain = f"{time((cause.pct or 0) / 100 * found.whole_ns)}: " if cause.pct is not None else ""
+        gain = (
+            f"{format_duration((cause.pct or 0) / 100 * found.whole_ns)}: "
+            if cause.pct is not None
+            else ""
+        )
         lines.append(f"  {place}. {gain}{cause.finding}")
         lines.append(f"     {cause.evidence}")
         lines.append(f"     try: {cause.advice}")

@@ -30,12 +30,12 @@ def command(
     Of a large trace the shortest calls of the host are left out, and the page says so.
     """
     from htk.cli.commands.common import opened
-    from htk.timeline.answers import Timeline
+    from htk.timeline.answers import TraceTimeline
     from htk.timeline.page import page
 
     trace = opened(paths, given)
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
-    text = page(Timeline(trace, aligned=aligned), name)
+    text = page(TraceTimeline(trace, aligned=aligned), name)
     target = Path(output)
     target.write_text(text, encoding="utf-8")
     click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.cli.commands.common import narrowing_options, opening_options
-from htk.core.humanize import size
+from htk.core.humanize import format_bytes
 from htk.errors import UsageError
 
 
@@ -30,13 +30,13 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     if trace.selection.annotation is not None:
         raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
     sources = sources_of(named(paths))
-    parts = [p for p in kineto_parts(trace.parts) if _chosen(p.rank, trace.selection.ranks)]
+    parts = [p for p in kineto_parts(trace.files) if _chosen(p.rank, trace.selection.ranks)]
     for part, name in zip(parts, target_names(parts), strict=True):
         keep = wanted(trace, part)
         event = partial(_kept, keep)
         written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
         made = written.copied
-        stored = size(written.stored_bytes)
+        stored = format_bytes(written.stored_bytes)
         click.echo(f"{written.file}: {made.kept:,} of {made.events:,} events, {stored}", err=True)
 
 

@@ -118,7 +118,7 @@ def command(
     terms = Terms(price, run_tokens, watts, node_hours_between_failures, restart_s, checkpoint_s)
     asked = WhatIf(opened(paths, given), fixed, over, anchor, terms, recommend)
     for path, ratio in beside:
-        asked = asked.beside(path, ratio)
+        asked = asked.calibrate_with(path, ratio)
     if ledger:
         write(asked.traffic(), form, output, limit=limit)
     else:

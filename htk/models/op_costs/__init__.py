@@ -20,7 +20,7 @@ from htk.models.op_costs import (
     serving,
     tables,
 )
-from htk.models.op_costs.call import FALLBACK, Call, Cost, Model, read
+from htk.models.op_costs.call import FALLBACK, Cost, Model, OperatorCall, read
 
 _FAMILIES = (
     elementwise,
@@ -84,7 +84,7 @@ def served_cost(
     return cost_of(lambda given: serving.attention(given, tokens), call)
 
 
-def cost_of(model: Model, call: Call) -> Found:
+def cost_of(model: Model, call: OperatorCall) -> Found:
     try:
         found = model(call)
     except (LookupError, ValueError, TypeError, ArithmeticError):

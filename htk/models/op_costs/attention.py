@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from htk.models.op_costs.call import Call, Cost, Model, Tensor, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, label
 
 Layout = Literal["heads first", "tokens first"]
 Corner = Literal["top left", "bottom right"]
@@ -42,7 +42,7 @@ class Where:
     mask_type: bool = False  # 1: top left, 2: bottom right
 
 
-def _attention(call: Call, where: Where) -> Cost:
+def _attention(call: OperatorCall, where: Where) -> Cost:
     first = 1 if where.backward else 0
     q, k, v = (call.tensor(first + n) for n in range(3))
     heads, head = _heads(q, where.layout)
@@ -66,7 +66,7 @@ def _heads(q: Tensor, layout: Layout) -> tuple[int, int]:
     return q.shape[-3 if layout == "heads first" else -2], q.shape[-1]
 
 
-def _corner(call: Call, where: Where) -> Corner | None:
+def _corner(call: OperatorCall, where: Where) -> Corner | None:
     given = call.value(where.causal)
     if where.mask_type:
         return {1: "top left", 2: "bottom right"}.get(given)  # type: ignore[return-value]
@@ -74,7 +74,7 @@ def _corner(call: Call, where: Where) -> Corner | None:
 
 
 def _pairs(
-    call: Call, where: Where, q: Tensor, k: Tensor, corner: Corner | None
+    call: OperatorCall, where: Where, q: Tensor, k: Tensor, corner: Corner | None
 ) -> tuple[int, str | None]:
     """Over the whole batch."""
     if where.lengths and (ends := call.maybe(where.lengths[0])) is not None and ends.count > 1:
@@ -85,7 +85,7 @@ def _pairs(
 
 
 def _ragged(
-    call: Call, where: Where, q: Tensor, k: Tensor, corner: Corner | None, sequences: int
+    call: OperatorCall, where: Where, q: Tensor, k: Tensor, corner: Corner | None, sequences: int
 ) -> tuple[int, str | None]:
     tokens = [t.count // max(t.shape[-1] * t.shape[-2], 1) for t in (q, k)]
     longest = [

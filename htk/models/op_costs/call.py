@@ -75,7 +75,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     name: str
     arguments: tuple[Tensor | tuple[Tensor, ...] | None, ...]
     values: tuple[Any, ...]
@@ -116,10 +116,12 @@ class Call:
         return listed * length if len(listed) == 1 else listed
 
 
-Model = Callable[[Call], Cost]
+Model = Callable[[OperatorCall], Cost]
 
 
-def read(name: str, dims: str, types: str | None, values: str | None, unknown: str) -> Call | None:
+def read(
+    name: str, dims: str, types: str | None, values: str | None, unknown: str
+) -> OperatorCall | None:
     """The call behind recorded texts; `unknown` is the type of tensors without one."""
     shapes = _parsed(dims)
     kinds = _parsed(types or "[]")
@@ -130,7 +132,7 @@ def read(name: str, dims: str, types: str | None, values: str | None, unknown: s
     given = _parsed(values or "[]")
     plain = tuple(_plain(v) for v in given) if isinstance(given, list) else ()
     guessed = any(isinstance(a, tuple) and a for a in arguments)
-    return Call(name, arguments, plain, guessed)
+    return OperatorCall(name, arguments, plain, guessed)
 
 
 def dtype_of(tensors: Sequence[Tensor]) -> str:

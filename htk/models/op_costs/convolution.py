@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, Shape, Tensor, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Shape, Tensor, label
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Where:
     output_padding: int | None = None
 
 
-def _forward(call: Call, where: Where) -> Cost:
+def _forward(call: OperatorCall, where: Where) -> Cost:
     into, weight = call.tensor(0), call.tensor(1)
     length = len(weight.shape) - 2
     transposed = where.transposed
@@ -45,7 +45,7 @@ def _forward(call: Call, where: Where) -> Cost:
     return Cost(flops, moved, "convolution", label(into.type), matrix=True)
 
 
-def _size(call: Call, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:
+def _size(call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:
     stride = call.numbers(where.stride, length, 1)
     dilation = call.numbers(where.dilation, length, 1)
     sizes = zip(into.shape[-length:], weight.shape[2:], stride, dilation, strict=True)
@@ -58,7 +58,9 @@ def _size(call: Call, where: Where, into: Tensor, weight: Tensor, length: int) -
     )
 
 
-def _transposed_size(call: Call, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:
+def _transposed_size(
+    call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int
+) -> Shape:
     stride = call.numbers(where.stride, length, 1)
     padding = call.numbers(where.padding, length, 0)
     dilation = call.numbers(where.dilation, length, 1)
@@ -71,7 +73,7 @@ def _transposed_size(call: Call, where: Where, into: Tensor, weight: Tensor, len
     return tuple((n - 1) * s - 2 * p + d * (k - 1) + a + 1 for n, k, s, p, d, a in sizes)
 
 
-def _backward(call: Call) -> Cost:
+def _backward(call: OperatorCall) -> Cost:
     gradient, into, weight = (call.tensor(n) for n in range(3))
     transposed = bool(call.value(7, False))
     asked = call.value(10, [True, True, False])

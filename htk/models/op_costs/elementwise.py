@@ -6,7 +6,16 @@ The operations of transcendental functions are counted as one, as hardware count
 import math
 from functools import partial
 
-from htk.models.op_costs.call import TYPES, Call, Cost, Model, Tensor, broadcast, dtype_of, label
+from htk.models.op_costs.call import (
+    TYPES,
+    Cost,
+    Model,
+    OperatorCall,
+    Tensor,
+    broadcast,
+    dtype_of,
+    label,
+)
 
 # Operations for each element of the result.
 _FORWARD = {
@@ -34,7 +43,7 @@ _BACKWARD = {
 }
 
 
-def elementwise(call: Call, per_element: int = 1, result: str | None = None) -> Cost:
+def elementwise(call: OperatorCall, per_element: int = 1, result: str | None = None) -> Cost:
     """Inputs broadcast to the result; `result` is its type where the inputs do not say."""
     inputs = call.tensors
     if not inputs:
@@ -46,20 +55,20 @@ def elementwise(call: Call, per_element: int = 1, result: str | None = None) -> 
     return Cost(per_element * count, moved, "elementwise", label(kind))
 
 
-def written(call: Call) -> Cost:
+def written(call: OperatorCall) -> Cost:
     """Written first argument, read from the others: out, input, scale, …"""
     count = max(t.count for t in call.tensors)
     moved = sum(t.bytes for t in call.tensors)
     return Cost(count, moved, "elementwise", label(dtype_of(call.tensors)))
 
 
-def _gated(call: Call) -> Cost:
+def _gated(call: OperatorCall) -> Cost:
     """out, input of twice its width: silu of one half times the other."""
     out, into = call.tensor(0), call.tensor(1)
     return Cost(5 * out.count, out.bytes + into.bytes, "elementwise", label(into.type))
 
 
-def _rotary(call: Call) -> Cost:
+def _rotary(call: OperatorCall) -> Cost:
     """positions, query, key, …: both turned in place."""
     turned: list[Tensor] = [t for t in call.tensors[1:3] if len(t.shape) > 1]
     count = sum(t.count for t in turned)

@@ -7,7 +7,7 @@ whose sizes the arguments do not tell.
 
 import re
 
-from htk.models.op_costs.call import Call, Cost, dtype_of, label
+from htk.models.op_costs.call import Cost, OperatorCall, dtype_of, label
 
 PATTERN = re.compile(r"triton_(?:poi|red|per|for|split_scan)_fused_(?P<ops>.*?)_?\d*$")
 _NAMES = (
@@ -17,7 +17,7 @@ _NAMES = (
 _NO_WORK = frozenset(_NAMES.split())
 
 
-def fused(call: Call) -> Cost:
+def fused(call: OperatorCall) -> Cost:
     found = PATTERN.match(call.name)
     if not found or not call.tensors:
         raise LookupError("no tensors")

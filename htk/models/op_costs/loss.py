@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, label
 
 
-def _picked(call: Call) -> Cost:
+def _picked(call: OperatorCall) -> Cost:
     """Negative log likelihood: one prediction for each target."""
     scores, target = call.tensor(0), call.tensor(1)
     return Cost(
@@ -13,26 +13,26 @@ def _picked(call: Call) -> Cost:
     )
 
 
-def _picked_backward(call: Call) -> Cost:
+def _picked_backward(call: OperatorCall) -> Cost:
     """Writes a gradient for every prediction."""
     scores, target = call.tensor(1), call.tensor(2)
     return Cost(target.count, scores.bytes + target.bytes, "loss", label(scores.type))
 
 
-def _whole(call: Call, per_element: int) -> Cost:
+def _whole(call: OperatorCall, per_element: int) -> Cost:
     """Predictions and targets, to one number."""
     scores = call.tensor(0)
     moved = sum(t.bytes for t in call.tensors)
     return Cost(per_element * scores.count, moved, "loss", label(scores.type))
 
 
-def _whole_backward(call: Call, per_element: int) -> Cost:
+def _whole_backward(call: OperatorCall, per_element: int) -> Cost:
     scores = call.tensor(1)
     moved = sum(t.bytes for t in call.tensors) + scores.bytes
     return Cost(per_element * scores.count, moved, "loss", label(scores.type))
 
 
-def _cross_entropy(call: Call) -> Cost:
+def _cross_entropy(call: OperatorCall) -> Cost:
     """Log-softmax and likelihood together."""
     scores, target = call.tensor(0), call.tensor(1)
     return Cost(5 * scores.count, 2 * scores.bytes + target.bytes, "loss", label(scores.type))

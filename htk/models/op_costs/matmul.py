@@ -1,6 +1,6 @@
 """Matrix products: 2·M·N·K, and one addition more for each element of a bias."""
 
-from htk.models.op_costs.call import Call, Cost, Model, Tensor, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, label
 
 
 def _product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
@@ -23,15 +23,15 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
     return _product(a, rows * columns, inner, b.bytes, bias)
 
 
-def _mm(call: Call) -> Cost:
+def _mm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(0), call.tensor(1))
 
 
-def _addmm(call: Call) -> Cost:
+def _addmm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
 
 
-def _linear(call: Call) -> Cost:
+def _linear(call: OperatorCall) -> Cost:
     """Weights lie as [out, in]."""
     a, weight = call.tensor(0), call.tensor(1)
     out = a.count // max(a.shape[-1], 1) * weight.shape[0]
@@ -40,7 +40,7 @@ def _linear(call: Call) -> Cost:
     return _product(a, out, a.shape[-1], weight.bytes, wanted)
 
 
-def _scaled_mm(call: Call) -> Cost:
+def _scaled_mm(call: OperatorCall) -> Cost:
     """Its bias is at another place in each release: the one vector as long as a row."""
     a, b = call.tensor(0), call.tensor(1)
     row = (b.shape[-1],)
@@ -48,7 +48,7 @@ def _scaled_mm(call: Call) -> Cost:
     return _matmul(a, b, next(found, None))
 
 
-def _grouped_mm(call: Call) -> Cost:
+def _grouped_mm(call: OperatorCall) -> Cost:
     """Groups along the rows of A, as a batch, or (gradients of weights) along the inner size."""
     a, b = call.tensor(0), call.tensor(1)
     offsets = call.tensors[2:]
@@ -64,17 +64,17 @@ def _grouped_mm(call: Call) -> Cost:
     return _product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
 
 
-def _dot(call: Call) -> Cost:
+def _dot(call: OperatorCall) -> Cost:
     a = call.tensor(0)
     return _product(a, 1, a.count, call.tensor(1).bytes)
 
 
-def _outer(call: Call) -> Cost:
+def _outer(call: OperatorCall) -> Cost:
     base, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
     return _product(a, a.count * b.count, 1, b.bytes + base.bytes)
 
 
-def _addbmm(call: Call) -> Cost:
+def _addbmm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
 
 

@@ -2,34 +2,34 @@
 
 import math
 
-from htk.models.op_costs.call import Call, Cost, Model, Tensor, broadcast, dtype_of, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, dtype_of, label
 
 
-def _moved(call: Call, bytes_: int, kind: str | None = None) -> Cost:
+def _moved(call: OperatorCall, bytes_: int, kind: str | None = None) -> Cost:
     name = kind or dtype_of(call.tensors)
     assumed = "element type" if call.guessed else None
     return Cost(0, bytes_, "copy", label(name), assumed=assumed)
 
 
-def _copy(call: Call) -> Cost:
+def _copy(call: OperatorCall) -> Cost:
     """Into the first from the second, which may be of another type, or broadcast."""
     return _moved(call, call.tensor(0).bytes + call.tensor(1).bytes)
 
 
-def _twice(call: Call) -> Cost:
+def _twice(call: OperatorCall) -> Cost:
     return _moved(call, 2 * call.tensor(0).bytes)
 
 
-def _fill(call: Call) -> Cost:
+def _fill(call: OperatorCall) -> Cost:
     return _moved(call, call.tensor(0).bytes)
 
 
-def _join(call: Call) -> Cost:
+def _join(call: OperatorCall) -> Cost:
     parts = call.listed(0)
     return _moved(call, 2 * sum(t.bytes for t in parts), parts[0].type)
 
 
-def _index_select(call: Call) -> Cost:
+def _index_select(call: OperatorCall) -> Cost:
     """self, dim, index."""
     base, index = call.tensor(0), call.tensor(2)
     axis = int(call.value(1, 0)) % max(len(base.shape), 1)
@@ -37,13 +37,13 @@ def _index_select(call: Call) -> Cost:
     return _moved(call, 2 * picked * base.element + index.bytes, base.type)
 
 
-def _gather(call: Call) -> Cost:
+def _gather(call: OperatorCall) -> Cost:
     """self, dim, index: as many as the index."""
     base, index = call.tensor(0), call.tensor(2)
     return _moved(call, 2 * index.count * base.element + index.bytes, base.type)
 
 
-def _scatter(call: Call) -> Cost:
+def _scatter(call: OperatorCall) -> Cost:
     """self, dim, index, source: what is added to is read too."""
     base, index = call.tensor(0), call.tensor(2)
     added = 3 if "add" in call.name or "reduce" in call.name else 2
@@ -52,7 +52,7 @@ def _scatter(call: Call) -> Cost:
     return _moved(call, whole + added * index.count * base.element + index.bytes, base.type)
 
 
-def _index_add(call: Call) -> Cost:
+def _index_add(call: OperatorCall) -> Cost:
     """self, dim, index, source."""
     base, source = call.tensor(0), call.tensor(3)
     whole = 0 if call.name.endswith("_") else 2 * base.bytes
@@ -65,26 +65,26 @@ def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:
     return where * math.prod(base.shape[len(indices) :])
 
 
-def _index(call: Call) -> Cost:
+def _index(call: OperatorCall) -> Cost:
     base, indices = call.tensor(0), call.listed(1)
     read = sum(8 * i.count for i in indices)
     return _moved(call, 2 * _picked(base, indices) * base.element + read, base.type)
 
 
-def _index_put(call: Call) -> Cost:
+def _index_put(call: OperatorCall) -> Cost:
     base, indices = call.tensor(0), call.listed(1)
     times = 3 if call.value(3) is True else 2  # accumulated: what lies there is read too
     read = sum(8 * i.count for i in indices)
     return _moved(call, times * _picked(base, indices) * base.element + read, base.type)
 
 
-def _embedding(call: Call) -> Cost:
+def _embedding(call: OperatorCall) -> Cost:
     weight, index = call.tensor(0), call.tensor(1)
     picked = index.count * weight.shape[-1]
     return _moved(call, 2 * picked * weight.element + index.bytes, weight.type)
 
 
-def _embedding_bag(call: Call) -> Cost:
+def _embedding_bag(call: OperatorCall) -> Cost:
     """weight, indices, offsets: a row is written for each bag."""
     weight, index, bags = (call.tensor(n) for n in range(3))
     rows = index.count + bags.count
@@ -92,7 +92,7 @@ def _embedding_bag(call: Call) -> Cost:
     return Cost(index.count * weight.shape[-1], moved, "copy", label(weight.type))
 
 
-def _embedding_backward(call: Call) -> Cost:
+def _embedding_backward(call: OperatorCall) -> Cost:
     """gradient, indices, rows of the weight: all rows are written."""
     gradient, index = call.tensor(0), call.tensor(1)
     written = int(call.value(2, 0)) * gradient.shape[-1] * gradient.element
@@ -100,14 +100,14 @@ def _embedding_backward(call: Call) -> Cost:
     return Cost(gradient.count, moved, "copy", label(gradient.type))
 
 
-def _repeat(call: Call) -> Cost:
+def _repeat(call: OperatorCall) -> Cost:
     base = call.tensor(0)
     times = call.value(1)
     many = math.prod(times) if isinstance(times, list) else 1
     return _moved(call, base.bytes + many * base.bytes)
 
 
-def _pad(call: Call) -> Cost:
+def _pad(call: OperatorCall) -> Cost:
     base = call.tensor(0)
     added = call.value(1)
     if not isinstance(added, list):
@@ -118,14 +118,14 @@ def _pad(call: Call) -> Cost:
     return _moved(call, base.bytes + math.prod(sizes) * base.element)
 
 
-def _chunk_cat(call: Call) -> Cost:
+def _chunk_cat(call: OperatorCall) -> Cost:
     """Tensors of a list, into the buffer of a reduce-scatter, which may be of a wider type."""
     parts, into = call.listed(0), call.maybe(3)
     read = sum(t.bytes for t in parts)
     return _moved(call, read + (into.bytes if into is not None else read), parts[0].type)
 
 
-def _cache_write(call: Call) -> Cost:
+def _cache_write(call: OperatorCall) -> Cost:
     """key, value, into the pages of a cache."""
     new = call.tensors[:2]
     cache = call.tensor(2)

@@ -2,26 +2,26 @@
 
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, label
 
 # Layer norm: mean 1, variance 2, normalise 2, scale and shift 2; the others alike.
 _LAYER, _RMS, _SOFTMAX, _LOG_SOFTMAX = 7, 4, 5, 5
 
 
-def _forward(call: Call, per_element: int, family: str = "norm") -> Cost:
+def _forward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     into = call.tensor(0)
     others = sum(t.bytes for t in call.tensors[1:] if t.count < into.count)
     return Cost(per_element * into.count, 2 * into.bytes + others, family, label(into.type))
 
 
-def _backward(call: Call, per_element: int, family: str = "norm") -> Cost:
+def _backward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     """Reads the gradient and what was kept of the forward; writes the gradient of the input."""
     gradient = call.tensor(0)
     others = sum(t.bytes for t in call.tensors)
     return Cost(per_element * gradient.count, others + gradient.bytes, family, label(gradient.type))
 
 
-def _softmax(call: Call, per_element: int) -> Cost:
+def _softmax(call: OperatorCall, per_element: int) -> Cost:
     """Half may come out as float (third argument), or as another type."""
     into = call.tensor(0)
     wide = call.value(2) is True and into.element == 2
@@ -29,26 +29,26 @@ def _softmax(call: Call, per_element: int) -> Cost:
     return Cost(per_element * into.count, moved, "softmax", label(into.type))
 
 
-def _add_rms(call: Call) -> Cost:
+def _add_rms(call: OperatorCall) -> Cost:
     """input and residual, both read and written, then the weight."""
     into, residual, weight = (call.tensor(n) for n in range(3))
     moved = 2 * (into.bytes + residual.bytes) + weight.bytes
     return Cost((_RMS + 1) * into.count, moved, "norm", label(into.type))
 
 
-def _rms_out(call: Call) -> Cost:
+def _rms_out(call: OperatorCall) -> Cost:
     out, into, weight = (call.tensor(n) for n in range(3))
     moved = out.bytes + into.bytes + weight.bytes
     return Cost(_RMS * into.count, moved, "norm", label(into.type))
 
 
-def _add_rms_out(call: Call) -> Cost:
+def _add_rms_out(call: OperatorCall) -> Cost:
     """result, input, residual, the new residual, weight: each once."""
     moved = sum(t.bytes for t in call.tensors)
     return Cost((_RMS + 1) * call.tensor(0).count, moved, "norm", label(call.tensor(0).type))
 
 
-def _group(call: Call) -> Cost:
+def _group(call: OperatorCall) -> Cost:
     return _forward(call, _LAYER)
 
 

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, Tensor, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, label
 
 
-def _fused(call: Call, lists: int, per_element: int) -> Cost:
+def _fused(call: OperatorCall, lists: int, per_element: int) -> Cost:
     """`lists` of tensors are read, all but the gradients (the second) are written."""
     read = [call.listed(n) for n in range(lists)]
     count = sum(t.count for t in read[0])
@@ -16,7 +16,7 @@ def _fused(call: Call, lists: int, per_element: int) -> Cost:
     )
 
 
-def foreach(call: Call) -> Cost:
+def foreach(call: OperatorCall) -> Cost:
     """All lists and lone tensors are read, one list is written (none by norms)."""
     lists = [a for a in call.arguments if isinstance(a, tuple) and a]
     if not lists:

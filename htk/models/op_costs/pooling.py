@@ -3,10 +3,10 @@
 import math
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, Shape, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Shape, label
 
 
-def _pool(call: Call, axes: int, indices: bool) -> Cost:
+def _pool(call: OperatorCall, axes: int, indices: bool) -> Cost:
     """input, kernel, stride, padding, …"""
     into = call.tensor(0)
     kernel = call.numbers(1, axes, 1)
@@ -22,7 +22,7 @@ def _pool(call: Call, axes: int, indices: bool) -> Cost:
     return Cost(count * math.prod(kernel), moved, "pooling", label(into.type))
 
 
-def _backward(call: Call) -> Cost:
+def _backward(call: OperatorCall) -> Cost:
     """Gradient and input come in, a gradient like the input goes out."""
     gradient, into = call.tensor(0), call.tensor(1)
     index = sum(t.bytes for t in call.tensors[2:])
@@ -30,7 +30,7 @@ def _backward(call: Call) -> Cost:
     return Cost(max(gradient.count, into.count), moved, "pooling", label(into.type))
 
 
-def _resized(call: Call, axes: int, each: int) -> Cost:
+def _resized(call: OperatorCall, axes: int, each: int) -> Cost:
     """To a size that is given: adaptive pooling, interpolation."""
     into = call.tensor(0)
     size: Shape = call.numbers(1, axes, 0)

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from htk.models.op_costs.call import Call, Cost, Model, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, label
 
 _PLAIN = "sum nansum mean prod max min amax amin argmax argmin any all count_nonzero aminmax"
 _TWICE = "var std var_mean std_mean norm linalg_vector_norm logsumexp"
@@ -11,7 +11,7 @@ _SCANS = "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp"
 _ORDERS = "sort topk argsort kthvalue median"
 
 
-def _reduce(call: Call, per_element: int) -> Cost:
+def _reduce(call: OperatorCall, per_element: int) -> Cost:
     into = call.tensor(0)
     if len(call.tensors) > 1 and call.tensors[1].shape == into.shape:  # max of two tensors
         moved = 3 * into.bytes
@@ -20,7 +20,7 @@ def _reduce(call: Call, per_element: int) -> Cost:
     return Cost(per_element * into.count, moved, "reduction", label(into.type))
 
 
-def _left(call: Call) -> int:
+def _left(call: OperatorCall) -> int:
     """Elements of the result."""
     shape = call.tensor(0).shape
     places = call.value(2 if call.name.endswith("vector_norm") else 1)
@@ -32,12 +32,12 @@ def _left(call: Call) -> int:
     return math.prod(n for k, n in enumerate(shape) if k not in gone)
 
 
-def _scan(call: Call) -> Cost:
+def _scan(call: OperatorCall) -> Cost:
     into = call.tensor(0)
     return Cost(into.count, 2 * into.bytes, "reduction", label(into.type))
 
 
-def _order(call: Call) -> Cost:
+def _order(call: OperatorCall) -> Cost:
     """Compared as a sort of each row would; values and indices come out."""
     into = call.tensor(0)
     row = into.shape[-1] if into.shape else 1

@@ -11,7 +11,7 @@ where nothing is answered, and no prefix was cached, a request has as many keys 
 import re
 from dataclasses import dataclass
 
-from htk.models.op_costs.call import Call, Cost, label
+from htk.models.op_costs.call import Cost, OperatorCall, label
 
 _SUMS = r"\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
 _RANGE = re.compile(rf"execute_\S*context_\d+{_SUMS}_generation_\d+{_SUMS}")
@@ -50,7 +50,7 @@ def is_served(name: str) -> bool:
     return bool(_ATTENTION.search(name))
 
 
-def attention(call: Call, tokens: Tokens) -> Cost:
+def attention(call: OperatorCall, tokens: Tokens) -> Cost:
     """Queries in, results out, and the keys and values of the cache that are attended to."""
     wide = [t for t in call.tensors if len(t.shape) >= 3]
     if len(wide) < 2:

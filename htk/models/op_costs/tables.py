@@ -6,14 +6,14 @@ That width is `total_D` over the tables where values were recorded; else what th
 optimizers tells, which has one element for each row.
 """
 
-from htk.models.op_costs.call import Call, Cost, Model, dtype_of, label
+from htk.models.op_costs.call import Cost, Model, OperatorCall, dtype_of, label
 
 _WEIGHTS = (1, 2)  # on the device, in unified memory
 _STATE = (20, 21)  # the optimizer's first moment, in the same places
 _SCALES = 8  # bytes beside each row of FP8: its scale, padded
 
 
-def _lookup(call: Call) -> Cost:
+def _lookup(call: OperatorCall) -> Cost:
     """weights …, D_offsets (6), total_D, …, indices (11), offsets, pooling, weights of indices."""
     weights = max((call.tensor(n) for n in _WEIGHTS), key=lambda t: t.count)
     tables = call.tensor(6).count - 1
@@ -30,7 +30,7 @@ def _lookup(call: Call) -> Cost:
     return Cost(round(flops), moved, "embedding", label(weights.type), assumed=said)
 
 
-def _width(call: Call, tables: int) -> float:
+def _width(call: OperatorCall, tables: int) -> float:
     """Elements of a row, a mean over tables."""
     total = call.value(7)
     if isinstance(total, int):
@@ -41,15 +41,15 @@ def _width(call: Call, tables: int) -> float:
     return elements / sum(call.tensor(n).count for n in _STATE)
 
 
-def _moved(call: Call, moved: float) -> Cost:
+def _moved(call: OperatorCall, moved: float) -> Cost:
     return Cost(0, round(moved), "copy", label(dtype_of(call.tensors)))
 
 
-def _twice(call: Call) -> Cost:
+def _twice(call: OperatorCall) -> Cost:
     return _moved(call, 2 * call.tensor(0).bytes)
 
 
-def _permute(call: Call) -> Cost:
+def _permute(call: OperatorCall) -> Cost:
     """Order, lengths [features, batch], values: features may come more than once."""
     order, lengths, values = (call.tensor(n) for n in range(3))
     factors = call.maybe(3)
@@ -58,27 +58,27 @@ def _permute(call: Call) -> Cost:
     return Cost(0, cost.bytes, "copy", cost.dtype, assumed="values alike over features")
 
 
-def _checked(call: Call) -> Cost:
+def _checked(call: OperatorCall) -> Cost:
     """Rows of tables, indices, offsets: read."""
     return _moved(call, sum(call.tensor(n).bytes for n in range(3)))
 
 
-def _to_fp8_rows(call: Call) -> Cost:
+def _to_fp8_rows(call: OperatorCall) -> Cost:
     wide = call.tensor(0)
     return _moved(call, wide.bytes + wide.count + wide.count // wide.shape[-1] * _SCALES)
 
 
-def _from_fp8_rows(call: Call) -> Cost:
+def _from_fp8_rows(call: OperatorCall) -> Cost:
     narrow = call.tensor(0)
     rows = narrow.count // narrow.shape[-1]
     return _moved(call, narrow.bytes + 4 * (narrow.count - rows * _SCALES))
 
 
-def _to_byte(call: Call) -> Cost:
+def _to_byte(call: OperatorCall) -> Cost:
     return _moved(call, call.tensor(0).bytes + call.tensor(0).count)
 
 
-def _from_byte(call: Call) -> Cost:
+def _from_byte(call: OperatorCall) -> Cost:
     return _moved(call, call.tensor(0).bytes + 4 * call.tensor(0).count)
 
 

@@ -30,7 +30,7 @@ from htk.whatif.edits import (
     tp,
     world,
 )
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 
 class Edit(Protocol):
@@ -38,7 +38,7 @@ class Edit(Protocol):
     def NAME(self) -> str: ...
     @property
     def HELP(self) -> str: ...
-    def apply(self, scene: Scene, value: str) -> Scene: ...
+    def apply(self, scene: StepModel, value: str) -> StepModel: ...
 
 
 # In the order in which they are applied, whichever order they are given in.

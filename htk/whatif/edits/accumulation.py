@@ -9,13 +9,13 @@ from dataclasses import replace
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import against, factor
 from htk.whatif.micro_batches import micro_batch_ns, micro_batches, samples
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "accumulation"
 HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     now = micro_batches(scene)
     if not now:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
@@ -29,7 +29,9 @@ def apply(scene: Scene, value: str) -> Scene:
     each = micro_batch_ns(scene)
     changed = replace(scene, samples=scene.samples * ratio)
     return (
-        changed.longer("micro-batches", (round(wanted) - now) * each)
-        .doubted("structure", 0.01)
-        .said(f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each")
+        changed.add_step_time("micro-batches", (round(wanted) - now) * each)
+        .with_uncertainty("structure", 0.01)
+        .with_assumption(
+            f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each"
+        )
     )

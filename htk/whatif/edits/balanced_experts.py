@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "balanced_experts"
 HELP = "All ranks' experts get equally many tokens: on. A bound."
@@ -14,7 +14,7 @@ HELP = "All ranks' experts get equally many tokens: on. A bound."
 Ints = NDArray[np.int64]
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
     ranks = scene.graph.ranks
     if len(ranks) < 2:
@@ -31,12 +31,12 @@ def apply(scene: Scene, value: str) -> Scene:
         for its, total in zip(layer, totals, strict=True):
             new[its] = length[its] * (mean / total if total else 1.0)
             chosen[its] = True
-    return scene.with_lengths(chosen, new).said(
+    return scene.with_lengths(chosen, new).with_assumption(
         "what each rank computes between the all-to-alls of a layer takes the mean over ranks"
     )
 
 
-def _between(scene: Scene, rank: int) -> list[Ints]:
+def _between(scene: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
     acts = scene.graph.activities
     mine = np.flatnonzero(scene.is_collective("all_to_all") & (acts.rank == rank))

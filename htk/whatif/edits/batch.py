@@ -20,7 +20,7 @@ from htk.whatif.micro_batches import samples
 from htk.whatif.parallel import tensor_reduces
 from htk.whatif.products import products, whole
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
 NAME = "batch"
@@ -38,7 +38,7 @@ _SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
 _UNFILLED_TOLD = 0.005
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     ratio = _ratio(scene, value)
     growing = grows(scene)
     if not growing.any():
@@ -50,18 +50,22 @@ def apply(scene: Scene, value: str) -> Scene:
     if ratio < 0.5:  # doubt in what is left, of what goes
         sigma *= ratio / (1 - ratio)
     changed = replace(
-        scene.with_lengths(growing, new), samples=scene.samples * ratio, kept=scene.kept * ratio
+        scene.with_lengths(growing, new),
+        samples=scene.samples * ratio,
+        activation_scale=scene.activation_scale * ratio,
     )
     sent = _activations(scene)
     if sent.any():
         changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
-        changed = changed.doubted("communication", 0.1).said("collectives of activations grow too")
+        changed = changed.with_uncertainty("communication", 0.1).with_assumption(
+            "collectives of activations grow too"
+        )
     small = (
         [f"{100 * unfilled:.0f} % of that is in kernels that do not fill the GPU once, less sure"]
         if unfilled >= _UNFILLED_TOLD
         else []
     )
-    return changed.doubted("compute", sigma + unfilled * _UNFILLED_SIGMA).said(
+    return changed.with_uncertainty("compute", sigma + unfilled * _UNFILLED_SIGMA).with_assumption(
         f"micro-batch {ratio:g} times the recorded one",
         f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
         "grows with it; optimizer, parameter collectives and CPU time stay",
@@ -69,7 +73,7 @@ def apply(scene: Scene, value: str) -> Scene:
     )
 
 
-def grows(scene: Scene) -> NDArray[np.bool_]:
+def grows(scene: StepModel) -> NDArray[np.bool_]:
     """Kernels that work on activations."""
     of_parameters = np.array(
         [bool(op and _OF_PARAMETERS.search(op)) for op in scene.facts.op], bool
@@ -78,12 +82,12 @@ def grows(scene: Scene) -> NDArray[np.bool_]:
     return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
 
 
-def _activations(scene: Scene) -> NDArray[np.bool_]:
+def _activations(scene: StepModel) -> NDArray[np.bool_]:
     """Communication of activations: of tensor parallelism, experts, stages."""
     return tensor_reduces(scene) | scene.is_collective("all_to_all", "send", "recv")
 
 
-def _ratio(scene: Scene, value: str) -> float:
+def _ratio(scene: StepModel, value: str) -> float:
     if value.startswith("global="):
         return factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
     if value.endswith("x"):
@@ -97,7 +101,7 @@ def _ratio(scene: Scene, value: str) -> float:
     return factor(value, NAME) / now
 
 
-def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def _lengths(scene: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     least = _least(scene, old)
     fixed = np.minimum(old, least)
     matrix = np.array([f in ("gemm", "convolution") for f in scene.facts.family], bool)
@@ -115,7 +119,7 @@ def _lengths(scene: Scene, old: NDArray[np.float64], ratio: float) -> NDArray[np
     return new
 
 
-def _steps(scene: Scene, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
+def _steps(scene: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
     """Waves of so many times the blocks, over those of now."""
     waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
     each = [whole(w * ratio) / whole(w) for w in np.maximum(waves, 1e-3).tolist()]
@@ -123,14 +127,14 @@ def _steps(scene: Scene, attention: NDArray[np.bool_], ratio: float) -> NDArray[
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 
 
-def _least(scene: Scene, old: NDArray[np.float64]) -> float:
+def _least(scene: StepModel, old: NDArray[np.float64]) -> float:
     """What no kernel goes below, however little it does: as short as any is, within reason."""
     seen = old[scene.is_compute & (old >= _BRIEF_NS)]
     return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
 
 
 def _unfilled(
-    scene: Scene, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
+    scene: StepModel, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
 ) -> float:
     """Share of the growing time in kernels of less than a wave, now or then."""
     waves = np.nan_to_num(scene.facts.blocks, nan=1e9)

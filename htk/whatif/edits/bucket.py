@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane, waited_for
 from htk.whatif.parallelism import replicating, sharded
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 from htk.whatif.transfers import latency
 
@@ -28,7 +28,7 @@ _MOST_PIECES = 64
 Ints = NDArray[np.int64]
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     found = _SIZE.fullmatch(value.strip())
     size = float(found[1]) * _SCALE[found[2].upper()] if found else 0.0
     if size <= 0:
@@ -47,15 +47,19 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = scene.with_lengths(reduces, length)
     return (
         inserted(changed, works)
-        .doubted("communication", 0.1)
-        .said(
+        .with_uncertainty("communication", 0.1)
+        .with_assumption(
             "gradients become ready evenly over the compute of their bucket; latency is paid once"
         )
     )
 
 
 def _put_together(
-    scene: Scene, mine: Ints, size: float, length: NDArray[np.float64], fixed: NDArray[np.float64]
+    scene: StepModel,
+    mine: Ints,
+    size: float,
+    length: NDArray[np.float64],
+    fixed: NDArray[np.float64],
 ) -> None:
     """All but the last of each bucket take no time, which takes that of their bytes."""
     moving, held = 0.0, 0.0
@@ -71,7 +75,11 @@ def _put_together(
 
 
 def _split(
-    scene: Scene, mine: Ints, size: float, length: NDArray[np.float64], fixed: NDArray[np.float64]
+    scene: StepModel,
+    mine: Ints,
+    size: float,
+    length: NDArray[np.float64],
+    fixed: NDArray[np.float64],
 ) -> list[Work]:
     """Pieces of a bucket that is too large, each ready with its share of the compute before it."""
     acts = scene.graph.activities

@@ -9,7 +9,7 @@ from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.host_cost import cpu_edges, unlaunched
 from htk.whatif.micro_batches import micro_batches
-from htk.whatif.step_model import Mask, Scene
+from htk.whatif.step_model import Mask, StepModel
 
 NAME = "checkpointing"
 HELP = "Recompute activations of every layer in the backward pass: on, off."
@@ -17,24 +17,24 @@ HELP = "Recompute activations of every layer in the backward pass: on, off."
 _ALL = 2  # attention kernels that tell the layers apart
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     again = scene.facts.recomputed & scene.is_compute
     if value == "off":
         if not again.any():
             raise UsageError(f"{NAME} off: no recomputation is seen in the step")
         return (
             unlaunched(scene, again)
-            .doubted("compute", 0.05)
-            .said("what is recomputed is not, nor launched; more stays in memory")
+            .with_uncertainty("compute", 0.05)
+            .with_assumption("what is recomputed is not, nor launched; more stays in memory")
         )
     if value != "on":
         raise UsageError(f"{NAME} {value!r}: on or off")
     if again.any():
-        return scene.said("the recording recomputes already")
+        return scene.with_assumption("the recording recomputes already")
     return _on(scene)
 
 
-def _on(scene: Scene) -> Scene:
+def _on(scene: StepModel) -> StepModel:
     """Each rank's backward kernels take longer in proportion, and so do their launches."""
     acts, length = scene.graph.activities, scene.lengths().astype(np.float64)
     weight = scene.weight.copy()
@@ -54,15 +54,15 @@ def _on(scene: Scene) -> Scene:
     return (
         replace(scene, weight=weight)
         .with_lengths(backward, length * slower)
-        .doubted("compute", 0.05)
-        .said(
+        .with_uncertainty("compute", 0.05)
+        .with_assumption(
             "all layers run forward again, with as many launches; embedding, output and loss do "
             "not; sharded parameters are still there for it"
         )
     )
 
 
-def _layers(scene: Scene, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
+def _layers(scene: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
     """Forward kernels of some layers, and how many times as many layers there are."""
     back = np.cumsum(scene.facts.backward[lane]) > 0
     attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
@@ -73,7 +73,7 @@ def _layers(scene: Scene, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], f
 
 
 def _relaunched(
-    scene: Scene,
+    scene: StepModel,
     weight: NDArray[np.int64],
     again: NDArray[np.int64],
     back: NDArray[np.int64],

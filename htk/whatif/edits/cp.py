@@ -11,13 +11,13 @@ import numpy as np
 from htk.whatif.edit_arguments import whole
 from htk.whatif.edits.batch import grows
 from htk.whatif.parallel import ELEMENT, activation_ns, each_layer, sizes, split
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "cp"
 HELP = "Ranks of context parallelism, from none: 2. Low confidence."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     ranks = whole(value, NAME)
     if ranks == 1:
         return scene
@@ -33,12 +33,12 @@ def apply(scene: Scene, value: str) -> Scene:
         replace(
             changed,
             samples=scene.samples / ranks,
-            kept=scene.kept / ranks,
+            activation_scale=scene.activation_scale / ranks,
             low_confidence=True,
         )
-        .doubted("compute", 0.15)
-        .doubted("communication", 0.3)
-        .said(
+        .with_uncertainty("compute", 0.15)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
             f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
             "twice that backward, of which attention hides as much as it lasts; parameters are "
             "reduced over all ranks as before"
@@ -46,7 +46,7 @@ def apply(scene: Scene, value: str) -> Scene:
     )
 
 
-def _attention(scene: Scene, backward: bool) -> float:
+def _attention(scene: StepModel, backward: bool) -> float:
     """Length of a layer's attention."""
     mine = np.array([f == "attention" for f in scene.facts.family], bool)
     mine &= scene.facts.backward == backward

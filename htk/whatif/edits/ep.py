@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.core.humanize import counted
+from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import whole
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
 
 NAME = "ep"
 HELP = "Ranks that experts are spread over: 8. Low confidence."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     ranks = whole(value, NAME)
     mine = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
     if not mine.any():
@@ -26,9 +26,10 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = scene.with_lengths(mine, length if ranks > 1 else np.zeros(len(length)))
     return (
         replace(changed, low_confidence=True)
-        .doubted("communication", 0.4)
-        .said(
-            f"experts spread over {counted(ranks, 'rank')} in place of {now}: 4 k (E-1)/E · tokens "
+        .with_uncertainty("communication", 0.4)
+        .with_assumption(
+            f"experts spread over {pluralize(ranks, 'rank')} in place of {now}: "
+            "4 k (E-1)/E · tokens "
             "· hidden elements sent for a layer and micro-batch; each rank computes as many tokens "
             "as now, and is as busy as now"
         )

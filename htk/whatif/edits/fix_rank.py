@@ -5,13 +5,13 @@ import numpy as np
 from htk.columns.groups import Groups
 from htk.errors import UsageError
 from htk.whatif.contention import factor, share
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "fix_rank"
 HELP = "This rank (or all) computes as fast as the median rank: 7, all."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     acts = scene.graph.activities
     ranks = scene.graph.ranks
     if len(ranks) < 2:
@@ -22,15 +22,15 @@ def apply(scene: Scene, value: str) -> Scene:
         (value == "all") | (acts.rank == (int(value) if value.isdigit() else -1))
     )
     nth = _nth(np.column_stack([acts.rank, acts.name]))
-    alike = Groups.of(np.column_stack([acts.name, nth]))
+    alike = Groups.by_keys(np.column_stack([acts.name, nth]))
     # While the others wait for a slow rank their compute has communication beside it.
     slower = 1 + factor(scene) * share(scene, scene.graph.time)
     alone = scene.lengths() / slower
-    median = alike.quantiles(alone, [0.5])[0][alike.which]
+    median = alike.quantiles(alone, [0.5])[0][alike.group_ids]
     return (
         scene.with_lengths(chosen, np.minimum(alone, median) * slower)
-        .doubted("compute", 0.05)
-        .said(
+        .with_uncertainty("compute", 0.05)
+        .with_assumption(
             "each of its kernels takes no longer than the median over ranks of the same call, "
             "without what communication beside it costs"
         )
@@ -39,9 +39,9 @@ def apply(scene: Scene, value: str) -> Scene:
 
 def _nth(keys: np.ndarray) -> np.ndarray:
     """How many of the same key came before."""
-    groups = Groups.of(keys)
-    order = np.argsort(groups.which, kind="stable")
+    groups = Groups.by_keys(keys)
+    order = np.argsort(groups.group_ids, kind="stable")
     first = np.cumsum(groups.count) - groups.count
     nth = np.empty(len(keys), np.int64)
-    nth[order] = np.arange(len(keys)) - first[groups.which[order]]
+    nth[order] = np.arange(len(keys)) - first[groups.group_ids[order]]
     return nth

@@ -13,7 +13,7 @@ from htk.errors import UsageError
 from htk.models.detected import detected
 from htk.models.hardware import Gpu, gpu
 from htk.whatif.edits.batch import SHORTEST_NS
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency
 
 NAME = "hardware"
@@ -23,14 +23,14 @@ _OF_PEAK = 0.8
 _MATRIX = ("gemm", "convolution", "attention")
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     other, now = gpu(value), detected(scene.facts.device_name)
     if now is None:
         raise UsageError(
             f"{NAME}: the catalogue does not hold the recorded GPU, {scene.facts.device_name!r}"
         )
     if other.name == now.name:
-        return scene.said(f"the recording is of {other.name} already")
+        return scene.with_assumption(f"the recording is of {other.name} already")
     length = scene.lengths().astype(np.float64)
     matrix = np.array([f in _MATRIX for f in scene.facts.family], bool)
     products, memory = _achieved(now) / _achieved(other), now.memory_gbps / other.memory_gbps
@@ -48,9 +48,9 @@ def apply(scene: Scene, value: str) -> Scene:
             peak=scene.peak * other.bf16_tflops / now.bf16_tflops,
             low_confidence=True,
         )
-        .doubted("compute", 0.2)
-        .doubted("communication", 0.3)
-        .said(
+        .with_uncertainty("compute", 0.2)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
             f"{other.name} in place of {now.name}: matrix products {1 / products:.2f} times as "
             f"fast, what memory bounds {1 / memory:.2f} times, links {1 / inside:.2f} times within "
             f"a node and {1 / outside:.2f} times out of it; CPU as it was"

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 
 from htk.whatif.edit_arguments import factor
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "host"
 HELP = "The CPU is so many times faster: 2x."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     times = factor(value, NAME)
     graph = scene.graph
-    on_cpu = graph.edges("call", "think", "handover")
+    on_cpu = graph.edges("call", "host_gap", "handover")
     weight = np.where(on_cpu, np.rint(scene.weight / times), scene.weight).astype(np.int64)
     wraps = scene.wrap_weight.copy()
     between = np.isin(graph.wrap_dst, graph.call_start)
     wraps[between] = np.rint(wraps[between] / times)
     changed = replace(scene, weight=weight, wrap_weight=wraps)
-    return changed.doubted("host", 0.1).said(
+    return changed.with_uncertainty("host", 0.1).with_assumption(
         f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"
     )

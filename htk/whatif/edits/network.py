@@ -6,7 +6,7 @@ from htk.columns.arrow import numbers
 from htk.errors import UsageError
 from htk.models.latency_bandwidth import fit, predicted_us
 from htk.whatif.edit_arguments import factor, pairs
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency, wire
 
 NAME = "network"
@@ -20,7 +20,7 @@ _LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave it
 _KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")), "curve")
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     given = pairs(value, NAME, _KNOWN)
     changed = scene
     if "curve" in given:
@@ -37,13 +37,13 @@ def apply(scene: Scene, value: str) -> Scene:
     length = changed.lengths()
     fixed = np.minimum(latency(changed), length)
     changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
-    return changed.doubted("communication", 0.1).said(
+    return changed.with_uncertainty("communication", 0.1).with_assumption(
         "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
         "collective of its kind"
     )
 
 
-def _measured(scene: Scene) -> Scene:
+def _measured(scene: StepModel) -> StepModel:
     """Each transfer takes what the benchmark of its type took for as many bytes on the wire."""
     points = scene.facts.tables["bench_points"]
     if not points.num_rows:
@@ -69,7 +69,7 @@ def _measured(scene: Scene) -> Scene:
             "step holds none of with known sizes"
         )
     ranks = sorted({int(n) for n in numbers(points["group_size"], -1).tolist() if n > 0})
-    return scene.with_lengths(told, length).said(
+    return scene.with_lengths(told, length).with_assumption(
         f"{int(told.sum())} of {int(scene.is_comm.sum())} transfers take what the benchmark took, "
         f"which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"
     )

@@ -6,32 +6,32 @@ import numpy as np
 
 from htk.columns.groups import Groups
 from htk.errors import UsageError
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "no_skew"
 HELP = "All ranks arrive at collectives together: on."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     if value != "on":
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = scene.is_comm & scene.facts.single
     changed = _shortest(scene, alone) if alone.any() else scene
-    together = replace(changed.without(scene.graph.edges("arrive")), late=0.0)
-    return together.said(
+    together = replace(changed.without(scene.graph.edges("arrive")), arrival_scale=0.0)
+    return together.with_assumption(
         "a rank's collective lasts as long as its transfer; with one rank at hand that is at least "
         "the 10th percentile of equal ones"
     )
 
 
-def _shortest(scene: Scene, alone: np.ndarray) -> Scene:
+def _shortest(scene: StepModel, alone: np.ndarray) -> StepModel:
     """Collectives whose peers are unknown last no longer than the fastest tenth of their like."""
     types = sorted({c or "" for c in scene.facts.collective})
     kind = np.array([types.index(c or "") for c in scene.facts.collective])
-    alike = Groups.of(np.column_stack([kind, scene.facts.in_bytes, scene.facts.group_size]))
+    alike = Groups.by_keys(np.column_stack([kind, scene.facts.in_bytes, scene.facts.group_size]))
     length = scene.lengths()
     least = np.zeros(len(length))
-    for group in np.unique(alike.which[alone]).tolist():  # kinds of collectives
-        mine = alone & (alike.which == group)
+    for group in np.unique(alike.group_ids[alone]).tolist():  # kinds of collectives
+        mine = alone & (alike.group_ids == group)
         least[mine] = np.quantile(length[mine], 0.1)
     return scene.with_lengths(alone, np.minimum(length, least))

@@ -6,7 +6,7 @@ from htk.columns.intervals import subtract, union
 from htk.errors import UsageError
 from htk.graph.replay import replay
 from htk.whatif.contention import factor, share
-from htk.whatif.step_model import Floats, Scene
+from htk.whatif.step_model import Floats, StepModel
 
 NAME = "overlap"
 HELP = (
@@ -17,7 +17,7 @@ HELP = (
 _PRIOR = 0.189  # of compute beside communication, where the trace does not tell: arXiv 2507.03114
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     if value == "today":
         return scene
     if value == "perfect":
@@ -29,7 +29,7 @@ def apply(scene: Scene, value: str) -> Scene:
     raise UsageError(f"{NAME} {value!r}: perfect, realistic, serial or today")
 
 
-def _hidden(scene: Scene) -> Scene:
+def _hidden(scene: StepModel) -> StepModel:
     """Nobody waits for a transfer, but a stream carries no more than it can in a step."""
     acts, length = scene.graph.activities, scene.lengths()
     lanes = np.unique(acts.lane[scene.is_comm]).tolist()  # a few a rank
@@ -37,14 +37,14 @@ def _hidden(scene: Scene) -> Scene:
     bare = scene.with_lengths(scene.is_comm, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
-    found = bare.longer("communication", short) if short > 0 else bare
-    return found.said(
+    found = bare.add_step_time("communication", short) if short > 0 else bare
+    return found.with_assumption(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
         "that is late still is waited for"
     )
 
 
-def _realistic(scene: Scene) -> Scene:
+def _realistic(scene: StepModel) -> StepModel:
     """The same, and compute is slower for as long as transfers run beside it."""
     fitted = factor(scene)
     kappa = fitted or _PRIOR
@@ -56,12 +56,14 @@ def _realistic(scene: Scene) -> Scene:
     return (
         _hidden(scene)
         .with_lengths(scene.is_compute, length * slower)
-        .doubted("compute", 0.3)
-        .said(f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}")
+        .with_uncertainty("compute", 0.3)
+        .with_assumption(
+            f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}"
+        )
     )
 
 
-def _beside(scene: Scene) -> Floats:
+def _beside(scene: StepModel) -> Floats:
     """Share of each device's compute that has communication beside it, if all is hidden."""
     acts, length = scene.graph.activities, scene.lengths()
     found = np.zeros(len(length))
@@ -73,7 +75,7 @@ def _beside(scene: Scene) -> Floats:
     return found
 
 
-def _serial(scene: Scene) -> Scene:
+def _serial(scene: StepModel) -> StepModel:
     """The step is longer by what compute hides of communication, on a GPU of the middle."""
     graph, acts = scene.graph, scene.graph.activities
     time = replay(graph, scene.weight, scene.wrap_weight).time
@@ -84,6 +86,6 @@ def _serial(scene: Scene) -> Scene:
         comm = union(start[mine & scene.is_comm], end[mine & scene.is_comm])
         compute = union(start[mine & scene.is_compute], end[mine & scene.is_compute])
         hidden.append(comm.total - subtract(comm, compute).total)
-    return scene.longer("communication", float(np.median(hidden))).said(
+    return scene.add_step_time("communication", float(np.median(hidden))).with_assumption(
         "compute stands still while communication runs"
     )

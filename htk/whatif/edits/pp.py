@@ -11,13 +11,13 @@ from htk.errors import UsageError
 from htk.whatif.edit_arguments import pairs, whole
 from htk.whatif.micro_batches import micro_batch_ns, micro_batches
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "pp"
 HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confidence."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     given = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
     stages = whole(given.get("stages", ""), NAME)
     chunks = whole(given.get("interleave", "1"), "interleave")
@@ -33,10 +33,10 @@ def apply(scene: Scene, value: str) -> Scene:
     filling = 2 * (stages - 1) * sent
     changed = fewer_replicas(scene, stages)
     return (
-        replace(changed.longer("bubble", bubble + filling), low_confidence=True)
-        .doubted("structure", 0.1)
-        .doubted("communication", 0.3)
-        .said(
+        replace(changed.add_step_time("bubble", bubble + filling), low_confidence=True)
+        .with_uncertainty("structure", 0.1)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
             f"{stages} stages of equal length, {many * stages} micro-batches in a pipeline, each "
             f"{each / 1e6:.2f} ms on a stage; the bubble is {(stages - 1) / chunks:g} of them; "
             "activations pass on unseen but for filling and draining",

@@ -16,7 +16,7 @@ from htk.errors import UsageError
 from htk.models.detected import detected
 from htk.models.hardware import Gpu
 from htk.whatif.edits.batch import SHORTEST_NS, grows
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
 NAME = "precision"
@@ -33,7 +33,7 @@ _TYPES = (
 )
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     if value not in _BYTES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(_BYTES)}")
     now = _recorded(scene)
@@ -42,7 +42,7 @@ def apply(scene: Scene, value: str) -> Scene:
             f"{NAME}: neither types of operators nor kernel names tell the present one"
         )
     if now == value:
-        return scene.said(f"matrix products are {value} already")
+        return scene.with_assumption(f"matrix products are {value} already")
     gpu = detected(scene.device_name)
     if gpu is None:
         raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
@@ -62,8 +62,8 @@ def apply(scene: Scene, value: str) -> Scene:
         changed = changed.with_lengths(changed.is_comm, comm)
     return (
         replace(changed, low_confidence=True)
-        .doubted("compute", 0.15)
-        .said(
+        .with_uncertainty("compute", 0.15)
+        .with_assumption(
             f"matrix products in {value} in place of {now}, {1 / ratio:.2f} times as fast by rates "
             f"measured on {gpu.name}; attention as it was",
             *(("casts are kernels of their own; fused into others they would cost less",))
@@ -72,7 +72,7 @@ def apply(scene: Scene, value: str) -> Scene:
     )
 
 
-def _recorded(scene: Scene) -> str | None:
+def _recorded(scene: StepModel) -> str | None:
     """The type of most time in matrix products."""
     acts, found = scene.graph.activities, Counter[str]()
     for k in np.flatnonzero([f == "gemm" for f in scene.facts.family]).tolist():  # of one step
@@ -97,7 +97,7 @@ def _rate(gpu: Gpu, name: str) -> float:
     return _OF_PEAK * single
 
 
-def _casts(scene: Scene, gpu: Gpu) -> NDArray[np.float64]:
+def _casts(scene: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     """Time to cast the operands of each product; 0 where its shapes are not known."""
     sizes = {d: _elements(d) for d in set(scene.facts.dims) if d}
     elements = np.array([sizes[d] if d else 0 for d in scene.facts.dims], np.float64)
@@ -109,5 +109,5 @@ def _elements(dims: str) -> int:
     return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))
 
 
-def _optimizer(scene: Scene) -> NDArray[np.bool_]:
+def _optimizer(scene: StepModel) -> NDArray[np.bool_]:
     return np.array([f == "optimizer" for f in scene.facts.family], bool)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked
 
 NAME = "prefetch_depth"
@@ -19,7 +19,7 @@ HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
 Ints = NDArray[np.int64]
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     if not value.isdigit():
         raise UsageError(f"{NAME} {value!r}: a number of units was expected")
     depth = int(value)
@@ -47,12 +47,14 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = scene.without(freed)
     return (
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
-        .doubted("structure", 0.01)
-        .said(f"a gather starts when the {depth}th unit before its own does; memory for them grows")
+        .with_uncertainty("structure", 0.01)
+        .with_assumption(
+            f"a gather starts when the {depth}th unit before its own does; memory for them grows"
+        )
     )
 
 
-def _used(scene: Scene, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
+def _used(scene: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
     """Gathers of a rank in order, and the first activity of the compute stream to wait for each."""
     graph = scene.graph
     acts = graph.activities
@@ -70,7 +72,7 @@ def _used(scene: Scene, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
     return gathers, users
 
 
-def _holding(scene: Scene, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
+def _holding(scene: StepModel, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
     """Edges by which host and compute stream hold gathers, or the copies into their buffers."""
     graph = scene.graph
     heads = np.zeros(len(graph.time), bool)

@@ -11,7 +11,7 @@ from htk.graph.replay import critical, replay
 from htk.whatif.amdahl import guard
 from htk.whatif.edit_arguments import factor
 from htk.whatif.host_cost import unlaunched
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "replace"
 HELP = (
@@ -26,7 +26,7 @@ _FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs,
 Mask = NDArray[np.bool_]
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     found = _VALUE.fullmatch(value)
     if found is None:
         raise UsageError(f"{NAME} {value!r}: PATTERN=2x, PATTERN=fused or PATTERN=gone")
@@ -53,10 +53,12 @@ def apply(scene: Scene, value: str) -> Scene:
         words.append("their launches stay")
     if claimed:
         words.append(_judged(scene, changed, chosen, factor(claimed, "claimed")))
-    return changed.doubted("compute", _FUSED if how == "fused" else 0.1).said(*words)
+    return changed.with_uncertainty("compute", _FUSED if how == "fused" else 0.1).with_assumption(
+        *words
+    )
 
 
-def _named(scene: Scene, pattern: str) -> Mask:
+def _named(scene: StepModel, pattern: str) -> Mask:
     try:
         wanted = re.compile(pattern)
     except re.error as error:
@@ -72,7 +74,7 @@ def _matching(wanted: re.Pattern[str], names: list[str | None]) -> Mask:
     return np.array([bool(n and known[n]) for n in names], bool)
 
 
-def _fused(scene: Scene, chosen: Mask) -> Scene:
+def _fused(scene: StepModel, chosen: Mask) -> StepModel:
     """The first of each run of neighbours on a stream takes as long as the longest of them."""
     acts = scene.graph.activities
     order = np.lexsort((acts.start, acts.lane))
@@ -88,7 +90,7 @@ def _fused(scene: Scene, chosen: Mask) -> Scene:
     return unlaunched(scene.with_lengths(firsts, length), chosen & ~firsts)
 
 
-def _judged(scene: Scene, changed: Scene, chosen: Mask, claimed: float) -> str:
+def _judged(scene: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
     """Can a step be so many times faster for this?"""
     again = replay(scene.graph, scene.weight, scene.wrap_weight)
     path = critical(scene.graph, again.time, scene.weight)

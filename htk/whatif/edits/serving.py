@@ -15,7 +15,7 @@ from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, MissingTable, UsageError
 from htk.models.detected import detected
 from htk.whatif.edit_arguments import against, pairs, whole
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "serving"
 HELP = "requests=2x,context=4096,prefill=512,captured=64: of an iteration of a server."
@@ -42,7 +42,7 @@ class Iteration:
         return self.requests * self.context + self.prefill * self.prefill / 2
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     given = pairs(value, NAME, _KNOWN)
     now = recorded(scene)
     how = "the recorded one is not known (ranges round iterations tell)"
@@ -58,7 +58,7 @@ def apply(scene: Scene, value: str) -> Scene:
     return _changed(scene, now, new)
 
 
-def recorded(scene: Scene) -> Iteration:
+def recorded(scene: StepModel) -> Iteration:
     """The median iteration of the recording."""
     tables = scene.facts.tables
     try:
@@ -79,7 +79,7 @@ def recorded(scene: Scene) -> Iteration:
     return Iteration(requests, context, prefill, max(padded - prefill, 0.0))
 
 
-def _changed(scene: Scene, now: Iteration, new: Iteration) -> Scene:
+def _changed(scene: StepModel, now: Iteration, new: Iteration) -> StepModel:
     gpu = detected(scene.device_name)
     balance = _BALANCE
     if gpu is not None:
@@ -101,11 +101,11 @@ def _changed(scene: Scene, now: Iteration, new: Iteration) -> Scene:
         replace(
             changed,
             samples=scene.samples * served,
-            kept=scene.kept * new.tokens / now.tokens,
+            activation_scale=scene.activation_scale * new.tokens / now.tokens,
             low_confidence=True,
         )
-        .doubted("compute", 0.15)
-        .said(
+        .with_uncertainty("compute", 0.15)
+        .with_assumption(
             f"{new.requests:g} requests of {new.context:g} tokens and {new.prefill:g} of prompts, "
             f"in place of {now.requests:g}, {now.context:g} and {now.prefill:g}; weights are read "
             f"once for up to {balance:.0f} tokens"

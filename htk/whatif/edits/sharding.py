@@ -26,7 +26,7 @@ from htk.whatif.fsdp_units import (
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchronised
 from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
 from htk.whatif.transfers import gpus_of_a_node
 
@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     name, _, given = value.partition(":")
     if name not in STRATEGIES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}")
@@ -50,7 +50,7 @@ def apply(scene: Scene, value: str) -> Scene:
         )
     shards = _shards(scene, now, name, given)
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
-        return scene.said(f"the recording is {name} already")
+        return scene.with_assumption(f"the recording is {name} already")
     if now.strategy == "ddp":
         changed = from_replicas(scene, now, name, shards)
     elif name == "ddp":
@@ -59,9 +59,9 @@ def apply(scene: Scene, value: str) -> Scene:
         changed = _communicated(scene, now, name, shards)
     return (
         replace(changed, parallel=now.world)
-        .doubted("communication", 0.15)
-        .doubted("structure", 0.03)
-        .said(
+        .with_uncertainty("communication", 0.15)
+        .with_uncertainty("structure", 0.03)
+        .with_assumption(
             f"{name} in place of {now.strategy}"
             + (f", parameters spread over {shards} ranks" if shards > 1 else ""),
             "collectives keep the latency and rate that they were recorded with at the level of "
@@ -71,7 +71,7 @@ def apply(scene: Scene, value: str) -> Scene:
     )
 
 
-def _shards(scene: Scene, now: Sharded, name: str, given: str) -> int:
+def _shards(scene: StepModel, now: Sharded, name: str, given: str) -> int:
     if name == "ddp":
         return 1
     if name != "hybrid_shard":
@@ -83,7 +83,7 @@ def _shards(scene: Scene, now: Sharded, name: str, given: str) -> int:
     return shards
 
 
-def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
+def _communicated(scene: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     """From one kind of FSDP to another."""
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
     net, copies = network(scene), _copies(scene)
@@ -112,7 +112,7 @@ def _communicated(scene: Scene, now: Sharded, name: str, shards: int) -> Scene:
     return _renamed(scene, now, name, shards, node)
 
 
-def _moved(scene: Scene, which: Mask, fixed: list[float], ratio: float) -> Scene:
+def _moved(scene: StepModel, which: Mask, fixed: list[float], ratio: float) -> StepModel:
     """With another latency, and so many times as long for the bytes."""
     length = scene.lengths().astype(np.float64)
     moving = np.maximum(length - fixed[0], 0.0)
@@ -121,18 +121,18 @@ def _moved(scene: Scene, which: Mask, fixed: list[float], ratio: float) -> Scene
     )
 
 
-def _copies(scene: Scene) -> Mask:
+def _copies(scene: StepModel) -> Mask:
     """Of FSDP2, into buffers and out of them."""
     found = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
     return np.asarray(found & ~scene.is_comm)
 
 
-def _of_gather(scene: Scene) -> Mask:
+def _of_gather(scene: StepModel) -> Mask:
     """Operators that may be of a gather, not of a reduction."""
     return np.array([bool(op and "chunk_cat" not in op) for op in scene.facts.op], bool)
 
 
-def _uncopied(scene: Scene, dropped: Mask) -> Mask:
+def _uncopied(scene: StepModel, dropped: Mask) -> Mask:
     """Without a gather there is nothing to copy into its buffer, nor out of it."""
     copies = _copies(scene) & _of_gather(scene)
     if (scene.facts.backward & dropped).any():
@@ -146,8 +146,8 @@ def _uncopied(scene: Scene, dropped: Mask) -> Mask:
 
 
 def _replicated_apart(
-    scene: Scene, now: Sharded, shards: int, costs: tuple[float, float], host: float
-) -> Scene:
+    scene: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
+) -> StepModel:
     """FSDP2 sums between replicas on a stream of its own."""
     works: list[Work] = []
     calls: list[int] = []
@@ -177,7 +177,7 @@ def _replicated_apart(
     return inserted(delayed(scene, np.array(calls, np.int64), host), works)
 
 
-def _renamed(scene: Scene, now: Sharded, name: str, shards: int, node: int) -> Scene:
+def _renamed(scene: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
     """How large the groups of collectives are now, for the edits that follow."""
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
     found = scene.with_groups(gathers, shards, min(shards, node))
@@ -185,7 +185,7 @@ def _renamed(scene: Scene, now: Sharded, name: str, shards: int, node: int) -> S
     return found.with_groups(reduces, size, min(size, node))
 
 
-def _regathered(scene: Scene, shards: int, host: float) -> Scene:
+def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
     """Units but the first (the root stays whole) are gathered once more before their backward.
 
     Their communicator keeps the order of issue: a unit is gathered ahead of the reduction of the
@@ -219,13 +219,13 @@ def _regathered(scene: Scene, shards: int, host: float) -> Scene:
                 works.append(
                     replace(_again(scene, copy, float(lengths[copy]), order), kind=COMPUTE)
                 )
-    return inserted(delayed(scene, np.array(calls, np.int64), host), works).said(
+    return inserted(delayed(scene, np.array(calls, np.int64), host), works).with_assumption(
         "units are gathered again in the backward pass, each as soon as the second before it begins"
     )
 
 
 def _again(
-    scene: Scene, which: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
+    scene: StepModel, which: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Work:
     """One like this one."""
     facts = scene.facts
@@ -241,21 +241,21 @@ def _again(
     )
 
 
-def _copied_out(scene: Scene, lane: Ints, gathers: list[int]) -> dict[int, int]:
+def _copied_out(scene: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
     """The copy out of the buffer of each gather, where all have one."""
     out = OUT.rpartition(":")[2]
     found = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
     return dict(zip(gathers, found, strict=True)) if len(found) == len(gathers) else {}
 
 
-def _firsts(scene: Scene, lane: Ints, reduces: list[int]) -> list[int]:
+def _firsts(scene: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
     """The first activity of each unit in the backward pass, the root's in none of them last."""
     regions = backward_regions(scene, lane, all_waited_for(scene, reduces, lane))
     told = backward_layers(scene, lane, len(regions) - 1)
     return [r.first for r in (*told, regions[-1])] if told else [r.first for r in regions]
 
 
-def _ordered(scene: Scene, which: Mask) -> list[int]:
+def _ordered(scene: StepModel, which: Mask) -> list[int]:
     found = np.flatnonzero(which)
     order = np.argsort(scene.graph.activities.start[found], kind="stable")
     return [int(f) for f in found[order]]

@@ -17,13 +17,13 @@ from htk.whatif.parallel import (
     split,
     tensor_degree,
 )
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "sp"
 HELP = "Sequence parallelism within the tensor-parallel group: on. Low confidence."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
     ranks = scene.tensor or tensor_degree(scene)
     if ranks < 2:
@@ -35,9 +35,9 @@ def apply(scene: Scene, value: str) -> Scene:
     changed = each_layer(changed, NAME, [], [activation_ns(scene, ranks, again)], ranks)
     return (
         replace(changed, low_confidence=True)
-        .doubted("compute", 0.1)
-        .doubted("communication", 0.3)
-        .said(
+        .with_uncertainty("compute", 0.1)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
             f"norms and residuals are shared by {ranks} ranks; all-reduces of activations become "
             "reduce-scatter and all-gather, and the backward pass gathers once more"
         )

@@ -20,17 +20,17 @@ from htk.whatif.parallel import (
     tensor_degree,
     tensor_reduces,
 )
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 NAME = "tp"
 HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low confidence."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     ranks, now = whole(value, NAME), tensor_degree(scene)
     if ranks == now:
-        return scene.said(f"tensor parallelism is {now} already")
+        return scene.with_assumption(f"tensor parallelism is {now} already")
     of, ways = sizes(scene, NAME), ranks / now
     unsplit = pointwise(scene, of)
     changed = split(scene, grows(scene) & ~unsplit, ways)
@@ -48,13 +48,13 @@ def apply(scene: Scene, value: str) -> Scene:
         replace(
             changed,
             samples=scene.samples / ways,
-            kept=scene.kept / ways,
+            activation_scale=scene.activation_scale / ways,
             tensor=ranks,
             low_confidence=True,
         )
-        .doubted("compute", 0.15)
-        .doubted("communication", 0.3)
-        .said(
+        .with_uncertainty("compute", 0.15)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
             f"tensor parallelism {ranks} in place of {now}: "
             f"{8 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden / 1e6:.0f} MB sent for "
             "each layer and micro-batch, not hidden; data parallelism shrinks by as much",

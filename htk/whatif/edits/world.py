@@ -5,20 +5,20 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.core.humanize import counted
+from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import whole
 from htk.whatif.missing_ranks import partial
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
-from htk.whatif.step_model import Mask, Scene
+from htk.whatif.step_model import Mask, StepModel
 from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
 
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     now, growing, before = _groups(scene)
     nodes, mark, each = value.partition("x")
     ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
@@ -43,16 +43,20 @@ def apply(scene: Scene, value: str) -> Scene:
         low_confidence=scene.low_confidence or crossing,
     )
     words = [
-        f"{counted(ranks, 'rank')} in place of {now}, each with the work it has, but the "
+        f"{pluralize(ranks, 'rank')} in place of {now}, each with the work it has, but the "
         "optimizer's where they share it; links as fast as now"
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
     doubt = 0.5 if crossing else 0.15
-    return changed.doubted("communication", doubt).doubted("skew", 0.01).said(*words)
+    return (
+        changed.with_uncertainty("communication", doubt)
+        .with_uncertainty("skew", 0.01)
+        .with_assumption(*words)
+    )
 
 
-def _groups(scene: Scene) -> tuple[int, Mask, int]:
+def _groups(scene: StepModel) -> tuple[int, Mask, int]:
     """Ranks of the job; the collectives whose group grows with them, and its size."""
     found: Sharded | None = sharded(scene) or replicated(scene)
     split = scene.tensor or tensor_degree(scene)
@@ -69,20 +73,22 @@ def _groups(scene: Scene) -> tuple[int, Mask, int]:
     return split * found.world, growing, found.ranks
 
 
-def _shares(scene: Scene) -> bool:
+def _shares(scene: StepModel) -> bool:
     """Do all ranks share the optimizer's work?"""
     found = sharded(scene)
     return found is not None and found.strategy != "hybrid_shard"
 
 
-def _later(scene: Scene, growing: Mask, now: int, ranks: int) -> Scene:
+def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
     """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
     σ: of what the ranks at hand compute in a step; where others are not, what these wait for the
     last of all tells it.
     """
     if now > 1 and partial(scene)[growing].any():
-        return replace(scene, late=scene.late * _expected_last(ranks) / _expected_last(now))
+        return replace(
+            scene, arrival_scale=scene.arrival_scale * _expected_last(ranks) / _expected_last(now)
+        )
     acts = scene.graph.activities
     each = np.array(
         [int(acts.length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks]

@@ -20,7 +20,7 @@ ROWS = st.lists(
 @given(ROWS)
 def test_against_a_plain_twin(rows: list[tuple[int, int, int]]) -> None:
     table = np.array(rows, np.int64)
-    groups, values = Groups.of(table[:, :2]), table[:, 2]
+    groups, values = Groups.by_keys(table[:, :2]), table[:, 2]
     plain: dict[tuple[int, int], list[int]] = defaultdict(list)
     for a, b, value in rows:
         plain[a, b].append(value)
@@ -33,23 +33,23 @@ def test_against_a_plain_twin(rows: list[tuple[int, int, int]]) -> None:
     assert groups.std(values).tolist() == pytest.approx([statistics.pstdev(x) for x in lists])
     (p25,) = groups.quantiles(values, (0.25,))
     assert p25.tolist() == pytest.approx([np.quantile(x, 0.25) for x in lists])
-    assert [rows[k][:2] for k in groups.first.tolist()] == sorted(plain)
+    assert [rows[k][:2] for k in groups.first_row.tolist()] == sorted(plain)
 
 
 def test_keys_too_wide_for_one_number() -> None:
     keys = np.array([[2**62, -(2**62)], [0, 5], [2**62, -(2**62)], [0, 4]], np.int64)
-    groups = Groups.of(keys)
+    groups = Groups.by_keys(keys)
     assert groups.keys.tolist() == [[0, 4], [0, 5], [2**62, -(2**62)]]
-    assert groups.which.tolist() == [2, 1, 2, 0]
+    assert groups.group_ids.tolist() == [2, 1, 2, 0]
 
 
 def test_sums_are_exact() -> None:
     values = np.array([2**60 + 1, 2**60 + 2], np.int64)
-    assert Groups.of(np.zeros(2, np.int64)).sum(values).tolist() == [2**61 + 3]
+    assert Groups.by_keys(np.zeros(2, np.int64)).sum(values).tolist() == [2**61 + 3]
 
 
 def test_no_rows() -> None:
-    groups = Groups.of(np.empty((0, 2), np.int64))
+    groups = Groups.by_keys(np.empty((0, 2), np.int64))
     nothing = np.empty(0, np.int64)
     assert len(groups) == 0
     assert groups.sum(nothing).tolist() == groups.max(nothing).tolist() == []
@@ -57,12 +57,12 @@ def test_no_rows() -> None:
 
 
 def test_what_is_told_of_rows_and_groups() -> None:
-    groups = Groups.of(np.array([7, 3, 7, 7, 3], np.int64))
+    groups = Groups.by_keys(np.array([7, 3, 7, 7, 3], np.int64))
     values = np.array([5, 1, 2, 5, 9], np.int64)
     assert groups.distinct(values).tolist() == [2, 2]
     assert groups.running(values).tolist() == [5, 1, 7, 12, 10]
-    assert groups.place(values).tolist() == [1, 0, 0, 2, 1]
-    assert groups.place(values, np.array([1, 0, 0, 0, 0])).tolist() == [2, 0, 0, 1, 1]
+    assert groups.rank_within(values).tolist() == [1, 0, 0, 2, 1]
+    assert groups.rank_within(values, np.array([1, 0, 0, 0, 0])).tolist() == [2, 0, 0, 1, 1]
 
 
 def test_the_row_of_a_key_is_its_first() -> None:

@@ -4,7 +4,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.columns.intervals import Axis, Spans, clip, gaps, intersect, subtract, sweep, union
+from htk.columns.intervals import (
+    ConcatenatedTimeline,
+    Spans,
+    clip,
+    gaps,
+    intersect,
+    subtract,
+    sweep,
+    union,
+)
 
 Pairs = list[tuple[int, int]]
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], sum(p))))
@@ -67,7 +76,7 @@ def test_clipped_pieces_are_what_lies_in_each_window(a: Pairs, edges: list[int])
 
 
 def test_windows_on_one_axis_do_not_touch() -> None:
-    axis = Axis.of(np.array([100, 100]), np.array([110, 105]))
+    axis = ConcatenatedTimeline.of(np.array([100, 100]), np.array([110, 105]))
     window = np.array([0, 0, 1])
     start = axis.place(window, np.array([100, 108, 100]))
     end = axis.place(window, np.array([102, 110, 105]))

@@ -1,6 +1,13 @@
 import pytest
 
-from htk.core.humanize import duration, for_people, numbers_of, shortened, size, time
+from htk.core.humanize import (
+    format_bytes,
+    format_duration,
+    format_value,
+    parse_duration,
+    parse_int_ranges,
+    shorten,
+)
 from htk.errors import UsageError
 
 
@@ -17,57 +24,57 @@ from htk.errors import UsageError
     ],
 )
 def test_times_read_well(ns: int, text: str) -> None:
-    assert time(ns) == text
+    assert format_duration(ns) == text
 
 
 def test_sizes_are_binary_and_say_so() -> None:
-    assert size(1536) == "1.50 KiB"
-    assert size(0) == "0 B"
+    assert format_bytes(1536) == "1.50 KiB"
+    assert format_bytes(0) == "0 B"
 
 
 @pytest.mark.parametrize(
     ("text", "ns"), [("250us", 250_000), ("1.5ms", 1_500_000), ("2s", 2 * 10**9), ("7", 7)]
 )
 def test_durations(text: str, ns: int) -> None:
-    assert duration(text) == ns
+    assert parse_duration(text) == ns
 
 
 @pytest.mark.parametrize("text", ["", "fast", "1h", "1 2"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no duration"):
-        duration(text)
+        parse_duration(text)
 
 
 def test_lists_of_numbers() -> None:
-    assert numbers_of("0,2..4,9") == [0, 2, 3, 4, 9]
+    assert parse_int_ranges("0,2..4,9") == [0, 2, 3, 4, 9]
 
 
 @pytest.mark.parametrize("text", ["", "a", "1..", "..3", "1-3", "0..99999999999"])
 def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        numbers_of(text)
+        parse_int_ranges(text)
 
 
 def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     name = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
-    assert shortened(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
-    assert shortened(name, 30) == "elementwise_kernel<128, 4, F…>"
-    assert shortened("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
+    assert shorten(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
+    assert shorten(name, 30) == "elementwise_kernel<128, 4, F…>"
+    assert shorten("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
     enabled = "std::enable_if<(((8) > (0)) && true), void>::type vllm::norm<" + "a" * 60 + ">(int)"
-    assert shortened(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
-    assert shortened("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
+    assert shorten(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
+    assert shorten("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 
 def test_sequences_keep_their_first_names_and_tell_how_many_follow() -> None:
     first, second = (f"void a::{n}<" + "x" * 50 + ">(int)" for n in ("first", "second"))
-    assert shortened(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
+    assert shorten(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
     two = "a::first<xxxx…> ×3 → a::second<xxxxxx…>"
-    assert shortened(f"{first} ×3 → {second}", 46) == two
-    assert shortened(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
-    assert shortened("first → second → third → fourth", 24) == "first → second → … 2"
+    assert shorten(f"{first} ×3 → {second}", 46) == two
+    assert shorten(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
+    assert shorten("first → second → third → fourth", 24) == "first → second → … 2"
 
 
 def test_missing_is_a_dash_not_a_zero() -> None:
-    assert for_people(None, "ns") == "–"
-    assert for_people(0, "ns") == "0 ns"
-    assert for_people(True, "") == "yes"
+    assert format_value(None, "ns") == "–"
+    assert format_value(0, "ns") == "0 ns"
+    assert format_value(True, "") == "yes"

@@ -40,7 +40,7 @@ def test_of_two_recordings_without_steps_the_longer_is_looked_at(tmp_path: Path)
             events += [kernel("ab"[k], at + 20 + 100 * k, long, k + 1)]
         write(tmp_path / f"{name}.json", *events, **of_rank(0))
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    assert {p.cycle for p in trace.parts} == {0, 1}
+    assert {p.cycle for p in trace.files} == {0, 1}
     path = path_events(trace.tables, None).to_pylist()
     first = 60_000_000_000  # ns; the second file's
     assert path[-1]["end_ns"] - path[0]["start_ns"] < 1_000_000

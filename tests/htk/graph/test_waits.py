@@ -66,12 +66,12 @@ def test_a_kernel_waits_for_room_that_one_launched_earlier_holds() -> None:
         {"name": "cudaLaunchKernel", "start_ns": 20, "end_ns": 30, "correlation": 2},
     ]
     graph = build(rebuilt(kernels, launches))
-    room = np.flatnonzero(graph.edges("room"))
+    room = np.flatnonzero(graph.edges("capacity"))
     assert graph.weight[room].tolist() == [2]
     assert not graph.observed[room].any()
     kernels[0]["correlation"], kernels[1]["correlation"] = 2, 1  # launched the other way round
-    assert not build(rebuilt(kernels, launches)).edges("room").any()
+    assert not build(rebuilt(kernels, launches)).edges("capacity").any()
 
 
 def test_a_step_of_one_stream_waits_for_no_room() -> None:
-    assert not build(step_tables(), 1).edges("room").any()
+    assert not build(step_tables(), 1).edges("capacity").any()

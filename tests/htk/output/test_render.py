@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from htk.core.analysis import Analysis
-from htk.core.humanize import for_people
+from htk.core.humanize import format_value
 from htk.output.render import coverage_lines, form_by_name, print_table, to_text
 from htk.output.result import Result
 
@@ -54,9 +54,9 @@ def test_ranks_that_are_missing_and_ranks_that_there_are_not(missing: list[int],
 
 
 def test_what_is_below_the_last_digit_is_not_written_with_exponents() -> None:
-    assert for_people(0.25, "ns") == "< 1 ns"
-    assert for_people(4e-7, "") == "< 0.001"
-    assert for_people(-4e-7, "") == "> -0.001"
+    assert format_value(0.25, "ns") == "< 1 ns"
+    assert format_value(4e-7, "") == "< 0.001"
+    assert format_value(-4e-7, "") == "> -0.001"
 
 
 def test_a_narrow_terminal_cuts_names_and_keeps_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

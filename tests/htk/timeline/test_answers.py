@@ -12,7 +12,7 @@ from htk.answers.ask import ask
 from htk.cli.commands.timeline import command
 from htk.errors import UsageError
 from htk.notebook.widget import Kernel
-from htk.timeline.answers import Timeline
+from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import Events, _packed, page, written
 from htk.timeline.rows import RowsTimeline
 from htk.trace.opening import OpenOptions, open_trace
@@ -21,13 +21,13 @@ from tests.two_ranks import COMM, write_ranks
 
 
 @pytest.fixture(scope="module")
-def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
-    return Timeline(
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> TraceTimeline:
+    return TraceTimeline(
         open_trace(write_ranks(tmp_path_factory.mktemp("two")), OpenOptions(cache=False))
     )
 
 
-def spans_of(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int, int]]:
+def spans_of(timeline: TraceTimeline, section: str, rank: int) -> list[tuple[str, int, int]]:
     lanes = timeline.lanes
     found = []
     for k in range(len(lanes.start)):
@@ -37,7 +37,7 @@ def spans_of(timeline: Timeline, section: str, rank: int) -> list[tuple[str, int
     return sorted(found, key=lambda s: s[1])
 
 
-def test_streams_groups_ranges_and_threads_are_lanes(timeline: Timeline) -> None:
+def test_streams_groups_ranges_and_threads_are_lanes(timeline: TraceTimeline) -> None:
     assert spans_of(timeline, "streams", 1)[:2] == [
         ("ampere_bf16_gemm", 15_000, 45_000),
         (COMM, 52_000, 82_000),
@@ -52,7 +52,7 @@ def test_streams_groups_ranges_and_threads_are_lanes(timeline: Timeline) -> None
     assert ("compute", 5_000, 35_000) in spans_of(timeline, "busy", 0)
 
 
-def test_what_is_inside_another_lies_deeper(timeline: Timeline) -> None:
+def test_what_is_inside_another_lies_deeper(timeline: TraceTimeline) -> None:
     lanes = timeline.lanes
     depth = {
         lanes.names[lanes.name[k]]: lanes.lanes[lanes.lane[k]].depth
@@ -63,7 +63,7 @@ def test_what_is_inside_another_lies_deeper(timeline: Timeline) -> None:
 
 def test_a_stream_that_overlaps_itself_takes_several_lanes(tmp_path: Path) -> None:
     events: list[Event] = [kernel("a", 1, 10), kernel("b", 6, 10), kernel("c", 30, 1)]
-    made = Timeline(
+    made = TraceTimeline(
         open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     )
     lanes = made.lanes
@@ -71,7 +71,7 @@ def test_a_stream_that_overlaps_itself_takes_several_lanes(tmp_path: Path) -> No
     assert [deep[n].depth for n in "abc"] == [0, 1, 0]
 
 
-def test_everything_known_of_a_kernel(timeline: Timeline) -> None:
+def test_everything_known_of_a_kernel(timeline: TraceTimeline) -> None:
     found = timeline.jump("longest", text="gemm")
     facts = dict(found["facts"])
     assert found["end"] - found["start"] == 30_000
@@ -81,7 +81,7 @@ def test_everything_known_of_a_kernel(timeline: Timeline) -> None:
     assert found["pages"] == [["its kernel", "kernels", "ampere_bf16_gemm"]]
 
 
-def test_arrows_from_operator_and_launch_to_the_kernel(timeline: Timeline) -> None:
+def test_arrows_from_operator_and_launch_to_the_kernel(timeline: TraceTimeline) -> None:
     mm = timeline.jump("next", text="aten::mm")
     assert [(a["kind"], a["to"][1] - a["from"][1]) for a in mm["arrows"]] == [("launch", 3_000)]
     call = timeline.jump("next", text="cudaLaunchKernel")
@@ -96,7 +96,7 @@ def test_a_backward_operator_points_at_its_forward_one(tmp_path: Path) -> None:
         launch(1, 11, 1, 2),
         kernel("gemm", 13, 3, 1),
     ]
-    made = Timeline(
+    made = TraceTimeline(
         open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     )
     arrows = made.jump("next", text="MmBackward0")["arrows"]
@@ -104,7 +104,7 @@ def test_a_backward_operator_points_at_its_forward_one(tmp_path: Path) -> None:
     assert ("launch", 9_000, 12_000) in [(a["kind"], a["from"][1], a["to"][1]) for a in arrows]
 
 
-def test_search_and_jumping_round(timeline: Timeline) -> None:
+def test_search_and_jumping_round(timeline: TraceTimeline) -> None:
     found = timeline.search("GEMM")
     assert found["spans"] == 4 and found["found"][0][1:] == [4, 120_000]
     first = timeline.jump("next", text="gemm")
@@ -116,7 +116,7 @@ def test_search_and_jumping_round(timeline: Timeline) -> None:
         timeline.jump("next", text="no such name")
 
 
-def test_statistics_of_a_span(timeline: Timeline) -> None:
+def test_statistics_of_a_span(timeline: TraceTimeline) -> None:
     found = timeline.stats(10_000, 60_000)
     kinds = {(rank, kind): ns for rank, kind, ns in found["kinds"]}
     assert kinds[0, "compute"] == 25_000 and kinds[1, "compute"] == 30_000
@@ -125,7 +125,7 @@ def test_statistics_of_a_span(timeline: Timeline) -> None:
     assert names["ampere_bf16_gemm"] == (2, 55_000)
 
 
-def test_only_the_lanes_that_are_marked(timeline: Timeline) -> None:
+def test_only_the_lanes_that_are_marked(timeline: TraceTimeline) -> None:
     lanes = timeline.lanes.lanes
     mine = next(k for k, x in enumerate(lanes) if x.track == "stream 7" and x.rank == 1)
     found = timeline.stats(0, 200_000, str(mine))
@@ -141,12 +141,12 @@ def test_one_clock(tmp_path: Path) -> None:
             events += [kernel(COMM, 20 + 100 * k, 50, k + 1)]
         write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2, base))
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    apart, together = Timeline(trace), Timeline(trace, aligned=True)
+    apart, together = TraceTimeline(trace), TraceTimeline(trace, aligned=True)
     assert spans_of(apart, "streams", 1)[0][1] - spans_of(apart, "streams", 0)[0][1] == 1_000_000
     assert spans_of(together, "streams", 1)[0][1] == spans_of(together, "streams", 0)[0][1]
 
 
-def test_questions_as_text(timeline: Timeline) -> None:
+def test_questions_as_text(timeline: TraceTimeline) -> None:
     about = json.loads(gzip.decompress(timeline.answer("about", {})))
     assert about["events"] == len(timeline.lanes.start)
     assert [s[:3] for s in about["steps"] if s[0] == 0] == [
@@ -166,7 +166,7 @@ def test_questions_as_text(timeline: Timeline) -> None:
             timeline.answer(question, given)
 
 
-def test_the_page_holds_every_event(timeline: Timeline) -> None:
+def test_the_page_holds_every_event(timeline: TraceTimeline) -> None:
     text = page(timeline, "two ranks")
     assert "http://" not in text and "https://" not in text
     none = np.full(len(timeline.lanes.start), -1, np.int64)
@@ -176,7 +176,7 @@ def test_the_page_holds_every_event(timeline: Timeline) -> None:
 
 
 def test_too_large_a_page_leaves_out_short_calls_and_says_so(
-    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+    timeline: TraceTimeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     none = np.full(len(timeline.lanes.start), -1, np.int64)
     events = Events(timeline.lanes, none, none)
@@ -189,7 +189,7 @@ def test_too_large_a_page_leaves_out_short_calls_and_says_so(
     assert gpu <= kept["events"] < len(timeline.lanes.start)
 
 
-def test_the_rows_of_an_answer(timeline: Timeline) -> None:
+def test_the_rows_of_an_answer(timeline: TraceTimeline) -> None:
     result = ask(timeline.trace, "step_times")
     made = RowsTimeline(result.table, "step_times")
     assert len(made.lanes.start) == result.table.num_rows
@@ -198,7 +198,7 @@ def test_the_rows_of_an_answer(timeline: Timeline) -> None:
         RowsTimeline(ask(timeline.trace, "kernel_top").table, "kernel_top")
 
 
-def test_a_widget_s_messages(timeline: Timeline) -> None:
+def test_a_widget_s_messages(timeline: TraceTimeline) -> None:
     kernel_side = Kernel(lambda aligned: timeline)
     head, buffers = kernel_side.answer({"id": 3, "question": "search", "given": {"text": "gemm"}})
     assert head == {"id": 3} and json.loads(buffers[0])["spans"] == 4
@@ -206,12 +206,12 @@ def test_a_widget_s_messages(timeline: Timeline) -> None:
     assert head["id"] == 4 and "missing" in head["error"] and not buffers
 
 
-def test_the_widget_itself(timeline: Timeline) -> None:
+def test_the_widget_itself(timeline: TraceTimeline) -> None:
     pytest.importorskip("anywidget")
     from htk.notebook.session import Session
 
     trace = timeline.trace
-    made = Session(trace.parts, trace.selection, trace.unread, trace.failed).timeline()
+    made = Session(trace.files, trace.selection, trace.unread, trace.failed).timeline()
     assert "export default" in made._esm and "http" not in made._esm.replace("T.http", "")
 
 
@@ -227,7 +227,7 @@ def test_an_operator_s_kernels_are_those_of_what_it_calls_too(tmp_path: Path) ->
         launch(3, 31),
         kernel("c", 33, 5, 3),
     ]
-    made = Timeline(
+    made = TraceTimeline(
         open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     )
     outer = made.jump("next", text="outer")
@@ -243,7 +243,7 @@ def test_threads_that_make_steps_and_run_backward_come_first(tmp_path: Path) -> 
         span("ProfilerStep#0", 1, 20, 3),
         op("aten::mm", 2, 4, 3),
     ]
-    made = Timeline(
+    made = TraceTimeline(
         open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     )
     tracks = [lane.track for lane in made.lanes.lanes if lane.section == "threads"]

@@ -13,10 +13,10 @@ import numpy as np
 
 from htk.graph.build import Graph
 from htk.graph.edges import Edges
-from htk.graph.nodes import Activities, Calls
+from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.replay import replay as replayed_graph
 from htk.schema import DERIVED, TABLES
-from htk.whatif.step_model import Facts, Scene
+from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import renumbered
 
 KINDS = ("compute", "comm", "memory")
@@ -47,7 +47,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class KnownFacts(Facts):
+class KnownFacts(StepFacts):
     """Facts that are given, where those of a trace are read from tables."""
 
     acts: Sequence[Act] = ()
@@ -83,12 +83,12 @@ def comm(name: str, length: int, collective: str, **given: Any) -> Act:
     return Act(name, length, kind="comm", family="communication", collective=collective, **given)
 
 
-def period(scene: Scene) -> int:
+def period(scene: StepModel) -> int:
     """How long a step of the scene takes."""
     return replayed_graph(scene.graph, scene.weight, scene.wrap_weight).period_ns
 
 
-def length(scene: Scene, name: str) -> int:
+def length(scene: StepModel, name: str) -> int:
     acts = scene.graph.activities
     which = [k for k, code in enumerate(acts.name.tolist()) if acts.names[code] == name]
     return int(scene.lengths()[which[0]])
@@ -96,7 +96,7 @@ def length(scene: Scene, name: str) -> int:
 
 def small_scene(
     acts: Sequence[Act], gpus_per_node: int = 8, device_name: str | None = None, **facts: Any
-) -> Scene:
+) -> StepModel:
     lanes = list(dict.fromkeys((a.rank, a.lane) for a in acts))
     given = list(acts)
     acts = sorted(acts, key=lambda a: lanes.index((a.rank, a.lane)))
@@ -140,7 +140,7 @@ def small_scene(
         acts=acts,
         named=device_name,
     )
-    return Scene(graph, replace(found, **facts), graph.weight, graph.wrap_weight)
+    return StepModel(graph, replace(found, **facts), graph.weight, graph.wrap_weight)
 
 
 def _timed(acts: Sequence[Act]) -> tuple[np.ndarray, np.ndarray]:
@@ -161,19 +161,19 @@ def _timed(acts: Sequence[Act]) -> tuple[np.ndarray, np.ndarray]:
             return np.array(start), np.array(finish)
 
 
-def _calls(acts: Sequence[Act], order: list[int]) -> tuple[Calls, np.ndarray]:
+def _calls(acts: Sequence[Act], order: list[int]) -> tuple[LaunchCalls, np.ndarray]:
     rank = _ints(a.rank for a in acts)
     rows = np.lexsort((order, rank))
     of = np.empty(len(acts), np.int64)
     of[rows] = np.arange(len(acts))
     zero, none = np.zeros(len(acts), np.int64), np.full(len(acts), -1)
-    calls = Calls(
+    calls = LaunchCalls(
         np.arange(len(acts)), rank[rows], rank[rows], zero, zero, zero, ["cudaLaunch"], none, none
     )
     return calls, of
 
 
-def _graph(acts: Sequence[Act], activities: Activities, calls: Calls, whole: int) -> Graph:
+def _graph(acts: Sequence[Act], activities: Activities, calls: LaunchCalls, whole: int) -> Graph:
     many = len(acts)
     edges = Edges(many, many)
     place = {(a.rank, a.name): k for k, a in enumerate(acts)}
@@ -200,7 +200,7 @@ def _graph(acts: Sequence[Act], activities: Activities, calls: Calls, whole: int
         edges.add("call", edges.call_start(call), edges.call_end(call), np.array([0]), True)
         if call[0] and calls.lane[call[0] - 1] == calls.lane[call[0]]:
             edges.add(
-                "think", edges.call_end(call - 1), edges.call_start(call), np.array([0]), True
+                "host_gap", edges.call_end(call - 1), edges.call_start(call), np.array([0]), True
             )
     firsts = np.flatnonzero(np.append(True, calls.lane[1:] != calls.lane[:-1]))
     for first in firsts.tolist():  # a rank each

@@ -7,8 +7,8 @@ import pytest
 from htk.errors import UsageError
 from htk.graph.build import build
 from htk.whatif.curves import Curves, Recorded, curves
-from htk.whatif.predict import answer, stage
-from htk.whatif.step_model import Scene, scene
+from htk.whatif.predict import baseline, predict
+from htk.whatif.step_model import StepModel, step_model
 from tests.htk.graph.small_step import step_tables
 
 # Matrix products a and b: 40,000 and 20,000 at the recorded batch. One recording alone would say
@@ -21,9 +21,9 @@ def at(lengths: tuple[int, int], period: int = 300_000) -> dict[str, pa.Table]:
     return step_tables(4, lengths, period)
 
 
-def base() -> Scene:
+def base() -> StepModel:
     tables = at(BASE)
-    return scene(tables, build(tables))
+    return step_model(tables, build(tables))
 
 
 def test_lengths_go_through_both_recordings() -> None:
@@ -52,10 +52,10 @@ def test_each_further_recording_narrows_the_doubt() -> None:
 
 
 def test_the_step_is_that_of_the_other_recording_at_its_batch() -> None:
-    start = stage(at(BASE, 70_000), [(at(TWICE, 100_000), 2.0)])
-    found = answer(start, [("batch", "2x")])
+    start = baseline(at(BASE, 70_000), [(at(TWICE, 100_000), 2.0)])
+    found = predict(start, [("batch", "2x")])
     assert found.step_ns == 100_000
-    alone = answer(stage(at(BASE, 70_000)), [("batch", "2x")])
+    alone = predict(baseline(at(BASE, 70_000)), [("batch", "2x")])
     assert alone.step_ns == 77_500 + 37_500
     assert found.sigma < alone.sigma
 

@@ -10,73 +10,73 @@ from hypothesis import strategies as st
 from htk.cli.commands.whatif import EDIT_HELP
 from htk.errors import UsageError
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Stage, answer, stage
+from htk.whatif.predict import Baseline, baseline, predict
 from htk.whatif.sweep import bounds, swept
 from tests.htk.graph.small_step import PERIOD, step_tables
 
 
 @pytest.fixture(scope="module")
-def start() -> Stage:
-    return stage(step_tables(4))
+def start() -> Baseline:
+    return baseline(step_tables(4))
 
 
-def test_no_edit_changes_nothing(start: Stage) -> None:
-    found = answer(start, [])
+def test_no_edit_changes_nothing(start: Baseline) -> None:
+    found = predict(start, [])
     assert found.step_ns == found.measured_ns == PERIOD
     assert found.waterfall == {}
 
 
-def test_removing_a_kernel_of_a_host_bound_step_wins_its_launch(start: Stage) -> None:
-    assert answer(start, [("replace", "^a$=gone")]).step_ns == PERIOD - 10
+def test_removing_a_kernel_of_a_host_bound_step_wins_its_launch(start: Baseline) -> None:
+    assert predict(start, [("replace", "^a$=gone")]).step_ns == PERIOD - 10
 
 
-def test_a_faster_kernel_of_a_host_bound_step_wins_nothing(start: Stage) -> None:
-    assert answer(start, [("replace", "^a$=1000x")]).step_ns == PERIOD
+def test_a_faster_kernel_of_a_host_bound_step_wins_nothing(start: Baseline) -> None:
+    assert predict(start, [("replace", "^a$=1000x")]).step_ns == PERIOD
 
 
-def test_a_slower_kernel_is_felt_once_the_gpu_is_the_slower_side(start: Stage) -> None:
-    found = answer(start, [("replace", "^a$=0.5x")])  # 200 + 50 on the stream
+def test_a_slower_kernel_is_felt_once_the_gpu_is_the_slower_side(start: Baseline) -> None:
+    found = predict(start, [("replace", "^a$=0.5x")])  # 200 + 50 on the stream
     assert found.step_ns == 250
     assert found.waterfall == {"compute": 50}
 
 
-def test_a_faster_host_leaves_what_the_gpu_needs(start: Stage) -> None:
-    assert answer(start, [("host", "2x")]).step_ns == 150  # 100 + 50 on the stream
+def test_a_faster_host_leaves_what_the_gpu_needs(start: Baseline) -> None:
+    assert predict(start, [("host", "2x")]).step_ns == 150  # 100 + 50 on the stream
 
 
-def test_without_launches_the_gpu_is_what_remains(start: Stage) -> None:
-    assert answer(start, [("graphs", "on")]).step_ns == 150
+def test_without_launches_the_gpu_is_what_remains(start: Baseline) -> None:
+    assert predict(start, [("graphs", "on")]).step_ns == 150
 
 
-def test_edits_combine_in_any_order(start: Stage) -> None:
+def test_edits_combine_in_any_order(start: Baseline) -> None:
     edits = [("host", "4x"), ("replace", "^b$=gone")]
-    assert answer(start, edits).step_ns == answer(start, edits[::-1]).step_ns == 100
+    assert predict(start, edits).step_ns == predict(start, edits[::-1]).step_ns == 100
 
 
-def test_the_anchor_may_be_given(start: Stage) -> None:
-    found = answer(start, [("host", "2x")], measured_ns=400)
+def test_the_anchor_may_be_given(start: Baseline) -> None:
+    found = predict(start, [("host", "2x")], measured_ns=400)
     assert found.step_ns == 400 - 50 * 2
 
 
-def test_bands_hold_the_prediction_and_nest(start: Stage) -> None:
-    found = answer(start, [("replace", "^a$=0.1x")])
+def test_bands_hold_the_prediction_and_nest(start: Baseline) -> None:
+    found = predict(start, [("replace", "^a$=0.1x")])
     lo50, hi50, lo90, hi90 = found.bands
     assert found.step_ns is not None
     assert lo90 <= lo50 <= found.step_ns <= hi50 <= hi90  # type: ignore[operator]
 
 
-def test_the_largest_bound_comes_first(start: Stage) -> None:
+def test_the_largest_bound_comes_first(start: Baseline) -> None:
     steps = [a.step_ns or 0 for a in bounds(start)]
     assert steps == sorted(steps)
 
 
 def test_one_step_alone_is_refused_without_a_number() -> None:
-    found = answer(stage(step_tables(1)), [("host", "2x")])
+    found = predict(baseline(step_tables(1)), [("host", "2x")])
     assert found.step_ns is None
     assert found.verdict.startswith("refused: ")
 
 
-def test_a_sweep_tells_of_what_it_cannot(start: Stage) -> None:
+def test_a_sweep_tells_of_what_it_cannot(start: Baseline) -> None:
     found = swept(start, [], [("batch", ["2x", "64"])])
     assert found[0].step_ns == 2 * 150  # ns: below the shortest kernel
     assert "record_shapes" in found[1].verdict
@@ -96,9 +96,9 @@ def test_a_sweep_tells_of_what_it_cannot(start: Stage) -> None:
         ("nonsense", "1"),
     ],
 )
-def test_what_makes_no_sense_is_said(start: Stage, name: str, value: str) -> None:
+def test_what_makes_no_sense_is_said(start: Baseline, name: str, value: str) -> None:
     with pytest.raises(UsageError):
-        answer(start, [(name, value)])
+        predict(start, [(name, value)])
 
 
 def test_the_command_offers_every_edit() -> None:
@@ -106,7 +106,7 @@ def test_the_command_offers_every_edit() -> None:
     assert all(e.HELP for e in EDITS)
 
 
-STAGE = stage(step_tables(4))
+STAGE = baseline(step_tables(4))
 FACTORS = st.floats(0.05, 20.0)
 
 
@@ -114,6 +114,6 @@ FACTORS = st.floats(0.05, 20.0)
 @given(FACTORS, FACTORS)
 def test_a_faster_kernel_never_makes_a_longer_step(one: float, other: float) -> None:
     slow, fast = sorted((one, other))
-    longer = answer(STAGE, [("replace", f"a={slow:.3f}x")]).step_ns
-    shorter = answer(STAGE, [("replace", f"a={fast:.3f}x")]).step_ns
+    longer = predict(STAGE, [("replace", f"a={slow:.3f}x")]).step_ns
+    shorter = predict(STAGE, [("replace", f"a={fast:.3f}x")]).step_ns
     assert longer is not None and shorter is not None and shorter <= longer

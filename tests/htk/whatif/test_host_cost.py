@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.graph.nodes import Calls
+from htk.graph.nodes import LaunchCalls
 from htk.whatif.host_cost import on_account
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_scene
 
 NAMES = ["cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"]
@@ -22,7 +22,7 @@ THREAD = [
 ]
 
 
-def thread() -> Scene:
+def thread() -> StepModel:
     acts = [
         Act("a", 10),
         Act("b", 10, waits=("g",)),
@@ -34,7 +34,7 @@ def thread() -> Scene:
     scene = small_scene(acts)
     many = len(THREAD)
     zero, at = np.zeros(many, np.int64), np.arange(many)
-    calls = Calls(at, zero, zero, at, at, np.array(THREAD), NAMES, at, zero - 1)
+    calls = LaunchCalls(at, zero, zero, at, at, np.array(THREAD), NAMES, at, zero - 1)
     launched = np.array([0, 6, 15, 3, 12, 9])
     activities = replace(scene.graph.activities, call=launched)
     return replace(scene, graph=replace(scene.graph, calls=calls, activities=activities))

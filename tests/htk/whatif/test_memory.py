@@ -2,11 +2,11 @@
 
 import pytest
 
-from htk.whatif.memory import Held, Units, after
+from htk.whatif.memory import Held, ShardedUnits, after
 
 GB = 1e9
 # 8 layers of 1 GB as gathered and 1 GB beside them: 4.5e9 parameters, 72 GB of state on 4 ranks.
-UNITS = Units("full_shard", 4, 4, 1 * GB, 1 * GB, 8, 4)
+UNITS = ShardedUnits("full_shard", 4, 4, 1 * GB, 1 * GB, 8, 4)
 HELD = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB)  # gathered: 2 layers, the rest, gradients
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from htk.whatif.edits import world
 from htk.whatif.missing_ranks import late, partial, prompt, waits
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
 
 K = 1000
@@ -21,7 +21,7 @@ def gathers(lengths: list[int], size: int = 4 * MB, **given: object) -> list[Act
     ]
 
 
-def one_of_four() -> Scene:
+def one_of_four() -> StepModel:
     """Twelve gathers of 120 µs, two of which waited; a larger one that always waits."""
     lengths = [120] * 10 + [320, 420]
     large = gathers([620], 8 * MB, waits=("a",))
@@ -80,17 +80,20 @@ def test_the_last_of_fewer_ranks_is_less_late() -> None:
     without = prompt(scene, waited)
     lost = period(scene) - period(without)
     assert lost > 0
-    half = late(replace(without, late=0.5), scene, waited)
+    half = late(replace(without, arrival_scale=0.5), scene, waited)
     assert period(half) == period(without) + lost // 2
     assert half.added == {"skew": -lost // 2}
-    assert period(late(replace(without, late=0.0), scene, waited)) == period(without)
-    assert period(late(replace(without, late=1.5), scene, waited)) == period(scene) + lost // 2
+    assert period(late(replace(without, arrival_scale=0.0), scene, waited)) == period(without)
+    assert (
+        period(late(replace(without, arrival_scale=1.5), scene, waited))
+        == period(scene) + lost // 2
+    )
 
 
 def test_world_says_how_late_the_last_comes() -> None:
     scene = one_of_four()
-    assert world.apply(scene, "4").late == 1
+    assert world.apply(scene, "4").arrival_scale == 1
     # Φ⁻¹(7.625 / 8.25) over Φ⁻¹(3.625 / 4.25)
-    assert world.apply(scene, "8").late == pytest.approx(1.434 / 1.049, rel=0.01)
-    assert world.apply(scene, "2").late == pytest.approx(0.589 / 1.049, rel=0.01)
+    assert world.apply(scene, "8").arrival_scale == pytest.approx(1.434 / 1.049, rel=0.01)
+    assert world.apply(scene, "2").arrival_scale == pytest.approx(0.589 / 1.049, rel=0.01)
     assert np.array_equal(world.apply(scene, "4").weight, scene.weight)

@@ -9,12 +9,12 @@ from htk.cli.commands.plan import command
 from htk.errors import UsageError
 from htk.models.decoder import decoder
 from htk.models.hardware import gpu
-from htk.whatif.plan import Job, least_gpus, plan
+from htk.whatif.plan import PlannedJob, least_gpus, plan
 
 
 def rows(**given: float) -> dict[str, dict[str, float]]:
     sizes = {"nodes": 2, "gpus_per_node": 4, "micro_batch": 1, "seq": 512, "price": 2.0} | given
-    job = Job(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
+    job = PlannedJob(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
     return {r["strategy"]: r for r in plan(job).to_pylist()}
 
 
@@ -39,22 +39,22 @@ def test_seven_billion_parameters_do_not_fit_one_gpu_unsharded() -> None:
 
 def test_how_many_40_gb_gpus_train_70b_in_16_bit() -> None:
     """16 bytes a parameter are 1.10 TB: 28 of 40 GB hold that alone."""
-    job = Job(decoder("llama2-70b"), gpu("a100-40gb"), 8, 8, 1, 2048, checkpointing=True)
+    job = PlannedJob(decoder("llama2-70b"), gpu("a100-40gb"), 8, 8, 1, 2048, checkpointing=True)
     assert job.model.parameters == pytest.approx(69e9, rel=0.01)
     needed = least_gpus(job, "full_shard")
     assert needed is not None
     assert 28 < needed < 64
-    without = Job(job.model, job.gpu, 8, 8, 1, 2048)
+    without = PlannedJob(job.model, job.gpu, 8, 8, 1, 2048)
     assert least_gpus(without, "full_shard") is None  # activations alone take 54 GB
 
 
 def test_least_gpus_fit_and_one_less_does_not() -> None:
     model, device = decoder("llama2-13b"), gpu("a100-80gb")
-    needed = least_gpus(Job(model, device, 1, 8, 1, 2048), "full_shard")
+    needed = least_gpus(PlannedJob(model, device, 1, 8, 1, 2048), "full_shard")
     assert needed is not None
 
     def probability(gpus: int) -> float:
-        found = plan(Job(model, device, 1, gpus, 1, 2048)).to_pylist()
+        found = plan(PlannedJob(model, device, 1, gpus, 1, 2048)).to_pylist()
         return float(next(r["p_oom"] for r in found if r["strategy"] == "full_shard"))
 
     assert probability(needed) <= 0.5 < probability(needed - 1)

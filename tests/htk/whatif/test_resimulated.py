@@ -16,7 +16,7 @@ from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.simulate.times import Gemm, Times
 from htk.trace.opening import open_trace
-from htk.whatif.predict import Stage, answer, stage
+from htk.whatif.predict import Baseline, baseline, predict
 
 BASE = {
     "model": "gpt3-126m",
@@ -46,13 +46,13 @@ MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}
 
 
 @pytest.fixture(scope="module")
-def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    return stage(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
+def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
+    return baseline(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    return stage(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
+def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
+    return baseline(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     ],
 )
 def test_within_five_percent(
-    start: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+    start: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
 ) -> None:
     truth = step_ns(written(tmp_path, **change))
-    found = answer(start, [edit])
+    found = predict(start, [edit])
     assert found.step_ns == pytest.approx(truth, rel=0.05)
     moved, predicted = truth - found.measured_ns, found.step_ns - found.measured_ns
     if abs(moved) > 0.03 * found.measured_ns:
@@ -94,9 +94,9 @@ def test_steps_that_the_host_bounds_too(
 ) -> None:
     """One sample at a time on a fast GPU: FSDP's hooks, and small kernels, are what it takes."""
     small = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "gpus_per_node": 2} | base
-    start = stage(open_trace(str(written(tmp_path / "base", **small))).tables)
+    start = baseline(open_trace(str(written(tmp_path / "base", **small))).tables)
     truth = step_ns(written(tmp_path / "changed", **(small | change)))
-    assert answer(start, [edit]).step_ns == pytest.approx(truth, rel=0.05)
+    assert predict(start, [edit]).step_ns == pytest.approx(truth, rel=0.05)
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("twice_as_fast")
-def test_halved_compute_wins_what_the_critical_path_says(start: Stage, tmp_path: Path) -> None:
+def test_halved_compute_wins_what_the_critical_path_says(start: Baseline, tmp_path: Path) -> None:
     truth = step_ns(written(tmp_path))
-    compute = start.scene.is_compute
+    compute = start.model.is_compute
     names = {start.graph.activities.names[n] for n in start.graph.activities.name[compute]}
     pattern = "^(" + "|".join(map(re.escape, sorted(names))) + ")$"
-    found = answer(start, [("replace", f"{pattern}=2x")])
+    found = predict(start, [("replace", f"{pattern}=2x")])
     assert truth < 0.75 * found.measured_ns
     assert found.step_ns == pytest.approx(truth, rel=0.03)
 
@@ -136,7 +136,7 @@ def test_halved_compute_wins_what_the_critical_path_says(start: Stage, tmp_path:
     ],
 )
 def test_of_some_ranks_of_a_job_that_waits_for_the_others(
-    some_of_many: Stage, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+    some_of_many: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
 ) -> None:
     truth = step_ns(written(tmp_path, **(MANY | {"ranks_only": (0, 1)} | change)))
-    assert answer(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=0.05)
+    assert predict(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=0.05)

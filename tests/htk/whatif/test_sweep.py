@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from htk.whatif.predict import Answer, stage
-from htk.whatif.predict import answer as answered
+from htk.whatif.predict import Answer, baseline
+from htk.whatif.predict import predict as answered
 from htk.whatif.sweep import (
     LAST_LAUNCH_BOUND,
     LAST_THAT_FITS,
@@ -29,7 +29,7 @@ def answer(batch: float, **given: Any) -> Answer:
         100,
         "trusted",
         step_ns=round(100 * batch**0.9),
-        spread=spread,
+        sigma_by_cause=spread,
         samples_ratio=batch,
         **given,
     )
@@ -104,7 +104,7 @@ def test_without_tokens_or_price_nothing_is_made_up() -> None:
 
 
 def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:
-    start = stage(step_tables(4))  # 150 of 200 on the GPU
+    start = baseline(step_tables(4))  # 150 of 200 on the GPU
     found = answered(start, [("host", "2x")])
     assert found.sources["profiler"] == pytest.approx(0.05)
     assert "profiler" not in answered(start, [("host", "2x")], 190).sources
@@ -112,7 +112,7 @@ def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:
 
 
 def test_bounds_leave_out_what_the_step_has_no_cause_for() -> None:
-    found = bounds(stage(step_tables(4)))
+    found = bounds(baseline(step_tables(4)))
     assert {a.edits[0][0] for a in found} == {
         "no_skew",
         "overlap",

@@ -1,10 +1,10 @@
 """An edit that leaves all as it is: wind does not reach a data centre."""
 
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 
 NAME = "tailwind"
 HELP = "Metres per second."
 
 
-def apply(scene: Scene, value: str) -> Scene:
+def apply(scene: StepModel, value: str) -> StepModel:
     return scene

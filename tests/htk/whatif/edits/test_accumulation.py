@@ -23,7 +23,7 @@ def test_the_optimizer_works_once() -> None:
     assert period(scene) == 3500
     found = accumulation.apply(scene, "4")
     assert period(found) == 4 * 3000 + 500
-    assert found.samples == 4 and found.kept == 1
+    assert found.samples == 4 and found.activation_scale == 1
     assert found.added == {"micro-batches": 9000}
 
 

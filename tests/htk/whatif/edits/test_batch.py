@@ -46,7 +46,7 @@ def test_half_takes_smaller_tiles() -> None:
 
 def test_samples_count() -> None:
     found = batch.apply(small_scene(STEP), "3x")
-    assert found.samples == found.kept == 3
+    assert found.samples == found.activation_scale == 3
 
 
 def test_the_batch_must_be_known() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htk.whatif.edits import edit
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
 
 LENGTHS = st.integers(1, 300_000)
@@ -15,7 +15,7 @@ SHARED = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
 
 
 @st.composite
-def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> Scene:
+def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> StepModel:
     acts = []
     moved = draw(LENGTHS), draw(LENGTHS)
     for rank in (0, 1):
@@ -30,7 +30,7 @@ def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> Scene:
     return small_scene(acts, gpus_per_node=4)
 
 
-def after(scene: Scene, name: str, value: str) -> int:
+def after(scene: StepModel, name: str, value: str) -> int:
     return period(edit(name).apply(scene, value))
 
 
@@ -51,13 +51,13 @@ def after(scene: Scene, name: str, value: str) -> int:
 )
 @settings(max_examples=10, deadline=None)
 @given(scene=scenes())
-def test_an_edit_to_what_is_changes_nothing(name: str, value: str, scene: Scene) -> None:
+def test_an_edit_to_what_is_changes_nothing(name: str, value: str, scene: StepModel) -> None:
     assert after(scene, name, value) == pytest.approx(period(scene), abs=2)
 
 
 @settings(max_examples=30, deadline=None)
 @given(scenes(), st.floats(1, 50), st.floats(1, 50))
-def test_more_bandwidth_never_hurts(scene: Scene, one: float, other: float) -> None:
+def test_more_bandwidth_never_hurts(scene: StepModel, one: float, other: float) -> None:
     low, high = sorted((one, other))
     slower = after(scene, "network", f"bandwidth={low:.3f}x")
     assert after(scene, "network", f"bandwidth={high:.3f}x") <= slower <= period(scene)
@@ -65,13 +65,13 @@ def test_more_bandwidth_never_hurts(scene: Scene, one: float, other: float) -> N
 
 @settings(max_examples=30, deadline=None)
 @given(scenes(), st.sampled_from("abcd"), st.floats(1, 50))
-def test_a_faster_kernel_never_makes_a_longer_step(scene: Scene, name: str, x: float) -> None:
+def test_a_faster_kernel_never_makes_a_longer_step(scene: StepModel, name: str, x: float) -> None:
     assert after(scene, "replace", f"^{name}={x:.3f}x") <= period(scene)
 
 
 @settings(max_examples=40, deadline=None)
 @given(scenes())
-def test_perfect_realistic_serial(scene: Scene) -> None:
+def test_perfect_realistic_serial(scene: StepModel) -> None:
     perfect, realistic, serial = (
         after(scene, "overlap", value) for value in ("perfect", "realistic", "serial")
     )
@@ -81,7 +81,7 @@ def test_perfect_realistic_serial(scene: Scene) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(scenes())
-def test_bounds_never_lose(scene: Scene) -> None:
+def test_bounds_never_lose(scene: StepModel) -> None:
     for name in ("no_skew", "remove_syncs", "graphs", "overlap"):
         value = "perfect" if name == "overlap" else "on"
         assert after(scene, name, value) <= period(scene)

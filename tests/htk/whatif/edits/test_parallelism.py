@@ -52,7 +52,7 @@ def test_tensor_parallelism_splits_and_reduces() -> None:
     inserted = found.lengths()[len(STEP) :]
     assert len(inserted) == 8  # two of each layer, forward and backward
     assert set(inserted.tolist()) == {round(20_000 + X * 0.01)}
-    assert found.samples == found.kept == 0.5
+    assert found.samples == found.activation_scale == 0.5
     assert found.low_confidence
     # parameters halve, 3/4 of their bytes move in place of 7/8
     assert length(found, "r") == round(20_000 + 420_000 / 2 * (3 / 4) / (7 / 8))

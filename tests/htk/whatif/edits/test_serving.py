@@ -5,7 +5,7 @@ import pytest
 from htk.errors import UsageError
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import serving
-from htk.whatif.step_model import Scene
+from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, length, small_scene
 from tests.tables import make
 
@@ -16,7 +16,7 @@ STEP = (
 )
 
 
-def server(name: str = "execute_context_0(0)_generation_8(sq8sk8192)") -> Scene:
+def server(name: str = "execute_context_0(0)_generation_8(sq8sk8192)") -> StepModel:
     tables = {n: schema.empty_table() for n, schema in {**TABLES, **DERIVED}.items()}
     made = {"name": name, "on_gpu": False, "start_ns": 0, "end_ns": 10, "thread": "1"}
     tables["annotations"] = make("annotations", [made])
