@@ -57,6 +57,11 @@ class Visit:
         """Anything made of the run under these filters, made once."""
         return self.runs.kept(self.view.run, self.view.selection, what, make)
 
+    def computed(self, what: object, make: Callable[[], Any]) -> Any:
+        """The same, but for what takes long in another process: the run's other answers do not
+        wait for it."""
+        return self.runs.computed(self.view.run, self.view.selection, what, make)
+
     def drawn(self, what: object, make: Callable[[], Any]) -> Any:
         """A finished piece of this very page, in these colours."""
         view = self.view

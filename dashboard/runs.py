@@ -134,6 +134,12 @@ class Runs:
         with self._one_at_a_time[key]:
             return self._answers.get(asked, make)
 
+    def computed(
+        self, key: str, selection: Selection, what: object, make: Callable[[], Any]
+    ) -> Any:
+        """The same for what another process makes: side by side with the run's other answers."""
+        return self._answers.get((key, selection, what), make)
+
     def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:
         """A finished part of a page: figures take longer to build than to send."""
         return self._drawn.get((key, what), make)

@@ -11,7 +11,9 @@ from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import View
 from htk.output.result import Result
-from htk.query.sql import Limits, query
+from htk.query.sql import Prepared, prepare
+from htk.query.views import VIEWS
+from htk.query.worker import Limits
 from htk.schema import DERIVED, TABLES, doc_of
 
 _LIMITS = Limits(seconds=20, memory="2GB")
@@ -95,6 +97,7 @@ def layout(visit: Visit) -> Any:
 
 def _schema() -> Any:
     """Every relation that a query may read, and its columns."""
+    schemas = {**TABLES, **DERIVED, **{name: view.columns for name, view in VIEWS.items()}}
     tables = [
         html.Details(
             [
@@ -103,7 +106,7 @@ def _schema() -> Any:
                 html.P("\n".join(f"{f.name}: {doc_of(f)}" for f in schema), className="columns"),
             ]
         )
-        for name, schema in {**TABLES, **DERIVED}.items()
+        for name, schema in schemas.items()
     ]
     asks = [
         html.Details([html.Summary(name, className="subject"), html.P(entry.question)])
@@ -120,9 +123,11 @@ def _schema() -> Any:
 
 def _asked(visit: Visit) -> Result:
     text = visit.option(_QUERY, "")
-    key = ("sql", text)
-    found: Result = visit.kept(key, lambda: query(visit.trace, text, _LIMITS))
-    return found
+    # What the query reads is made under the run's lock; while it runs, other pages of the run are
+    # answered.
+    prepared: Prepared = visit.kept(("prepared", text), lambda: prepare(visit.trace, text))
+    result: Result = visit.computed(("sql", text), lambda: prepared.run(_LIMITS))
+    return result
 
 
 def _answer(visit: Visit) -> Any:

@@ -29,8 +29,8 @@ class Session(Questions, Trace):
 
     def sql(self, query: str, *, seconds: float = 60.0, memory: str = "4GB") -> Result:
         """The answer to an SQL query over tables and analyses, by name: one reading statement."""
-        from htk.query.sql import Limits
         from htk.query.sql import query as answer
+        from htk.query.worker import Limits
 
         return answer(self, query, Limits(seconds, memory))
 

@@ -8,13 +8,12 @@ ends at its time and memory limits.
 
 import ast
 import re
-import threading
+import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -24,262 +23,235 @@ from htk.core.analysis import Analysis
 from htk.errors import HtkError, UsageError
 from htk.export.dataset import read_dataset
 from htk.output.result import Result
+from htk.query.tokens import Token, tokens
+from htk.query.views import VIEWS
+from htk.query.worker import Limits, Refusal, worker_of
 from htk.schema import DERIVED, TABLES
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
 
-_READING = {"SELECT", "EXPLAIN"}
-# Comments and text of a query, or a name with what stands in its brackets. Text that is a name and
-# no more is one too: the interval macros take names so.
-_TOKEN = re.compile(
-    r"'(?P<quoted>\w+)'|(?P<skip>'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/)"
-    r"|(?P<name>\b[A-Za-z_]\w*\b)(?:\s*\((?P<args>(?:[^()']|'(?:[^']|'')*')*)\))?",
-    re.DOTALL,
+_BASE_TABLES = {**TABLES, **DERIVED}
+_NO_TABLE = re.compile(r"Table(?: Function)? with name \"?(.+?)\"? does not exist")
+_NO_COLUMN = re.compile(
+    r"Referenced column \"(.+?)\" (?:not found|was not found)"
+    r"|\"(?P<table>.+?)\" does not have a column named \"(.+?)\""
 )
-_ARGUMENT = re.compile(r"\s*(\w+)\s*(?::=|=>|=)\s*('(?:[^']|'')*'|[-+.\w]+)\s*(?:,|$)")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a query may take before it is stopped."""
-
-    seconds: float = 60.0
-    memory: str = "4GB"
+_CANDIDATES = re.compile(r"Candidate bindings?: (.+)")
 
 
 @dataclass
-class _Asked:
+class Prepared:
     """A query made ready: its text, the relations it reads, and what could not be had."""
 
+    trace: Trace
     text: str
     relations: dict[str, pa.Table] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     missing: dict[str, str] = field(default_factory=dict)
+    dataset: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, limits: Limits | None = None) -> Result:
+        """Answer it within its limits."""
+        limits = limits or Limits()
+        worker = worker_of(self.trace.whole, limits.memory_bytes, self.dataset)
+        try:
+            table = worker.query(self.text, self.relations, limits.seconds)
+        except Refusal as refusal:
+            raise UsageError(self._in_words(refusal, limits)) from None
+        facts = coverage(self.trace, self.reads) if self.reads or not self.dataset else {}
+        return Result(_label(table), table, facts)
+
+    def _in_words(self, refusal: Refusal, limits: Limits) -> str:
+        narrower = "narrow the query or raise"
+        match refusal.kind:
+            case "statement":
+                expected = "one reading statement is expected (SELECT, WITH, …)"
+                return f"sql: {expected}, not {refusal.why}"
+            case "time" | "killed":
+                return f"sql: stopped after {limits.seconds:g} s; {narrower} --seconds"
+            case "memory":
+                return f"sql: stopped at {limits.memory} of memory; {narrower} --memory"
+            case "died":
+                return (
+                    f"sql: the query ended DuckDB's process, most likely near {limits.memory}"
+                    f" of memory; {narrower} --memory"
+                )
+            case "busy":
+                return "sql: another query of this run is being answered; ask again when it has"
+        return self._of_duckdb(refusal.why)
+
+    def _of_duckdb(self, message: str) -> str:
+        """Put what DuckDB has to say on one line, with the names that were probably meant."""
+        first = message.strip().splitlines()[0] if message.strip() else "DuckDB gave no reason"
+        if match := _NO_TABLE.search(message):
+            name = match[1]
+            if name in self.missing:
+                return f"sql: {name}: {self.missing[name]}"
+            near = get_close_matches(name, relations(), 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "`.tables` lists all"
+            return f"sql: no table or analysis {name!r}; {hint}"
+        if match := _NO_COLUMN.search(message):
+            name = match[1] or match[3]
+            near = self._columns_like(name, message)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            return f"sql: no column {name!r}{hint}"
+        return f"sql: {textwrap.shorten(first, 300, placeholder='…')}"
+
+    def _columns_like(self, name: str, message: str) -> list[str]:
+        """Columns of what the query reads that a mistaken name may stand for."""
+        match = _CANDIDATES.search(message)
+        candidates = re.findall(r'"([^"]+)"', match[1]) if match else []
+        known = {column for table in self.relations.values() for column in table.column_names}
+        known |= {c for t in self.dataset for c in _BASE_TABLES[t].names if t in self.text}
+        close = get_close_matches(name.rpartition(".")[2], known, 3)
+        return list(dict.fromkeys([*close, *candidates]))[:4]
+
+
+class _Naming(NamedTuple):
+    """Where a query names a relation; for a call of an analysis, its options."""
+
+    name: str
+    start: int
+    end: int
+    options: list[Token] | None = None
 
 
 def query(trace: Trace, text: str, limits: Limits | None = None) -> Result:
-    """The answer to one SQL query."""
-    asked = _prepared(trace, text)
-    table = _run(asked.text, asked.relations, limits or Limits(), asked.missing)
-    facts = coverage(trace, asked.reads)
-    return Result(_label(table), table, facts)
+    """Return the answer to one SQL query."""
+    return prepare(trace, text).run(limits)
 
 
 def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Result:
     """The same over a folder that `htk convert --to parquet` wrote: its tables are scanned from
     disk; what an analysis reads, and what is derived of them, is made in memory."""
     tables = dataset_tables(folder)
-    trace = read_dataset(folder)
-    asked = _prepared(trace, text, tables)
+    prepared = prepare(read_dataset(folder), text, tables)
+    prepared.dataset = tables
     if "ranks" not in tables:
         why = "the dataset holds some tables only; ask an analysis of the trace it was made from"
-        asked.missing |= dict.fromkeys(ANALYSES, why)
-    table = _run(asked.text, asked.relations, limits or Limits(), asked.missing, tables)
-    facts = coverage(trace, asked.reads) if asked.reads else {}
-    return Result(_label(table), table, {**facts, "dataset": str(folder)})
+        prepared.missing |= dict.fromkeys(ANALYSES, why)
+    answer = prepared.run(limits)
+    return Result(answer.analysis, answer.table, {**answer.coverage, "dataset": str(folder)})
 
 
 def dataset_tables(folder: Path) -> dict[str, str]:
-    """Tables of a Parquet dataset, and the pattern of their files; none where it is no dataset."""
-    known = {**TABLES, **DERIVED}
-    found = {}
-    for name in known if folder.is_dir() else ():
+    """Return the tables of a Parquet dataset and the pattern of their files; none where it is no
+    dataset."""
+    patterns = {}
+    for name in _BASE_TABLES if folder.is_dir() else ():
         if next(folder.glob(f"{name}/**/*.parquet"), None) is not None:
-            found[name] = str(folder.resolve() / name / "**" / "*.parquet")
-    return found
+            patterns[name] = str(folder.resolve() / name / "**" / "*.parquet")
+    return patterns
 
 
 def relations() -> dict[str, str]:
-    """Every name that a query may read, and what it is."""
-    made = {name: "table" for name in TABLES} | {name: "derived table" for name in DERIVED}
-    return made | {name: entry.question for name, entry in ANALYSES.items()}
+    """Return every name that a query may read, and what it is."""
+    meanings = {name: "table" for name in TABLES} | {name: "derived table" for name in DERIVED}
+    meanings |= {name: view.meaning for name, view in VIEWS.items()}
+    return meanings | {name: entry.question for name, entry in ANALYSES.items()}
 
 
 def columns(name: str) -> pa.Schema:
-    """The columns of a table or an analysis."""
-    known = {**TABLES, **DERIVED}
-    return known[name] if name in known else find(name).returns
+    """Return the columns of a table, a view or an analysis."""
+    if name in VIEWS:
+        return VIEWS[name].columns
+    return _BASE_TABLES[name] if name in _BASE_TABLES else find(name).returns
 
 
-def _prepared(trace: Trace, text: str, scanned: Collection[str] = ()) -> _Asked:
-    """Make what the query names and nobody scans; a call with options becomes a relation of its
-    own."""
-    asked = _Asked(text)
-    pieces, last = [], 0
-    for match, name, given in _named(text):
-        if name in scanned:
+def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
+    """Make what a query names and nobody scans; a call with options becomes a relation that is
+    called as the call is written."""
+    if not text.isascii() and text.encode("utf-8", "ignore").decode() != text:
+        raise UsageError("sql: the query is not Unicode text")
+    prepared = Prepared(trace, text)
+    pieces, copied = [], 0
+    for naming in _named(text):
+        if naming.name in scanned:
             continue
-        if given is None:
-            _make(trace, asked, name, name, {})
+        if naming.options is None:
+            _make(prepared, naming.name, naming.name, {})
             continue
-        relation = f"{name}__{len(asked.relations)}"
-        _make(trace, asked, relation, name, _options(name, given))
-        pieces += [text[last : match.start()], relation]
-        last = match.end()
-    asked.text = "".join([*pieces, text[last:]])
-    return asked
+        options = _options(naming.name, naming.options)
+        said = ", ".join(f"{key} := {value!r}" for key, value in options.items())
+        relation = f"{naming.name}({said})"
+        _make(prepared, relation, naming.name, options)
+        pieces += [text[copied : naming.start], '"' + relation.replace('"', '""') + '"']
+        copied = naming.end
+    prepared.text = "".join([*pieces, text[copied:]])
+    return prepared
 
 
-def _named(text: str) -> Iterator[tuple[re.Match[str], str, str | None]]:
-    """Names of tables and analyses in a query; for a call of an analysis, what it is given."""
-    place = 0
-    while match := _TOKEN.search(text, place):
-        place = match.end()
-        if match["skip"]:
+def _named(text: str) -> Iterator[_Naming]:
+    """Names of tables, views and analyses in a query. A text that is a name and no more counts
+    too: the interval macros take names so."""
+    words = list(tokens(text))
+    known = {*ANALYSES, *_BASE_TABLES, *VIEWS}
+    number = 0
+    while number < len(words):
+        word = words[number]
+        number += 1
+        name = word.value.lower()
+        if word.kind in ("number", "sign") or name not in known:
             continue
-        name = (match["name"] or match["quoted"]).lower()
-        called = name in ANALYSES and match["args"] is not None
-        if not called and match["name"]:
-            place = match.end("name")  # what stands in the brackets may name tables too
-        if name in ANALYSES or name in TABLES or name in DERIVED:
-            yield match, name, match["args"] if called else None
+        called = name in ANALYSES and word.kind != "text" and number < len(words)
+        if not called or words[number].value != "(" or words[number].kind != "sign":
+            yield _Naming(name, word.start, word.end)
+            continue
+        closing = next((n for n in range(number, len(words)) if words[n][:2] == ("sign", ")")), 0)
+        if not closing:  # DuckDB says what is wrong with it
+            return
+        yield _Naming(name, word.start, words[closing].end, words[number + 1 : closing])
+        number = closing + 1
 
 
-def _make(trace: Trace, asked: _Asked, relation: str, name: str, options: dict[str, Any]) -> None:
-    if relation in asked.relations or relation in asked.missing:
+def _make(prepared: Prepared, relation: str, name: str, options: dict[str, Any]) -> None:
+    if relation in prepared.relations or relation in prepared.missing:
         return
-    if name in TABLES or name in DERIVED:
-        asked.relations[relation] = trace.tables[name]
-        asked.reads.add(name)
+    if name in VIEWS:
+        prepared.relations[relation] = VIEWS[name].make(prepared.trace)
+        prepared.reads |= set(VIEWS[name].reads)
+        return
+    if name in _BASE_TABLES:
+        prepared.relations[relation] = prepared.trace.tables[name]
+        prepared.reads.add(name)
         return
     try:
-        answer = ask(trace, name, **options)
+        answer = ask(prepared.trace, name, **options)
     except UsageError:
         raise
     except HtkError as error:  # told when the query turns out to need it
-        asked.missing[relation] = str(error)
+        prepared.missing[relation] = str(error)
         return
-    asked.relations[relation] = answer.table
-    asked.reads |= set(find(name).reads) & {*TABLES, *DERIVED}
+    prepared.relations[relation] = answer.table
+    prepared.reads |= set(find(name).reads) & set(_BASE_TABLES)
 
 
-def _options(name: str, given: str) -> dict[str, Any]:
-    """`n := 3, by := 'mean'` as the options of an analysis."""
-    options, place = {}, 0
-    while place < len(given) and given[place:].strip():
-        match = _ARGUMENT.match(given, place)
-        if match is None:
-            raise UsageError(f"{name}({given}): expected OPTION := VALUE, …, such as n := 3")
-        options[match[1]] = _value(match[2])
-        place = match.end()
+def _options(name: str, words: list[Token]) -> dict[str, Any]:
+    """Return `n := 3, by := 'mean'` as the options of an analysis."""
+    options: dict[str, Any] = {}
+    rest = [*words, Token("sign", ",", 0, 0)] if words else []
+    while rest:
+        end = next(n for n, word in enumerate(rest) if word[:2] == ("sign", ","))
+        option, rest = rest[:end], rest[end + 1 :]
+        if len(option) < 3 or option[0].kind != "name" or option[1].value not in (":=", "=>", "="):
+            raise UsageError(f"{name}(…): expected OPTION := VALUE, …, such as n := 3")
+        options[option[0].value] = _value(option[2:])
     return options
 
 
-def _value(text: str) -> Any:
-    if text.startswith("'"):
-        return text[1:-1].replace("''", "'")
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+def _value(words: list[Token]) -> Any:
+    if len(words) == 1 and words[0].kind == "text":
+        return words[0].value
+    said = "".join(word.value for word in words)
+    if said.lower() in ("true", "false"):
+        return said.lower() == "true"
     try:
-        return ast.literal_eval(text)
+        number = ast.literal_eval(said) if len(words) < 3 else None
     except (ValueError, SyntaxError):
-        raise UsageError(f"{text}: expected a number, true, false or 'text'") from None
-
-
-def _run(
-    text: str,
-    tables: Mapping[str, pa.Table],
-    limits: Limits,
-    missing: Mapping[str, str],
-    dataset: Mapping[str, str] | None = None,
-) -> pa.Table:
-    import duckdb
-
-    connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    try:
-        for name, table in tables.items():
-            connection.register(name, table)
-        connection.execute(macros())
-        _fence(connection, limits, dataset or {})
-        _refuse_writing(text)
-        return _within(connection, text, limits)
-    except duckdb.Error as error:
-        raise UsageError(_plain(error, missing)) from None
-    finally:
-        connection.close()
-
-
-def macros() -> str:
-    """The macros that every query may use."""
-    return files("htk.query").joinpath("macros.sql").read_text(encoding="utf-8")
-
-
-def _fence(connection: Any, limits: Limits, dataset: Mapping[str, str]) -> None:
-    """From here on a query reaches neither files nor network, and cannot change that."""
-    for name, pattern in dataset.items():
-        where = pattern.replace("'", "''")
-        connection.execute(
-            f"CREATE VIEW {name} AS FROM read_parquet('{where}', hive_partitioning = true)"
-        )
-    if dataset:
-        folders = [pattern.rpartition("/**/")[0] + "/" for pattern in dataset.values()]
-        allowed = ", ".join("'" + folder.replace("'", "''") + "'" for folder in folders)
-        connection.execute(f"SET allowed_directories = [{allowed}]")
-    connection.execute("SET temp_directory = ''")
-    connection.execute("SET memory_limit = '" + limits.memory.replace("'", "") + "'")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-
-
-def _refuse_writing(text: str) -> None:
-    import duckdb
-
-    statements = duckdb.extract_statements(text)
-    kinds = [statement.type.name for statement in statements]
-    if len(kinds) != 1 or kinds[0] not in _READING:
-        seen = " and ".join(kinds).lower() or "nothing"
-        raise UsageError(f"sql: one reading statement is expected (SELECT, WITH, …), not {seen}")
-
-
-def _within(connection: Any, text: str, limits: Limits) -> pa.Table:
-    import duckdb
-
-    stop = threading.Timer(limits.seconds, connection.interrupt)
-    stop.start()
-    try:
-        answer = connection.sql(text)
-        return pa.table({}) if answer is None else _plain_numbers(answer.to_arrow_table())
-    except duckdb.InterruptException:
-        raise UsageError(
-            f"sql: stopped after {limits.seconds:g} s; narrow the query or raise --seconds"
-        ) from None
-    except duckdb.OutOfMemoryException:
-        raise UsageError(
-            f"sql: stopped at {limits.memory} of memory; narrow the query or raise --memory"
-        ) from None
-    finally:
-        stop.cancel()
-
-
-def _plain_numbers(table: pa.Table) -> pa.Table:
-    """Decimals as whole numbers where they are and fit, else as floats: sums of whole numbers come
-    with 38 digits, which neither units nor JSON know."""
-    for place, column_field in enumerate(table.schema):
-        if not pa.types.is_decimal(column_field.type):
-            continue
-        column = table.column(place)
-        try:
-            column = column.cast(pa.int64() if column_field.type.scale == 0 else pa.float64())
-        except pa.ArrowInvalid:
-            column = column.cast(pa.float64())
-        table = table.set_column(place, column_field.name, column)
-    return table
-
-
-def _plain(error: Exception, missing: Mapping[str, str]) -> str:
-    """What DuckDB has to say, on one line, with the name that was probably meant."""
-    said = str(error).strip()
-    first = said.splitlines()[0] if said else type(error).__name__
-    match = re.search(r"(?:Table|Table Function) with name \"?(\w+)\"?", said)
-    if match and match[1] in missing:
-        return f"sql: {match[1]}: {missing[match[1]]}"
-    if match:
-        near = get_close_matches(match[1], relations(), 3)
-        hint = (
-            f"did you mean {', '.join(near)}?" if near else "htk sql PATH, then .tables lists all"
-        )
-        return f"sql: no table or analysis {match[1]!r}; {hint}"
-    return f"sql: {first}"
+        number = None
+    if not isinstance(number, int | float):
+        raise UsageError(f"{said}: expected a number, true, false or 'text'")
+    return number
 
 
 def _label(table: pa.Table) -> Analysis[...]:

@@ -55,6 +55,11 @@ class Trace:
         return Tables(self)
 
     @property
+    def whole(self) -> "Trace":
+        """The same files with nothing selected: one object for all selections of them."""
+        return self._everyone
+
+    @property
     def ranks(self) -> list[int]:
         """Ranks at hand, in order."""
         return sorted({p.rank for p in self.selected_files if p.rank is not None})

@@ -40,7 +40,7 @@ def command(
     may be a folder that `htk convert --to parquet` wrote.
     """
     from htk.output.render import write
-    from htk.query.sql import Limits
+    from htk.query.worker import Limits
 
     paths, text = _split(paths, script)
     if text is not None and text.startswith("."):
@@ -115,6 +115,7 @@ def _statements() -> Any:
 
 def _meta(text: str) -> None:
     from htk.query import sql
+    from htk.query.worker import macros
     from htk.schema import doc_of
 
     word, _, name = text.partition(" ")
@@ -128,7 +129,7 @@ def _meta(text: str) -> None:
             kind = "text" if str(field.type).startswith("dictionary") else str(field.type)
             click.echo(f"  {field.name:26} {kind:8} {doc_of(field)}")
     elif word == ".macros":
-        click.echo(sql.macros())
+        click.echo(macros())
     else:
         click.echo(_HELP)
 

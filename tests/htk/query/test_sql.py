@@ -1,6 +1,7 @@
 """SQL over traces: what it reads, what it refuses, and the queries of its page."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,8 @@ import htk
 from htk.errors import UsageError
 from htk.export.dataset import write_dataset
 from htk.notebook.session import Session
-from htk.query.sql import Limits, macros, query, query_dataset
+from htk.query.sql import query, query_dataset
+from htk.query.worker import Limits, macros
 from htk.schema import TABLES
 from tests.kineto_file import kernel, of_rank, write
 
@@ -66,6 +68,11 @@ def test_text_and_comments_name_nothing(trace: Session) -> None:
         ("select * from read_csv('/etc/passwd')", "disabled"),
         ("select * from '/etc/passwd.csv'", "disabled|no table"),
         ("select * from trace", "no table or analysis 'trace'"),
+        ("select nme from kernels", "no column 'nme'; did you mean name"),
+        ("select k.strt_ns from kernels k", "no column 'strt_ns'; did you mean start_ns"),
+        ("select * from kernel_top(" + "''" * 35, "sql: "),
+        ("select " + "'" * 100_001, "sql: "),
+        ("select '\ud800'", "not Unicode"),
         ("", "one reading statement"),
     ],
 )
@@ -82,6 +89,39 @@ def test_a_query_ends_at_its_limits(trace: Session) -> None:
     large = "select list(r)::varchar from (select random() as r from range(50000000))"
     with pytest.raises(UsageError, match="stopped at 20MB"):
         query(trace, large, Limits(memory="20MB"))
+
+
+def test_joined_views_agree_with_joins_by_row(sample: Session) -> None:
+    by_hand = """
+        with ops as (select row_number() over () - 1 as op_row, name as op from cpu_ops),
+             ranges as (select row_number() over () - 1 as annotation_row, name as annotation
+                        from annotations),
+             calls as (select row_number() over () - 1 as launch_row, name as launch
+                       from launches),
+             gpu as (select row_number() over () - 1 as row, * from kernels),
+             links as (select row_number() over () - 1 as row, * from kernel_links)
+        select rank, name, start_ns, end_ns - start_ns as duration_ns, step, op, annotation, launch
+        from gpu join links using (row) left join ops using (op_row)
+             left join ranges using (annotation_row) left join calls using (launch_row)"""
+    names = "rank, name, start_ns, duration_ns, step, op, annotation, launch"
+    joined = sample.sql(f"select {names} from kernels_with_ops").to_pylist()
+    assert len({row["op"] for row in joined}) > 5 and len({row["step"] for row in joined}) > 1
+    assert sorted(joined, key=str) == sorted(sample.sql(by_hand).to_pylist(), key=str)
+    callers = sample.sql(
+        "select parent, count(*) as n from ops_with_steps where depth > 0 group by parent"
+    ).to_pylist()
+    links = sample.tables["op_links"]
+    names_of = sample.tables["cpu_ops"]["name"].to_pylist()
+    called = Counter(names_of[row] for row in links["parent_row"].to_pylist() if row is not None)
+    assert {row["parent"]: row["n"] for row in callers} == called
+
+
+def test_a_selection_is_asked_by_the_same_process(sample: Session) -> None:
+    asked = "select count(*)::int as n, min(rank) as low from kernels"
+    whole = sample.sql(asked).to_pylist()
+    (second,) = sample.sel(ranks=[1]).sql(asked).to_pylist()
+    assert second["low"] == 1 and 0 < second["n"] < whole[0]["n"]
+    assert sample.sql(asked).to_pylist() == whole
 
 
 @pytest.mark.parametrize("asked", QUERIES)

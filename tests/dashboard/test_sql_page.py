@@ -1,0 +1,75 @@
+"""SQL in the dashboard while a query does not end: everything else is answered."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.dashboard.app import create_app
+from htk.dashboard.pages import sql
+from htk.dashboard.runs import Runs
+from htk.query.worker import Limits, worker_of
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+from tests.conftest import new_tab
+from tests.dashboard.conftest import settled, shows, typed, until, visiting
+
+ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
+LIMITS = Limits(seconds=3600, memory="2GB")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Trace:
+    return open_trace(folder / "two", OpenOptions(cache=False))
+
+
+@pytest.fixture(scope="module")
+def server(run: Trace, folder: Path) -> Iterator[str]:
+    from werkzeug.serving import make_server
+
+    runs = Runs([folder], given=run)
+    serving = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{serving.server_port}"
+    serving.shutdown()
+    runs.close()
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, server: str) -> Iterator[tuple[Any, list[str]]]:
+    """A page of this server, so that those of the others stay where they are."""
+    yield from visiting(browser, server)
+
+
+def test_a_query_that_does_not_end_leaves_the_dashboard_live(
+    page: Any, browser: Any, server: str, run: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "_LIMITS", LIMITS)
+    page.goto(f"{server}/sql")
+    shows(page, "Ask in SQL")
+    typed(page, "sql-text", ENDLESS)
+    page.click("#sql-run")
+    worker = worker_of(run.whole, LIMITS.memory_bytes, {})
+    until(page, "() => window.store.getState().isLoading")
+    while not worker.busy:
+        page.wait_for_timeout(20)
+
+    other = new_tab(browser)
+    for path in ("/kernels", "/operators"):  # of the same run: their answers were not there yet
+        other.goto(f"{server}{path}")
+        settled(other)
+        assert "a fault of htk" not in other.inner_text("main")
+    other.goto(f"{server}/sql")
+    shows(other, "Ask in SQL")
+    typed(other, "sql-text", "select count(*) as n from kernels")
+    other.click("#sql-run")
+    shows(other, "another query of this run is being answered")
+    assert worker.busy, "the first query still runs"
+
+    worker.close()  # as the system does that runs out of memory
+    shows(page, "ended DuckDB's process")
+    other.click("#sql-run")
+    until(other, "() => document.querySelector('main .ag-row .ag-cell-value')?.innerText === '16'")
+    other.close()
