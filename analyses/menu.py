@@ -11,11 +11,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import htk
 from htk import analyses
 from htk.core.analysis import Analysis
 
-_STUB = Path(__file__).resolve().parents[1] / "htk/notebook/questions.pyi"
-_MENU = re.compile(r"ANALYSES: dict\[str, Entry\] = \{.*?\}\n", re.DOTALL)
+_STUB = Path(htk.__file__).parent / "notebook" / "questions.pyi"
+_MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
 def collected() -> dict[str, tuple[str, str]]:
@@ -32,10 +33,10 @@ def collected() -> dict[str, tuple[str, str]]:
 def text() -> str:
     """The menu as source."""
     lines = [
-        f'    "{name}": Entry("{module}", "{question}"),\n'
+        f'    "{name}": MenuEntry("{module}", "{question}"),\n'
         for name, (module, question) in collected().items()
     ]
-    return "ANALYSES: dict[str, Entry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
+    return "ANALYSES: dict[str, MenuEntry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
 
 
 _STUB_HEAD = '''"""Every analysis as a method, written by `python -m htk.analyses.menu`."""

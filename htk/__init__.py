@@ -33,7 +33,7 @@ _HOME = {
     "hta": "htk.hta",
     "open": "htk.notebook.session:open",
     "run": "htk.answers.ask:ask",
-    "whatif": "htk.whatif.api:whatif",
+    "whatif": "htk.whatif",
 }
 
 __all__ = [

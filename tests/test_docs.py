@@ -191,7 +191,7 @@ def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
 def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
     for name, code in _blocks("edit.md").items():
         (copy / name).write_text(code)
-    index = copy / "analyses/whatif/edits/__init__.py"
+    index = copy / "htk/whatif/edits/__init__.py"
     text = index.read_text()
     index.write_text(
         text.replace("    batch,\n", "    batch,\n    copies,\n", 1).replace(

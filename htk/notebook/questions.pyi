@@ -1,4 +1,4 @@
-"""Every analysis as a method: written by `python -m htk.analyses.menu`, not by hand."""
+"""Every analysis as a method, written by `python -m htk.analyses.menu`."""
 
 # fmt: off
 from typing import Literal

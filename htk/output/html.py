@@ -78,9 +78,9 @@ def share_bar(shares: Sequence[tuple[str, float]]) -> str:
 
 
 @cache
-def asset(name: str) -> str:
+def asset(name: str, package: str = "htk.output") -> str:
     """A style sheet or script that comes with htk."""
-    return (files("htk.output") / "assets" / name).read_text(encoding="utf-8")
+    return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 def embedded(value: Any) -> str:

@@ -31,9 +31,10 @@ def page(report: Report) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(report.title)} · htk</title>"
-        f"<style>{asset('table.css')}{asset('report.css')}</style></head><body>"
+        f"<style>{asset('table.css')}{asset('report.css', 'htk.report')}</style></head><body>"
         f"{_menu(report)}<main>{''.join(parts)}</main>"
-        f"{_data(report)}<script>{asset('table.js')}{asset('report.js')}</script></body></html>"
+        f"{_data(report)}<script>{asset('table.js')}{asset('report.js', 'htk.report')}</script>"
+        "</body></html>"
     )
 
 

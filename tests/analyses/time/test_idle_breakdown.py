@@ -52,7 +52,7 @@ def test_steps_cut_gaps() -> None:
 
 def test_hta_has_no_steps() -> None:
     with pytest.raises(UsageError, match="per rank"):
-        answer_of(idle_breakdown, options={"per": "step", "like": "hta"})
+        answer_of(idle_breakdown, options={"per": "step", "compat": "hta"})
 
 
 @pytest.mark.parametrize("part", ["dlrm_8rank", "hta/nccl_parser_config", "tracelens/b200"])
