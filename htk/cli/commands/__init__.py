@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "htk.cli.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),
+    "verify": Command("htk.cli.commands.verify", "Is this number right? Recompute, and compare."),
     "dashboard": Command("htk.cli.commands.dashboard", "Open the dashboard in a browser."),
     "convert": Command(
         "htk.cli.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."

@@ -1,0 +1,251 @@
+"""Identities between analyses: figures that several answers tell, and that must be one figure."""
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from htk.verify.check import Check
+from htk.verify.subject import Subject, ask, columns, keyed, total
+from htk.verify.tally import NotApplicable, Tally
+
+_MOST_RANGES = 12
+_PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+_SUMS = ("total_ns", "busy_ns", *_PARTS, "comm_ns", "memory_ns")
+_DEVICE = ("rank", "device")
+_WINDOW = (*_DEVICE, "step")
+
+
+def checks() -> list[Check]:
+    """Return the checks that compare answers with one another."""
+    return [
+        Check(
+            "window",
+            "busy + idle = window, in time_breakdown, kernel_kinds and idle_breakdown",
+            _window,
+        ),
+        Check("steps fill the window", "time_breakdown per step, added up, = per rank", _steps),
+        Check(
+            "communication",
+            "exposed + hidden = communication, in time_breakdown, comm_compute_overlap, by group",
+            _communication,
+        ),
+        Check(
+            "kernel time",
+            "operators + outside = kernels, in kernel_top, kernel_families, op_breakdown, op_tree, "
+            "module_breakdown, phase_breakdown",
+            _kernel_time,
+        ),
+        Check(
+            "launched",
+            "launch_stats by call, by kernel and by operator launch the same",
+            _launched,
+        ),
+        Check(
+            "ranges agree",
+            "annotation_breakdown = kernel_top --annotation = phase_breakdown --annotation",
+            _ranges,
+        ),
+        Check(
+            "waits",
+            "wait + transfer = duration, in collective_times, comm_wait and comm_summary",
+            _waits,
+        ),
+    ]
+
+
+def _window(subject: Subject, tally: Tally) -> None:
+    for per in ("rank", "step"):
+        table = subject.answer("time_breakdown", per=per)
+        idle = subject.answer_or_none("idle_breakdown", per=per)
+        kinds = subject.answer_or_none("kernel_kinds", per=per)
+        causes = {} if idle is None else keyed(idle, _WINDOW, ["idle_ns"])
+        alone = {} if kinds is None else keyed(kinds, _WINDOW, ["total_ns"])
+        for key, row in keyed(table, _WINDOW, _SUMS).items():
+            label = f"per {per}, {_named(key)}"
+            tally.equal(f"{label}, busy + idle", row["busy_ns"] + row["idle_ns"], row["total_ns"])
+            parts = sum(row[name] or 0 for name in _PARTS)
+            if row["exposed_comm_ns"] is not None:
+                tally.equal(f"{label}, compute + exposed + idle", parts, row["total_ns"])
+            if idle is not None:
+                answered = causes.get(key, {"idle_ns": 0})["idle_ns"]
+                tally.equal(f"{label}, idle_breakdown", answered, row["idle_ns"])
+            if kinds is not None:
+                answered = alone.get(key, {"total_ns": 0})["total_ns"]
+                tally.equal(f"{label}, kernel_kinds", answered, row["busy_ns"])
+
+
+def _steps(subject: Subject, tally: Tally) -> None:
+    steps = subject.answer("time_breakdown", per="step")
+    if not steps.num_rows:
+        raise NotApplicable("the trace has no steps")
+    per_rank = keyed(subject.answer("time_breakdown"), _DEVICE, _SUMS)
+    parts = keyed(steps, _DEVICE, _SUMS)
+    tally.rows("time_breakdown per step", parts, {key: per_rank[key] for key in parts})
+    periods = keyed(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
+    for key, row in keyed(steps, _WINDOW, ["total_ns"]).items():
+        if key[2] is not None:
+            period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
+            tally.equal(f"step_times, {_named(key)}", period, row["total_ns"])
+
+
+def _communication(subject: Subject, tally: Tally) -> None:
+    names = ("comm_ns", "exposed_comm_ns")
+    for per in ("rank", "step"):
+        table = subject.answer("time_breakdown", per=per)
+        times = keyed(table, _WINDOW, names)
+        overlap = subject.answer("comm_compute_overlap", per=per)
+        for key, row in keyed(overlap, _WINDOW, [*names, "overlap_ns"]).items():
+            label = f"per {per}, {_named(key)}"
+            if row["exposed_comm_ns"] is not None:
+                both = row["overlap_ns"] + row["exposed_comm_ns"]
+                tally.equal(f"{label}, exposed + hidden", both, row["comm_ns"])
+            tally.equal(f"{label}, exposed", row["exposed_comm_ns"], times[key]["exposed_comm_ns"])
+            tally.equal(f"{label}, communication", row["comm_ns"], times[key]["comm_ns"])
+        for by in ("group", "collective"):
+            rows = keyed(subject.answer("comm_compute_overlap", per=per, by=by), _WINDOW, names)
+            for key, row in times.items():
+                if row["comm_ns"]:
+                    shares = rows.get(key, dict.fromkeys(names, 0))
+                    tally.rows(f"per {per}, by {by}", {key: shares}, {key: row})
+    _communication_by_rank(subject, tally)
+
+
+def _communication_by_rank(subject: Subject, tally: Tally) -> None:
+    """Analyses of collectives share the time of those that run at once, so that they add up."""
+    times = keyed(subject.answer("time_breakdown"), ["rank"], ["comm_ns", "exposed_comm_ns"])
+    times = {key: row for key, row in times.items() if row["comm_ns"]}
+    by_group = subject.answer_or_none("comm_overlap_by_group")
+    if not times or by_group is None:
+        return
+    names = ("shared_ns", "exposed_ns")
+    rows = keyed(by_group, ["rank"], names)
+    for key, row in times.items():
+        shares = rows.get(key, dict.fromkeys(names, 0))
+        label = f"comm_overlap_by_group, {_named(key)}"
+        tally.equal(f"{label}, communication", shares["shared_ns"], row["comm_ns"])
+        tally.equal(f"{label}, exposed", shares["exposed_ns"], row["exposed_comm_ns"])
+    for by in ("size", "group", "type"):
+        summary = subject.answer("comm_summary", by=by)
+        comm = sum(row["comm_ns"] for row in times.values())
+        exposed = sum(row["exposed_comm_ns"] or 0 for row in times.values())
+        tally.equal(f"comm_summary by {by}", total(summary, "shared_ns"), comm)
+        tally.equal(f"comm_summary by {by}, exposed", total(summary, "exposed_ns"), exposed)
+
+
+def _kernel_time(subject: Subject, tally: Tally) -> None:
+    kernels = subject.answer("kernel_top", n=0)
+    kernel_ns, count = total(kernels, "total_ns"), total(kernels, "count")
+    for label, table, names in _tellers(subject):
+        tally.equal(label, total(table, names[0]), kernel_ns)
+        if len(names) > 1:
+            tally.equal(f"{label}, count", total(table, names[1]), count)
+    operators = subject.answer_or_none("op_breakdown", n=0)
+    if operators is not None:
+        linked = [
+            own
+            for own, calls in zip(*columns(operators, "device_self_ns", "count"), strict=True)
+            if calls is not None
+        ]
+        tree = subject.answer("op_tree", min_pct=0)
+        tally.equal("op_tree and op_breakdown", total(tree, "device_self_ns"), sum(linked))
+        modules = subject.answer_or_none("module_breakdown", n=0)
+        if modules is not None:
+            answered = total(modules, "device_self_ns")
+            tally.equal("module_breakdown and op_breakdown", answered, sum(linked))
+
+
+def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
+    """Every answer that tells all GPU time: its columns of time and, where it has one, of count."""
+    totals = ("total_ns", "count")
+    for options in ({"n": 3}, {"n": 0, "per": "rank"}, {"n": 0, "per": "step"}):
+        shown = " ".join(f"--{name} {value}" for name, value in options.items())
+        yield f"kernel_top {shown}", subject.answer("kernel_top", **options), totals
+    for per in ("all", "rank", "step"):
+        yield f"kernel_families {per}", subject.answer("kernel_families", per=per), totals
+    for by in ("name", "shape", "thread"):
+        table = subject.answer_or_none("op_breakdown", n=0, by=by)
+        if table is not None:
+            yield f"op_breakdown by {by}", table, ("device_self_ns",)
+    for per in ("rank", "step"):
+        table = subject.answer_or_none("op_breakdown", n=0, per=per)
+        if table is not None:
+            yield f"op_breakdown per {per}", table, ("device_self_ns",)
+        table = subject.answer_or_none("phase_breakdown", per=per)
+        if table is not None:
+            yield f"phase_breakdown per {per}", table, ("kernel_ns", "kernels")
+
+
+def _launched(subject: Subject, tally: Tally) -> None:
+    names = ("activities", "kernel_ns", "call_ns", "delay_ns")
+    by_call = subject.answer("launch_stats", n=0)
+    expected = keyed(by_call, ["rank"], names)
+    for by in ("kernel", "operator"):
+        rows = keyed(subject.answer("launch_stats", n=0, by=by), ["rank"], names)
+        tally.rows(f"launch_stats by {by}", rows, expected)
+
+
+def _ranges(subject: Subject, tally: Tally) -> None:
+    table = subject.answer("annotation_breakdown")
+    if not subject.trace.tables["kernels"].num_rows:
+        raise NotApplicable("no GPU activity was recorded")
+    rows = keyed(table, ["rank", "name"], ["kernels", "device_ns", "count"])
+    cost: dict[str, int] = {}
+    for (_, name), row in rows.items():
+        if row["count"]:
+            cost[name] = cost.get(name, 0) + row["device_ns"]
+    chosen = sorted(cost, key=lambda name: -cost[name])
+    for name in chosen[:_MOST_RANGES]:
+        _range(subject, tally, name, {key[0]: rows[key] for key in rows if key[1] == name})
+    if len(chosen) > _MOST_RANGES:
+        tally.left_out.append(f"{len(chosen) - _MOST_RANGES} ranges with less GPU time")
+
+
+def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[str, int]]) -> None:
+    """Compare a range's GPU work with what the selection of that range holds."""
+    pattern = r"^ProfilerStep#\d+" if name == "ProfilerStep" else f"^{re.escape(name)}$"
+    selected = subject.trace.sel(annotation=pattern)
+    sides = {
+        "kernel_top": ("total_ns", "count", {"n": 0, "per": "rank"}),
+        "phase_breakdown": ("kernel_ns", "kernels", {}),
+    }
+    for analysis, (time, count, options) in sides.items():
+        try:
+            table = ask(selected, analysis, **options)
+            rows = keyed(table, ["rank"], [time, count])
+        except NotApplicable:
+            rows = {}
+        for rank, row in answered.items():
+            other = rows.get((rank,), {time: 0, count: 0})
+            label = f"{analysis} in {name!r}, rank {rank}"
+            tally.equal(label, other[time], row["device_ns"])
+            tally.equal(f"{label}, kernels", other[count], row["kernels"])
+
+
+def _waits(subject: Subject, tally: Tally) -> None:
+    table = subject.answer("collective_times")
+    names = ("source", "start_ns", "end_ns", "wait_ns", "transfer_ns")
+    waits = transfers = 0
+    sources = set()
+    for row, (source, start, end, wait, transfer) in enumerate(
+        zip(*columns(table, *names), strict=True)
+    ):
+        sources.add(source)
+        if wait is not None and transfer is not None:
+            waits, transfers = waits + wait, transfers + transfer
+            tally.equal(f"collective_times, row {row}", wait + transfer, end - start)
+            tally.equal(f"collective_times, row {row}, sign", min(wait, transfer, 0), 0)
+    if len(sources) > 1:
+        tally.left_out.append("sums over collectives, which several sources recorded")
+        return
+    for name, options in (("comm_wait", {}), ("comm_summary", {"by": "type"})):
+        sums = subject.answer(name, **options)
+        tally.equal(f"wait of {name}", total(sums, "wait_ns"), waits)
+        tally.equal(f"transfer of {name}", total(sums, "transfer_ns"), transfers)
+    calls = total(subject.answer("comm_summary", by="type"), "calls")
+    tally.equal("calls of comm_summary", calls, table.num_rows)
+
+
+def _named(key: tuple[object, ...]) -> str:
+    names = ("rank", "device", "step")
+    return " ".join(f"{n} {v}" for n, v in zip(names, key, strict=False) if v is not None)

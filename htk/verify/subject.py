@@ -1,0 +1,155 @@
+"""What is verified: a trace, the files behind it, and the answers that the checks compare."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk import api
+from htk.errors import MissingTable
+from htk.opening import Inputs, OpenOptions, open_trace, with_sample
+from htk.parser import Source
+from htk.sources import resolve
+from htk.trace import Trace
+from htk.verify.reading import read
+from htk.verify.tally import NotApplicable
+from htk.verify.totals import Facts, File, merge
+
+LARGEST_BYTES = 256 << 20
+_KINETO = "kineto"
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Second:
+    """The second reading of all files that could be read a second time."""
+
+    facts: Facts
+    ranks: frozenset[int | None]  # whose every file was read
+    read_bytes: int
+    left_out: tuple[str, ...]  # files that were not, and why
+
+
+@dataclass
+class Subject:
+    """A trace to be verified, with every answer asked for once."""
+
+    inputs: Inputs
+    options: OpenOptions = field(default_factory=OpenOptions)
+    largest_bytes: int = LARGEST_BYTES
+    quick: bool = False  # no second reading, nothing opened a second time
+
+    @cached_property
+    def trace(self) -> Trace:
+        return open_trace(self.inputs, self.options)
+
+    def open(self) -> None:
+        """Open the trace now, so that what cannot be opened fails at once."""
+        _ = self.trace
+
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """A row of table `ranks` for each file."""
+        rows: list[dict[str, Any]] = self.trace.tables["ranks"].to_pylist()
+        return rows
+
+    @cached_property
+    def sources(self) -> dict[str, Source]:
+        return {source.name: source for source in resolve(with_sample(self.inputs))}
+
+    @cached_property
+    def profiles(self) -> list[dict[str, Any]]:
+        """The files that PyTorch's profiler wrote."""
+        return [row for row in self.files if row["format"] == _KINETO]
+
+    @cached_property
+    def _answers(self) -> dict[Hashable, pa.Table]:
+        return {}
+
+    def answer(self, name: str, **options: Any) -> pa.Table:
+        """Return the answer to a question; NotApplicable where the trace holds no such data."""
+        key = name, *sorted(options.items())
+        if key not in self._answers:
+            self._answers[key] = ask(self.trace, name, **options)
+        return self._answers[key]
+
+    def answer_or_none(self, name: str, **options: Any) -> pa.Table | None:
+        try:
+            return self.answer(name, **options)
+        except NotApplicable:
+            return None
+
+    @cached_property
+    def second(self) -> Second:
+        """Every file read a second time, one after the other, so that only sums are kept."""
+        if self.quick:
+            raise NotApplicable("--quick leaves out the second reading")
+        if not self.profiles:
+            raise NotApplicable("no profiler trace: only those are read a second time")
+        facts: Facts = {}
+        left_out: list[str] = []
+        lost: set[int | None] = set()
+        read_bytes = 0
+        kinds = self._kinds()
+        for row in self.profiles:
+            source = self.sources.get(row["file"])
+            try:
+                if source is None:
+                    raise NotApplicable(f"{row['file']} cannot be read twice")
+                recording = read(source, self.largest_bytes)
+                read_bytes += recording.read_bytes
+                merge(facts, File(recording, row["rank"], kinds).facts())
+            except NotApplicable as reason:
+                left_out.append(str(reason))
+                lost.add(row["rank"])
+        ranks = frozenset(row["rank"] for row in self.profiles) - lost
+        if not ranks:
+            raise NotApplicable("; ".join(left_out[:3]))
+        return Second(facts, ranks, read_bytes, tuple(left_out))
+
+    def _kinds(self) -> dict[str, str]:
+        """Kinds of kernels by name, as answered: what a name means is not a matter of sums."""
+        table = self.answer_or_none("kernel_top", n=0)
+        return {} if table is None else dict(zip(*columns(table, "name", "kind"), strict=True))
+
+
+def ask(trace: Trace, name: str, **options: Any) -> pa.Table:
+    """Return the answer to a question; NotApplicable where the trace holds no such data."""
+    try:
+        return api.run(trace, name, **options).table
+    except MissingTable as reason:
+        needed = str(reason).rpartition("; it needs ")[2].partition(": ")[0]
+        raise NotApplicable(f"needs {needed}" if needed else str(reason)) from None
+
+
+def columns(table: pa.Table, *names: str) -> list[list[Any]]:
+    """Return columns as lists."""
+    return [table[name].to_pylist() for name in names]
+
+
+def total(table: pa.Table, name: str) -> int:
+    """Return the sum of a column of whole numbers."""
+    return int(pc.sum(table[name]).as_py() or 0)
+
+
+def keyed(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Rows:
+    """Return the values of each row by its keys; where keys come again, values are added up."""
+    keys, values = tuple(keys), tuple(values)
+    summed: Rows = {}
+    for row in table.select(list(dict.fromkeys((*keys, *values)))).to_pylist():
+        key = tuple(row[name] for name in keys)
+        summed[key] = _added(summed.get(key), {name: row[name] for name in values})
+    return summed
+
+
+def _added(old: Mapping[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+    if old is None:
+        return new
+    return {
+        name: value if old[name] is None else old[name] + (value or 0)
+        for name, value in new.items()
+    }
