@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from htk.verify.check import Check
-from htk.verify.subject import Subject, ask, columns, keyed, total
+from htk.verify.spans import common, union
+from htk.verify.subject import Subject, columns, keyed, rows_of, total
 from htk.verify.tally import NotApplicable, Tally
 
 _MOST_RANGES = 12
@@ -137,9 +139,9 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
     kernel_ns, count = total(kernels, "total_ns"), total(kernels, "count")
     for label, table, names in _tellers(subject):
-        tally.equal(label, total(table, names[0]), kernel_ns)
+        tally.equal(f"{label} against kernel_top", total(table, names[0]), kernel_ns)
         if len(names) > 1:
-            tally.equal(f"{label}, count", total(table, names[1]), count)
+            tally.equal(f"{label} against kernel_top, count", total(table, names[1]), count)
     operators = subject.answer_or_none("op_breakdown", n=0)
     if operators is not None:
         linked = [
@@ -201,25 +203,58 @@ def _ranges(subject: Subject, tally: Tally) -> None:
         tally.left_out.append(f"{len(chosen) - _MOST_RANGES} ranges with less GPU time")
 
 
-def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[str, int]]) -> None:
+def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[str, Any]]) -> None:
     """Compare a range's GPU work with what the selection of that range holds."""
     pattern = r"^ProfilerStep#\d+" if name == "ProfilerStep" else f"^{re.escape(name)}$"
     selected = subject.trace.sel(annotation=pattern)
-    sides = {
-        "kernel_top": ("total_ns", "count", {"n": 0, "per": "rank"}),
-        "phase_breakdown": ("kernel_ns", "kernels", {}),
-    }
-    for analysis, (time, count, options) in sides.items():
-        try:
-            table = ask(selected, analysis, **options)
-            rows = keyed(table, ["rank"], [time, count])
-        except NotApplicable:
-            rows = {}
-        for rank, row in answered.items():
-            other = rows.get((rank,), {time: 0, count: 0})
-            label = f"{analysis} in {name!r}, rank {rank}"
-            tally.equal(label, other[time], row["device_ns"])
-            tally.equal(f"{label}, kernels", other[count], row["kernels"])
+    kernels = rows_of(selected, "kernel_top", ("rank",), ("total_ns", "count"), n=0, per="rank")
+    columns = ("kernel_ns", "kernels")
+    phases = rows_of(selected, "phase_breakdown", ("rank", "phase"), columns)
+    phase = _named_phase(subject, name)
+    for rank, row in answered.items():
+        label = f"in {name!r}, rank {rank}"
+        top = kernels.get((rank,), {"total_ns": 0, "count": 0})
+        tally.equal(
+            f"kernel_top and annotation_breakdown {label}", top["total_ns"], row["device_ns"]
+        )
+        tally.equal(
+            f"kernel_top and annotation_breakdown {label}, kernels", top["count"], row["kernels"]
+        )
+        for column, value in (("kernel_ns", row["device_ns"]), ("kernels", row["kernels"])):
+            # All of it is of the phase that the range names, where it names one.
+            shares = [
+                share[column]
+                for key, share in phases.items()
+                if key[0] == rank and phase in (None, key[1])
+            ]
+            tally.equal(
+                f"phase_breakdown and annotation_breakdown {label}, {column}", sum(shares), value
+            )
+
+
+_PHASES = ("dataloader", "forward", "backward", "optimizer")
+_MAY_NAME_A_PHASE = re.compile(r"data_?load|_batch|optim|zero_grad|backward|bwd|forward|fwd", re.I)
+
+
+def _named_phase(subject: Subject, name: str) -> str | None:
+    """Return the phase that a range names, where no range inside it may name another one."""
+    words = [phase for phase in _PHASES if phase in name.lower()]
+    if len(words) != 1 or len(_MAY_NAME_A_PHASE.findall(name)) != 1:
+        return None
+    host = subject.host_ranges
+    stepping = {(r["rank"], r["process"], r["thread"]) for r in host if r["step"] is not None}
+    spans = [r for r in host if r["name"] == name]
+    if stepping and not {(r["rank"], r["process"], r["thread"]) for r in spans} <= stepping:
+        return None
+    others = [r for r in host if _MAY_NAME_A_PHASE.search(r["name"]) and r["name"] != name]
+    for rank in {r["rank"] for r in spans}:
+        outer, inner = (
+            union((r["start_ns"], r["end_ns"]) for r in rows if r["rank"] == rank)
+            for rows in (spans, others)
+        )
+        if common(outer, inner):
+            return None
+    return words[0]
 
 
 def _waits(subject: Subject, tally: Tally) -> None:
@@ -240,10 +275,12 @@ def _waits(subject: Subject, tally: Tally) -> None:
         return
     for name, options in (("comm_wait", {}), ("comm_summary", {"by": "type"})):
         sums = subject.answer(name, **options)
-        tally.equal(f"wait of {name}", total(sums, "wait_ns"), waits)
-        tally.equal(f"transfer of {name}", total(sums, "transfer_ns"), transfers)
+        tally.equal(f"wait of {name} and collective_times", total(sums, "wait_ns"), waits)
+        tally.equal(
+            f"transfer of {name} and collective_times", total(sums, "transfer_ns"), transfers
+        )
     calls = total(subject.answer("comm_summary", by="type"), "calls")
-    tally.equal("calls of comm_summary", calls, table.num_rows)
+    tally.equal("calls of comm_summary and collective_times", calls, table.num_rows)
 
 
 def _named(key: tuple[object, ...]) -> str:

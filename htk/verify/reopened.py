@@ -18,7 +18,7 @@ from htk.schema import TABLES
 from htk.trace import Trace
 from htk.units import counted, size
 from htk.verify.check import Check
-from htk.verify.subject import Rows, Subject, ask, keyed
+from htk.verify.subject import Rows, Subject, keyed, rows_of
 from htk.verify.tally import NotApplicable, Tally
 
 _MOST_RANKS = 16
@@ -75,13 +75,13 @@ def _alone(subject: Subject, tally: Tally) -> None:
         for analysis, keys, options in _OF_ONE_RANK:
             _same_rows(subject, tally, alone, rank, (analysis, keys, options))
         for analysis, keys, options, values in _POOLED:
-            rows = _rows(alone, analysis, keys, options, values)
+            rows = rows_of(alone, analysis, keys, values, **options)
             _add(pooled.setdefault(analysis, {}), rows)
     if len(chosen) < len(ranks):
         tally.left_out.append(f"{len(ranks) - len(chosen)} of {len(ranks)} ranks")
     elif not any(row["rank"] is None for row in subject.files):
         for analysis, keys, options, values in _POOLED:
-            together = _rows(subject.trace, analysis, keys, options, values)
+            together = rows_of(subject.trace, analysis, keys, values, **options)
             tally.rows(f"{analysis} pooled", together, pooled[analysis])
 
 
@@ -98,7 +98,7 @@ def _same_rows(
     values = () if together is None else _whole_numbers(together, analysis)
     ours = {} if together is None else keyed(together, ("rank", *keys), values)
     ours = {key: row for key, row in ours.items() if key[0] == rank}
-    theirs = _rows(alone, analysis, ("rank", *keys), options, values)
+    theirs = rows_of(alone, analysis, ("rank", *keys), values, **options)
     tally.rows(f"{analysis}, rank alone: row", theirs, ours)
 
 
@@ -114,20 +114,6 @@ def _whole_numbers(table: pa.Table, analysis: str) -> tuple[str, ...]:
 
 
 _COUNTS = ("count", "kernels", "calls", "activities", "gpu_ranges", "launching_calls")
-
-
-def _rows(
-    trace: Trace,
-    analysis: str,
-    keys: tuple[str, ...],
-    options: dict[str, Any],
-    values: tuple[str, ...],
-) -> Rows:
-    """Return an answer by its keys; empty where the trace holds no such data."""
-    try:
-        return keyed(ask(trace, analysis, **options), keys, values)
-    except NotApplicable:
-        return {}
 
 
 def _add(sums: Rows, rows: Rows) -> None:
@@ -179,8 +165,8 @@ def _merged(subject: Subject, tally: Tally) -> None:
         written = write_merged(subject.trace, subject.sources, Path(folder))
         merged = open_trace(str(written.file), OpenOptions(cache=False))
         for analysis, keys, options, values in _POOLED:
-            together = _rows(subject.trace, analysis, keys, options, values)
-            again = _rows(merged, analysis, keys, options, values)
+            together = rows_of(subject.trace, analysis, keys, values, **options)
+            again = rows_of(merged, analysis, keys, values, **options)
             tally.rows(f"{analysis} of the merged file", again, together)
 
 

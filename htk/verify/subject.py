@@ -58,6 +58,13 @@ class Subject:
         return rows
 
     @cached_property
+    def host_ranges(self) -> list[dict[str, Any]]:
+        """User ranges on the CPU, the profiler's steps among them."""
+        names = ["rank", "process", "thread", "name", "step", "start_ns", "end_ns", "on_gpu"]
+        rows = self.trace.tables["annotations"].select(names).to_pylist()
+        return [row for row in rows if not row["on_gpu"]]
+
+    @cached_property
     def sources(self) -> dict[str, Source]:
         return {source.name: source for source in resolve(with_sample(self.inputs))}
 
@@ -124,6 +131,16 @@ def ask(trace: Trace, name: str, **options: Any) -> pa.Table:
     except MissingTable as reason:
         needed = str(reason).rpartition("; it needs ")[2].partition(": ")[0]
         raise NotApplicable(f"needs {needed}" if needed else str(reason)) from None
+
+
+def rows_of(
+    trace: Trace, name: str, keys: Iterable[str], values: Iterable[str], **options: Any
+) -> Rows:
+    """Return an answer by its keys; empty where the trace holds no such data."""
+    try:
+        return keyed(ask(trace, name, **options), keys, values)
+    except NotApplicable:
+        return {}
 
 
 def columns(table: pa.Table, *names: str) -> list[list[Any]]:
