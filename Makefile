@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 
-.PHONY: demo test lint menu docs clean
+.PHONY: demo test nightly lint menu docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -18,6 +18,10 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto
+
+# What takes too long for each run.
+nightly: $(VENV)/.dev
+	$(BIN)/pytest -n auto -m nightly
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

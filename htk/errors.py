@@ -7,7 +7,8 @@ HtkError                     exit 1
 │   ├── UnknownFormat                 no parser recognises the file
 │   ├── MalformedTrace                a parser recognised the file, then could not read it
 │   └── UnknownRank                   several files, and nothing says which rank is whose
-├── GateFailed               exit 4   a regression gate tripped (htk diff --fail-on)
+├── GateFailed               exit 4   a regression gate tripped (htk diff --fail-on; a check of
+│                                     htk verify that fails exits so too)
 └── AnalysisError            exit 1   the question cannot be answered
     ├── MissingTable         exit 3   the trace holds no such data (says what would record it)
     └── SchemaMismatch                our bug: a function broke its declared schema

@@ -83,12 +83,21 @@ def _steps(subject: Subject, tally: Tally) -> None:
         raise NotApplicable("the trace has no steps")
     per_rank = keyed(subject.answer("time_breakdown"), _DEVICE, _SUMS)
     parts = keyed(steps, _DEVICE, _SUMS)
+    stepless = _cycles(subject, "rank_windows") - _cycles(subject, "step_windows")
+    if stepless:
+        tally.left_out.append("ranks of which some recording has no steps")
+    parts = {key: row for key, row in parts.items() if all(key != c[:2] for c in stepless)}
     tally.rows("time_breakdown per step", parts, {key: per_rank[key] for key in parts})
     periods = keyed(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
     for key, row in keyed(steps, _WINDOW, ["total_ns"]).items():
         if key[2] is not None:
             period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
             tally.equal(f"step_times, {_named(key)}", period, row["total_ns"])
+
+
+def _cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
+    """Return rank, device and cycle of each recording that has such windows."""
+    return set(zip(*columns(subject.trace.tables[windows], *_DEVICE, "cycle"), strict=True))
 
 
 def _communication(subject: Subject, tally: Tally) -> None:

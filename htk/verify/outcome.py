@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from htk.analysis import analysis
+from htk.core.analysis import analysis
+from htk.core.humanize import pluralize
 from htk.schema import TEXT, table
-from htk.units import counted
 from htk.verify import against_reading, identities, reopened
 from htk.verify.check import Check
 from htk.verify.subject import Subject
@@ -58,10 +58,9 @@ def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterato
 def summary(results: list[Outcome]) -> str:
     """Return the last line: how many checks are ok, differ, do not apply."""
     states = [outcome.state for outcome in results]
-    return (
-        f"{counted(len(results), 'check')}: {states.count(OK)} ok, {states.count(DIFFERS)} differ, "
-        f"{states.count(NOT_APPLICABLE)} not applicable"
-    )
+    ok, differ = states.count(OK), states.count(DIFFERS)
+    left = len(states) - ok - differ
+    return f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
 
 
 @analysis(returns=RETURNS)

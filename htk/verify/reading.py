@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from htk.parser import Source
-from htk.streams import open_stream
-from htk.units import size
+from htk.core.humanize import format_bytes
+from htk.core.parser import Source
+from htk.io.decompress import open_stream
 from htk.verify.tally import NotApplicable
 
 STEP = "ProfilerStep#"
@@ -131,9 +131,8 @@ def _bytes(source: Source, largest: int) -> bytes:
         while chunk := stream.read(_CHUNK):
             data += chunk
             if len(data) > largest:
-                raise NotApplicable(
-                    f"{source.file_name} holds more than {size(largest)}; --largest reads more"
-                )
+                most = format_bytes(largest)
+                raise NotApplicable(f"{source.file_name} holds more than {most} (--largest)")
         if stream.damage is not None:
             raise NotApplicable(f"{source.file_name}: {stream.damage}")
     return bytes(data)

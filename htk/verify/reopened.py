@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.engine import engine
+from htk.core.engine import engine
+from htk.core.humanize import format_bytes, pluralize
 from htk.errors import HtkError
-from htk.opening import OpenOptions, open_trace
 from htk.schema import TABLES
-from htk.trace import Trace
-from htk.units import counted, size
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
 from htk.verify.check import Check
 from htk.verify.subject import Rows, Subject, keyed, rows_of
 from htk.verify.tally import NotApplicable, Tally
@@ -144,12 +144,15 @@ def _engines(subject: Subject, tally: Tally) -> None:
     for file, rank in _one_by_one(subject, tally):
         if file not in profiles:
             continue
-        compiled = _opened(subject, [file], rank, cache=False)
+        names = (*TABLES, *_LINKS)
+        trace = _opened(subject, [file], rank, cache=False)
+        compiled = {name: trace.tables[name] for name in names}
         with _pure_engine():
-            pure = _opened(subject, [file], rank, cache=False)
-            for name in (*TABLES, *_LINKS):
-                left, right = pure.tables[name], compiled.tables[name]
-                _same_table(tally, f"{Path(file).name}, {name}", left, right, leave_out=("engine",))
+            trace = _opened(subject, [file], rank, cache=False)
+            pure = {name: trace.tables[name] for name in names}
+        for name in names:
+            what = f"{Path(file).name}, {name}"
+            _same_table(tally, what, pure[name], compiled[name], leave_out=("engine",))
 
 
 def _merged(subject: Subject, tally: Tally) -> None:
@@ -158,8 +161,10 @@ def _merged(subject: Subject, tally: Tally) -> None:
     if len(set(ranks)) < 2:
         raise NotApplicable("one rank, nothing to merge")
     if len(ranks) > _MOST_RANKS or subject.second.read_bytes > subject.largest_bytes:
-        raise NotApplicable(f"more than {_MOST_RANKS} files or {size(subject.largest_bytes)}")
-    from htk.merged import write_merged
+        raise NotApplicable(
+            f"more than {_MOST_RANKS} files or {format_bytes(subject.largest_bytes)}"
+        )
+    from htk.export.merged import write_merged
 
     with tempfile.TemporaryDirectory() as folder:
         written = write_merged(subject.trace, subject.sources, Path(folder))
@@ -177,23 +182,24 @@ def _not_quick(subject: Subject) -> None:
 
 def _one_by_one(subject: Subject, tally: Tally) -> Iterator[tuple[str, int | None]]:
     """Local files and their ranks, but those too large to be read several times."""
-    large = {row["file"] for row in subject.files if (row["file_bytes"] or 0) > _stored(subject)}
     local = [row for row in subject.files if Path(row["file"]).is_file()]
+    small = [row for row in local if _unpacked_bytes(row) <= subject.largest_bytes]
     if len(local) < len(subject.files):
-        left = counted(len(subject.files) - len(local), "file")
+        left = pluralize(len(subject.files) - len(local), "file")
         tally.left_out.append(f"{left} not on this machine's disk by themselves")
-    if large:
-        tally.left_out.append(f"{counted(len(large), 'file')} larger than {size(_stored(subject))}")
-    wanted = [row for row in local if row["file"] not in large]
-    if not wanted:
+    if len(small) < len(local):
+        left = pluralize(len(local) - len(small), "file")
+        tally.left_out.append(f"{left} of more than {format_bytes(subject.largest_bytes)}")
+    if not small:
         raise NotApplicable("; ".join(tally.left_out) or "no file")
-    for row in wanted:
+    for row in small:
         yield row["file"], row["rank"]
 
 
-def _stored(subject: Subject) -> int:
-    """Traces pack some ten to one, or are stored plain."""
-    return subject.largest_bytes
+def _unpacked_bytes(file: dict[str, Any]) -> int:
+    """Guess how much a file holds: traces pack some ten to one."""
+    stored = file["file_bytes"] or 0
+    return stored if file["file"].endswith((".json", ".txt", ".log")) else 10 * stored
 
 
 def _opened(subject: Subject, files: list[str], rank: int | None, **changes: Any) -> Trace:

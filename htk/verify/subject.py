@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk import api
+from htk.answers.ask import ask
+from htk.core.parser import Source
 from htk.errors import MissingTable
-from htk.opening import Inputs, OpenOptions, open_trace, with_sample
-from htk.parser import Source
-from htk.sources import resolve
-from htk.trace import Trace
+from htk.io.sources import resolve
+from htk.trace.opening import Inputs, OpenOptions, open_trace, with_sample
+from htk.trace.trace import Trace
 from htk.verify.reading import read
 from htk.verify.tally import NotApplicable
 from htk.verify.totals import Facts, File, merge
@@ -81,7 +81,7 @@ class Subject:
         """Return the answer to a question; NotApplicable where the trace holds no such data."""
         key = name, *sorted(options.items())
         if key not in self._answers:
-            self._answers[key] = ask(self.trace, name, **options)
+            self._answers[key] = answer_of(self.trace, name, **options)
         return self._answers[key]
 
     def answer_or_none(self, name: str, **options: Any) -> pa.Table | None:
@@ -124,10 +124,10 @@ class Subject:
         return {} if table is None else dict(zip(*columns(table, "name", "kind"), strict=True))
 
 
-def ask(trace: Trace, name: str, **options: Any) -> pa.Table:
+def answer_of(trace: Trace, name: str, **options: Any) -> pa.Table:
     """Return the answer to a question; NotApplicable where the trace holds no such data."""
     try:
-        return api.run(trace, name, **options).table
+        return ask(trace, name, **options).table
     except MissingTable as reason:
         needed = str(reason).rpartition("; it needs ")[2].partition(": ")[0]
         raise NotApplicable(f"needs {needed}" if needed else str(reason)) from None
@@ -138,7 +138,7 @@ def rows_of(
 ) -> Rows:
     """Return an answer by its keys; empty where the trace holds no such data."""
     try:
-        return keyed(ask(trace, name, **options), keys, values)
+        return keyed(answer_of(trace, name, **options), keys, values)
     except NotApplicable:
         return {}
 

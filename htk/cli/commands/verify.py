@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.commands.common import opening_options, writing_options
+from htk.cli.commands.common import opening_options, writing_options
 
 if TYPE_CHECKING:
     from htk.verify.outcome import Outcome
@@ -49,8 +49,8 @@ def command(
     opened alone, without the cache, by the pure engine, and merged. One line a check; exit code 4
     where one fails.
     """
-    from htk.commands.common import named, open_options
-    from htk.lean import spare_pandas
+    from htk.cli.commands.common import named, open_options
+    from htk.core.defer_imports import spare_pandas
     from htk.verify.subject import Subject
 
     spare_pandas()
@@ -81,9 +81,9 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
 
 
 def _machine(subject: "Subject", form: str, output: str | None, limit: int) -> "list[Outcome]":
-    from htk.coverage import coverage
-    from htk.render import write
-    from htk.result import Result
+    from htk.output.render import write
+    from htk.output.result import Result
+    from htk.trace.coverage import coverage
     from htk.verify.outcome import as_table, outcomes, verify
 
     results = list(outcomes(subject))
