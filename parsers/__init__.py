@@ -15,12 +15,14 @@ from htk.parsers import (
     memory_timeline,
     nccl_debug,
     nccl_tests,
+    nsight,
     profiler_plugin,
     ras,
     rccl_replay,
 )
 
 PARSERS: tuple[Parser, ...] = (
+    nsight,
     flight_recorder,
     memory_snapshot,
     memory_timeline,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ class Source:
     open: Callable[[], BinaryIO]  # its bytes as stored (compressed or not)
     size: int | None = None  # stored bytes, where known
     identity: str | None = None  # changes whenever the content does; None: do not cache
+    path: Path | None = None  # where the stored bytes lie on this machine, if they do
 
     @property
     def file_name(self) -> str:
@@ -46,13 +48,15 @@ class Parsed:
 
     A table without a `rank` column belongs to the one rank of the file, which is given by `rank`
     or, where the file does not say (None), found by whoever opened it. A table with one knows
-    best. `cycle` is always added later.
+    best. `cycle` is always added later. Other processes that the same file recorded are `others`:
+    each is a rank of its own, with its own ids and threads.
     """
 
     tables: Mapping[str, pa.Table]
     rank: int | None = None
     world_size: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)  # columns of `ranks` that it knows
+    others: tuple["Parsed", ...] = ()  # in the order of their ranks, after this one
 
 
 class Parser(Protocol):

@@ -158,7 +158,7 @@ def _file(path: Path) -> Source:
     resolved = path.resolve()
     facts = resolved.stat()
     identity = f"{resolved}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_ino}"
-    return Source(str(path), partial(_open, resolved), facts.st_size, identity)
+    return Source(str(path), partial(_open, resolved), facts.st_size, identity, resolved)
 
 
 def _open(path: Path) -> BinaryIO:

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -88,6 +88,7 @@ class StoredEntry:
         self._folder = folder
         self.tables = _Mapped(folder, list(meta["tables"]))
         self.parsed = Parsed(self.tables, meta["rank"], meta["world_size"], meta["facts"])
+        self.others = int(meta.get("others", 0))  # further processes of the file
         self._derived: dict[str, pa.Table] = {}
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
@@ -183,6 +184,23 @@ class Store:
         self._make_room(size, key)
         return self.find(key) or MemoryEntry(parsed)
 
+    def find_all(self, key: str) -> Sequence[Entry] | None:
+        """The entries of every process of a file, unless one of them is missing."""
+        first = self.find(key)
+        if not isinstance(first, StoredEntry):
+            return None
+        entries = [first, *(self.find(_of_process(key, k + 1)) for k in range(first.others))]
+        return None if None in entries else [e for e in entries if e is not None]
+
+    def save_all(self, key: str, parsed: Parsed, source_name: str = "") -> Sequence[Entry]:
+        """Keep what was parsed of every process of a file; the first process comes last, so that
+        an entry under `key` means that the others were written."""
+        others = [
+            self.save(_of_process(key, k), other, source_name)
+            for k, other in enumerate(parsed.others, 1)
+        ]
+        return [self.save(key, parsed, source_name), *others]
+
     def list(self) -> list[ListedEntry]:
         """What is kept, the last used first."""
         found = []
@@ -219,6 +237,7 @@ class Store:
             "rank": parsed.rank,
             "world_size": parsed.world_size,
             "facts": dict(parsed.facts),
+            "others": len(parsed.others),
         }
         (folder / _META).write_text(json.dumps(meta))
 
@@ -268,6 +287,11 @@ class Store:
                     shutil.rmtree(left, ignore_errors=True)
                 else:
                     left.unlink()
+
+
+def _of_process(key: str, k: int) -> str:
+    """The key of a file's k-th further process."""
+    return f"{key}-{k}"
 
 
 def cache_root() -> Path:

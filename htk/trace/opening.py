@@ -57,6 +57,7 @@ class _Read:
     source: Source
     parser: str
     entry: Entry
+    process: int = 0  # which of the file's processes
 
 
 def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
@@ -92,7 +93,7 @@ def _read_all(
         try:
             for source, job in zip(sources, jobs, strict=True):
                 try:
-                    read.append(job.result())
+                    read += job.result()
                 except UnknownFormat:
                     if source.file_name not in _SIDECARS or len(sources) == 1:
                         unread.append(source.name)
@@ -109,7 +110,8 @@ def _read_all(
 
 def _read_one(
     source: Source, store: Store | None, options: OpenOptions, stopped: threading.Event
-) -> _Read:
+) -> list[_Read]:
+    """Each process of a file."""
     parser = _parser_for(source)
     parse_options = ParseOptions(
         options.keep_unknown_arguments, _watched(options.progress, stopped)
@@ -117,12 +119,15 @@ def _read_one(
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
     if store is None or source.identity is None:
-        entry: Entry = MemoryEntry(parser.parse(source, parse_options))
+        parsed = parser.parse(source, parse_options)
+        entries: Sequence[Entry] = [MemoryEntry(one) for one in (parsed, *parsed.others)]
     else:
         key = store.key(source, parser.NAME, parse_options)
-        entry = store.find(key) or store.save(key, parser.parse(source, parse_options), source.name)
+        entries = store.find_all(key) or store.save_all(
+            key, parser.parse(source, parse_options), source.name
+        )
     options.progress.done(source.name)
-    return _Read(source, parser.NAME, entry)
+    return [_Read(source, parser.NAME, entry, k) for k, entry in enumerate(entries)]
 
 
 def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:
@@ -184,8 +189,10 @@ def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, st
     """The rank of each file and how it is known; never a guess between several files."""
     found = [_rank_of(item, options) for item in read]
     lost = [k for k, (rank, _) in enumerate(found) if rank is None and _needs_rank(read[k])]
-    if len(lost) == 1 and len(read) == 1:
-        found[lost[0]] = (0, "only file") if options.rank is None else (options.rank, "given")
+    if lost and len({item.source.name for item in read}) == 1:
+        first, rank_from = (0, "only file") if options.rank is None else (options.rank, "given")
+        for k in lost:
+            found[k] = (first + read[k].process, rank_from)
     elif lost:
         names = ", ".join(read[k].source.file_name for k in lost[:3])
         raise UnknownRank(
@@ -197,15 +204,17 @@ def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, st
 
 
 def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:
+    """A name gives the rank of a file's first process; its others count on from there."""
     if options.rank_pattern is not None:
-        return _rank_by_pattern(item.source.name, options.rank_pattern), "given"
+        given = _rank_by_pattern(item.source.name, options.rank_pattern)
+        return None if given is None else given + item.process, "given"
     parsed = item.entry.parsed
     if parsed.rank is not None:
-        return parsed.rank, "distributedInfo"
+        return parsed.rank, str(parsed.facts.get("rank_from") or "distributedInfo")
     named = rank_from_name(item.source.name)
     if named is None and item.parser in _CALLED_BY_RANK:
         named = _rank_at_end(item.source.name)
-    return (named, "file name") if named is not None else (None, "")
+    return (named + item.process, "file name") if named is not None else (None, "")
 
 
 def _rank_at_end(name: str) -> int | None:

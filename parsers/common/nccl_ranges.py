@@ -1,0 +1,232 @@
+"""Collectives of a profile that records NCCL's calls as ranges or calls of their own.
+
+A communication kernel belongs to the call round its launch, on its thread. Calls between
+ncclGroupStart and the matching ncclGroupEnd are launched together by the latter: one kernel then
+carries what all of them carry.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import constant_text, matching, numbers, texts, truths, valid
+from htk.collective_names import annotated, collective_type, comm_rule
+from htk.links import look_up
+from htk.nccl_calls import bytes_of_rank, ends
+from htk.nesting import NONE, Int32, Nested, Threads
+from htk.parsers.common.span_tables import Ints, Mask, optional, table
+
+CALL = re.compile(r"^p?nccl[A-Z]\w+$")
+# What the payload of a call may say; null where it does not.
+FACTS = ("size_bytes", "comm", "peer", "root", "group_size", "comm_rank")
+_MOVES = re.compile(
+    r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|Send|Recv|AlltoAll|AllToAll"
+    r"|Gather|Scatter)$"
+)
+_PREFIX = re.compile(r"^p?nccl")
+_START, _END = "ncclGroupStart", "ncclGroupEnd"
+_MESSAGES = {"send", "recv"}
+_UNKNOWN = ("unknown", "coalesced")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """NCCL's calls of a process, in the order in which each thread made them."""
+
+    table: pa.Table
+    thread: Ints
+    start: Ints
+    end: Ints
+    group: Ints  # number of the outermost group that the call belongs to or ends; NONE: none
+    moves: Mask
+
+    @classmethod
+    def of(cls, calls: pa.Table, threads: Threads) -> "Calls":
+        thread = threads.of(calls).astype(np.int64)
+        order = np.lexsort((numbers(calls["start_ns"]), thread))
+        calls, thread = calls.take(pa.array(order)), thread[order]
+        opens = matching(calls["name"], _START.__eq__)
+        closes = matching(calls["name"], _END.__eq__)
+        moves = matching(calls["name"], lambda name: _MOVES.match(name) is not None)
+        group = _groups(thread, opens, closes)
+        return cls(
+            calls, thread, numbers(calls["start_ns"]), numbers(calls["end_ns"]), group, moves
+        )
+
+    @cached_property
+    def nested(self) -> Nested:
+        return Nested(self.thread.astype(np.int32), self.start, self.end)
+
+    @cached_property
+    def rows(self) -> list[dict[str, object]]:
+        """What each call says; there are few of them beside the events."""
+        rows: list[dict[str, object]] = self.table.select(["name", *FACTS]).to_pylist()
+        return rows
+
+    @cached_property
+    def communicators(self) -> dict[object, tuple[object, object]]:
+        """Ranks of each communicator and the own rank in it, where its making was recorded."""
+        made = [row for row in self.rows if row["comm"] is not None and row["group_size"]]
+        return {row["comm"]: (row["group_size"], row["comm_rank"]) for row in made}
+
+    def members(self, call: int) -> list[int]:
+        """The calls that one launches: itself, or the group that it ends."""
+        if call == NONE:
+            return []
+        group = self.group[call]
+        if group == NONE:
+            return [call] if self.moves[call] else []
+        first, last = np.searchsorted(self._by_group[0], [group, group + 1])
+        return [int(k) for k in self._by_group[1][first:last] if self.moves[k]]
+
+    @cached_property
+    def _by_group(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.group, kind="stable")
+        return self.group[order], order
+
+
+def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
+    """The outermost group of each call. An end without its start (cut off by the recording's
+    begin) ends a group that holds nothing else."""
+    group = np.full(len(thread), NONE, np.int64)
+    number_of, depth, on = 0, 0, NONE
+    for k, (own, opening, closing) in enumerate(  # what is open depends on all that came before
+        zip(thread.tolist(), opens.tolist(), closes.tolist(), strict=True)
+    ):
+        if own != on:
+            number_of, depth, on = number_of + 1, 0, own
+        depth += opening
+        if depth or closing:
+            group[k] = number_of
+        if closing:
+            depth = max(depth - 1, 0)
+            number_of += depth == 0
+    return group
+
+
+def collectives(
+    source: str, kernels: pa.Table, launches: pa.Table, calls: pa.Table, annotations: pa.Table
+) -> pa.Table:
+    """A row for each communication kernel, with what the calls that it stands for carry."""
+    gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
+    threads = Threads()
+    made = Calls.of(calls, threads)
+    launch = _launches(gpu, launches)
+    thread = np.append(threads.of(launches), np.int32(NONE))[launch]
+    moment = np.append(numbers(launches["start_ns"]), NONE)[launch]
+    call = np.where(launch == NONE, NONE, made.nested.around(thread, moment))
+    named = _range_types(annotations, threads, thread, moment, launch)
+    rows = _described(gpu, made, call, named)
+    return table("collectives", _columns(source, gpu, rows, moment), len(gpu))
+
+
+def _launches(gpu: pa.Table, launches: pa.Table) -> Ints:
+    known = np.flatnonzero(valid(launches["correlation"]))
+    found = look_up(numbers(launches["correlation"])[known], known, numbers(gpu["correlation"]))
+    return np.where(valid(gpu["correlation"]), found, NONE)
+
+
+def _range_types(
+    annotations: pa.Table, threads: Threads, thread: Int32, moment: Ints, launch: Ints
+) -> list[str | None]:
+    """What c10d calls each collective: the type of the range `nccl:…` round its launch."""
+    ranges = annotations.filter(
+        pa.array(
+            matching(annotations["name"], lambda name: annotated(name) is not None)
+            & ~truths(annotations["on_gpu"])
+        )
+    )
+    if not len(ranges):
+        return [None] * len(launch)
+    start, end = numbers(ranges["start_ns"]), numbers(ranges["end_ns"])
+    around = Nested(threads.of(ranges), start, end).around(thread, moment)
+    rules = [annotated(name) for name in ranges["name"].to_pylist()]
+    types = [*(rule.collective if rule else None for rule in rules), None]
+    return [types[k] if at != NONE else None for k, at in zip(around, launch, strict=True)]
+
+
+def _described(
+    gpu: pa.Table, calls: Calls, call: Ints, named: list[str | None]
+) -> list[dict[str, object]]:
+    """Type, size and communicator of each kernel. Of a group that launched several kernels the
+    k-th stands for the k-th call if there are as many, else none is told apart."""
+    started = numbers(gpu["start_ns"])
+    launched: dict[tuple[str, int], list[int]] = {}
+    for row, k in enumerate(call.tolist()):  # collectives, not events
+        if k != NONE:
+            group = int(calls.group[k])
+            launched.setdefault(("call", k) if group == NONE else ("group", group), []).append(row)
+    described: list[dict[str, object]] = [{} for _ in named]
+    for rows in launched.values():
+        members = calls.members(int(call[rows[0]]))
+        if len(rows) == len(members):
+            shares = [[k] for k in members]
+        else:
+            shares = [members] if len(rows) == 1 else [[] for _ in rows]
+        for row, share in zip(sorted(rows, key=started.__getitem__), shares, strict=True):
+            described[row] = _summed([calls.rows[k] for k in share], calls)
+    names = gpu["name"].to_pylist()
+    for row, facts in enumerate(described):
+        rule = comm_rule(names[row] or "")
+        candidates = (named[row], facts.get("type"), rule.collective if rule else None)
+        facts["type"] = next((c for c in candidates if c and c not in _UNKNOWN), "unknown")
+        facts["raw_name"] = names[row]
+        facts["library"] = rule.library if rule else "nccl"
+    return described
+
+
+def _summed(members: list[dict[str, object]], calls: Calls) -> dict[str, object]:
+    """What calls that run as one kernel carry together."""
+    if not members:
+        return {}
+    kinds = [collective_type(_PREFIX.sub("", str(m["name"]))) for m in members]
+    distinct = set(kinds)
+    kind = kinds[0] if len(distinct) == 1 else "send_recv" if distinct <= _MESSAGES else "unknown"
+    facts: dict[str, object] = {"type": kind}
+    comms = {m["comm"] for m in members}
+    comm = comms.pop() if len(comms) == 1 else None
+    size, own = calls.communicators.get(comm, (None, None))
+    facts |= {"comm_hash": comm, "group_size": size, "comm_rank": own}
+    sizes = [
+        bytes_of_rank(k, m["size_bytes"], size)  # type: ignore[arg-type]
+        for k, m in zip(kinds, members, strict=True)
+    ]
+    for column in ("in_bytes", "out_bytes"):
+        given = [s[column] for s, k in zip(sizes, kinds, strict=True) if _carries(k, column)]
+        facts[column] = None if None in given or not given else sum(v or 0 for v in given)
+    if len(members) == 1:
+        only = members[0]
+        rank = only["root"] if only["root"] is not None else only["peer"]
+        facts |= ends(kind, rank)  # type: ignore[arg-type]
+    return facts
+
+
+def _carries(kind: str, column: str) -> bool:
+    return (kind, column) not in (("recv", "in_bytes"), ("send", "out_bytes"))
+
+
+def _columns(
+    source: str, gpu: pa.Table, rows: list[dict[str, object]], moment: Ints
+) -> dict[str, pa.Array]:
+    made = {
+        "source": constant_text(source, len(gpu)),
+        "timing": constant_text("gpu", len(gpu)),
+        "enqueue_ns": optional(moment, moment != NONE),
+        **{name: gpu[name] for name in ("event", "device", "stream", "start_ns", "end_ns")},
+        "comm_hash": pa.array([row.get("comm_hash") for row in rows], pa.uint64()),
+        "inferred": texts([None] * len(gpu)),
+    }
+    for name in ("type", "raw_name", "library"):
+        made[name] = texts([row[name] for row in rows])  # type: ignore[misc]
+    for name in ("group_size", "comm_rank", "root", "peer"):
+        made[name] = pa.array([_small(row.get(name)) for row in rows], pa.int32())
+    for name in ("in_bytes", "out_bytes"):
+        made[name] = pa.array([row.get(name) for row in rows], pa.int64())
+    return made
+
+
+def _small(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else None

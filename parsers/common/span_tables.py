@@ -1,0 +1,157 @@
+"""From columns of a foreign profile to tables of the vocabulary: names, kinds, event numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk import schema as vocabulary
+from htk.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
+from htk.kinds import kind_of
+from htk.parser import Parsed
+from htk.records import Issues
+from htk.schema import TEXT
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+FARTHEST_NS = 1 << 61  # times beyond it are damage
+ACTIVITIES = ("kernel", "copy", "set")
+_CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compared
+    "syncs": "cuda_sync",
+    "cpu_ops": "cpu_op",
+    "annotations": "user_annotation",
+    "overheads": "overhead",
+}
+_GPU_CATEGORIES = pa.array(["kernel", "gpu_memcpy", "gpu_memset"])
+
+
+def table(name: str, columns: Mapping[str, Any], length: int) -> pa.Table:
+    """A table of one process: the columns at hand, the others null."""
+    return build(without(vocabulary.TABLES[name], "rank", "cycle"), columns, length)
+
+
+def empty(name: str) -> pa.Table:
+    return without(vocabulary.TABLES[name], "rank", "cycle").empty_table()
+
+
+def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) -> dict[str, Any]:
+    """Kind and family of each activity (0 kernel, 1 copy, 2 set), asked once for a name."""
+    pair = codes.astype(np.int64) * len(ACTIVITIES) + activity
+    distinct, which = np.unique(pair, return_inverse=True)
+    kinds = []
+    for value in distinct.tolist():  # some hundred distinct names, not events
+        code, act = divmod(value, len(ACTIVITIES))
+        kinds.append(kind_of(names[code].as_py() if code >= 0 else "", ACTIVITIES[act]))
+    columns = {}
+    for column in ("kind", "family"):
+        known_codes, known = codes_of(texts([getattr(k, column) for k in kinds]))
+        columns[column] = text(known_codes[which], known)
+    return columns
+
+
+def activity_names(activity: NDArray[Any]) -> pa.Array:
+    return text(activity, pa.array(ACTIVITIES))
+
+
+def int_texts(values: Ints) -> pa.Array:
+    """Whole numbers (thread ids, say) as texts; each distinct one is written once."""
+    distinct, which = np.unique(values, return_inverse=True)
+    return text(which, pa.array([str(v) for v in distinct.tolist()], pa.string()))
+
+
+def dimensions(columns: list[Ints]) -> pa.Array:
+    """Grid or block as compact JSON [x,y,z]."""
+    stacked = np.stack(columns, axis=1)
+    distinct, which = np.unique(stacked, axis=0, return_inverse=True)
+    written = [f"[{x},{y},{z}]" for x, y, z in distinct.tolist()]
+    return text(which.ravel(), pa.array(written, pa.string()))
+
+
+def optional(values: Ints, known: Mask, kind: pa.DataType | None = None) -> pa.Array:
+    """A column of whole numbers; what is not known or does not fit is null."""
+    kind = kind or pa.int64()
+    if kind == pa.int32():
+        known = known & (values >= -(2**31)) & (values < 2**31)
+    return number(np.where(known, values, 0), kind, known)
+
+
+def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
+    """Rows whose times can be used; the others are counted."""
+    low, high = numbers(start, FARTHEST_NS + 1), numbers(end, FARTHEST_NS + 1)
+    far = (np.abs(low) > FARTHEST_NS) | (np.abs(high) > FARTHEST_NS)
+    backward = ~far & (high < low)
+    if far.any():
+        issues.add("no_time", f"{what}: without a usable time", count=int(far.sum()))
+    if backward.any():
+        issues.add("negative_duration", f"{what}: end before start", count=int(backward.sum()))
+    usable: Mask = ~far & ~backward
+    return usable
+
+
+def recording(
+    tables: Mapping[str, pa.Table], facts: Mapping[str, object], rank: int | None, issues: Issues
+) -> Parsed:
+    """One process: its events numbered in order of time, and when it was recorded."""
+    numbered = _numbered(tables)
+    events = numbered["events"]
+    start, end = numbers(events["start_ns"]), numbers(events["end_ns"])
+    extent = {
+        "start_ns": int(start.min()) if len(start) else None,
+        "end_ns": int(end.max()) if len(end) else None,
+        "events": len(start),
+        "truncated": issues.has("truncated") or issues.has("damaged_table"),
+    }
+    world_size = facts.get("world_size")
+    numbered["parse_issues"] = issues.table()
+    return Parsed(
+        numbered, rank, world_size if isinstance(world_size, int) else None, {**facts, **extent}
+    )
+
+
+def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables with their `event` columns, and the table of all events."""
+    spans = {n: t for n, t in tables.items() if n in (*_CATEGORIES, "kernels", "launches")}
+    starts = [numbers(t["start_ns"]) for t in spans.values()]
+    order = np.argsort(np.concatenate(starts), kind="stable") if starts else np.empty(0, np.int64)
+    event = np.empty(len(order), np.int64)
+    event[order] = np.arange(len(order))
+    numbered = dict(tables)
+    first = 0
+    for name, spans_of in spans.items():
+        own = event[first : first + len(spans_of)]
+        place = spans_of.schema.get_field_index("event")
+        field = spans_of.schema.field(place)
+        numbered[name] = spans_of.set_column(place, field, number(own, pa.int64()))
+        first += len(spans_of)
+    rows = [_events_of(name, t) for name, t in spans.items()]
+    joined = pa.concat_tables(rows).unify_dictionaries().take(pa.array(order))
+    columns = {name: joined[name] for name in joined.column_names}
+    columns["event"] = number(np.arange(len(order)), pa.int64())
+    numbered["events"] = table("events", columns, len(order))
+    return numbered
+
+
+def _events_of(name: str, spans: pa.Table) -> pa.Table:
+    """What `events` shows of a table; GPU work stands under its device and stream."""
+    on_gpu = name == "kernels"
+    if on_gpu:
+        codes, values = codes_of(spans["activity"])
+        known = [ACTIVITIES.index(v) for v in values.to_pylist()]
+        category = text(np.array([*known, -1], np.int32)[codes], _GPU_CATEGORIES)
+    elif name == "launches":
+        category = spans["api"]
+    else:
+        category = constant_text(_CATEGORIES[name], len(spans))
+    places = ("device", "stream") if on_gpu or name == "syncs" else ("process", "thread")
+    process, thread = (
+        int_texts(numbers(spans[place])) if place in ("device", "stream") else spans[place]
+        for place in places
+    )
+    schema = pa.schema(
+        [(c, TEXT) for c in ("category", "name", "process", "thread")]
+        + [(c, pa.int64()) for c in ("start_ns", "end_ns")]
+    )
+    columns = [category, spans["name"], process, thread, spans["start_ns"], spans["end_ns"]]
+    return pa.table(columns, schema=schema) if len(spans) else schema.empty_table()

@@ -1,0 +1,237 @@
+"""Tables of an SQLite file that nobody vouches for, as Arrow columns.
+
+The file is opened read-only and immutable. Only stored columns of ordinary tables are read, by
+plain scans: an authorizer refuses everything else, so that views, triggers, virtual tables and
+generated columns of the file run nothing. What is read is bounded by the size of the file.
+"""
+
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from htk.errors import MalformedTrace, TraceError
+from htk.parser import Source
+from htk.records import Issues
+from htk.streams import open_stream
+
+MAGIC = b"SQLite format 3\0"
+_CHUNK_ROWS = 4096
+_MOST_TEXT = 64 * 1024  # characters of one value; the rest of a longer one is left out
+_MOST_VALUE = 64 << 20  # bytes that SQLite itself loads of one value
+_MOST_SPOOLED = 64 << 30
+_LEAST_ROW_BYTES = 4  # a row takes a pointer, a size, a number and a header in its page
+_ORDINARY = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
+_READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+
+Progress = Callable[[int], None] | None
+
+
+class Database:
+    """The ordinary tables of an open file."""
+
+    def __init__(
+        self, name: str, connection: sqlite3.Connection, size: int, issues: Issues
+    ) -> None:
+        self.name = name
+        self._connection, self._size, self._issues = connection, size, issues
+        self.columns: Mapping[str, tuple[str, ...]] = self._stored_columns()
+
+    def __contains__(self, table: str) -> bool:
+        return table in self.columns
+
+    def read(self, table: str, wanted: Mapping[str, pa.DataType]) -> pa.Table:
+        """The wanted columns of a table; what the file lacks is null, or no row at all.
+
+        Types: int64, float64, string, binary. A value of another type is null and counted.
+        """
+        schema = pa.schema(list(wanted.items()))
+        present = [name for name in wanted if name in self.columns.get(table, ())]
+        if not present:
+            return schema.empty_table()
+        terms = ", ".join(_term(name, wanted[name]) for name in present)
+        chunks = [
+            self._chunk(table, rows, present, schema)
+            for rows in self._rows(table, f'SELECT {terms} FROM "{_quoted(table)}" NOT INDEXED')
+        ]
+        return pa.concat_tables(chunks) if chunks else schema.empty_table()
+
+    def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Rows in pieces; a damaged page ends the table."""
+        seen = 0
+        try:
+            cursor = self._connection.execute(query)
+        except sqlite3.Error as error:
+            self._damaged(table, error)
+            return
+        whole = True
+        while whole:
+            rows: list[tuple[Any, ...]] = []
+            try:
+                rows.extend(islice(cursor, _CHUNK_ROWS))
+                whole = len(rows) == _CHUNK_ROWS
+            except sqlite3.Error as error:
+                self._damaged(table, error)
+                whole = False
+            seen += len(rows)
+            if seen * _LEAST_ROW_BYTES > self._size:
+                raise MalformedTrace(
+                    f"{self.name}: table {table} has more rows than a file can hold"
+                )
+            if rows:
+                yield rows
+
+    def _chunk(
+        self, table: str, rows: list[tuple[Any, ...]], present: list[str], schema: pa.Schema
+    ) -> pa.Table:
+        values = dict(zip(present, zip(*rows, strict=True), strict=True))
+        columns = [
+            self._column(table, field, values[field.name])
+            if field.name in values
+            else pa.nulls(len(rows), field.type)
+            for field in schema
+        ]
+        return pa.table(columns, schema=schema)
+
+    def _column(self, table: str, field: pa.Field, values: tuple[Any, ...]) -> pa.Array:
+        """A column; SQLite lets any row hold any type, so what does not fit is null."""
+        raw = pa.binary() if field.type == pa.string() else field.type
+        try:
+            column = pa.array(values, raw)
+        except (pa.ArrowException, TypeError, OverflowError):
+            kinds = {pa.int64(): (int,), pa.float64(): (int, float)}.get(raw, (bytes,))
+            fitting = [v if isinstance(v, kinds) else None for v in values]
+            lost = sum(v is not None for v in values) - sum(v is not None for v in fitting)
+            self._issues.add("mistyped_value", f"{table}.{field.name}", count=lost)
+            column = pa.array(fitting, raw)
+        return _decoded(column) if field.type == pa.string() else column
+
+    def _damaged(self, table: str, error: sqlite3.Error) -> None:
+        self._issues.add("damaged_table", f"{table}: {error}; rows from there on are left out")
+
+    def _stored_columns(self) -> dict[str, tuple[str, ...]]:
+        try:
+            named = self._connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+            ).fetchall()
+            return {
+                _text(name): self._columns_of(_text(name))
+                for name, sql in named
+                if name and sql and _ORDINARY.match(_text(sql))
+            }
+        except sqlite3.Error as error:
+            raise MalformedTrace(f"{self.name}: not a readable SQLite file ({error})") from error
+
+    def _columns_of(self, table: str) -> tuple[str, ...]:
+        """Its columns, without generated and hidden ones."""
+        rows = self._connection.execute(f'PRAGMA table_xinfo("{_quoted(table)}")')
+        return tuple(_text(row[1]) for row in rows if row[6] == 0)
+
+
+@contextmanager
+def open_database(source: Source, issues: Issues, progress: Progress = None) -> Iterator[Database]:
+    """The tables of a source; what is packed or lies elsewhere is unpacked into a file first."""
+    with _local_file(source, progress) as path:
+        size = path.stat().st_size
+        try:
+            connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+        except sqlite3.Error as error:
+            raise TraceError(f"{source.name}: {error}") from error
+        with closing(connection):
+            _harden(connection)
+            yield Database(source.name, connection, size, issues)
+        if progress is not None:
+            progress(source.size or size)
+
+
+@contextmanager
+def _local_file(source: Source, progress: Progress) -> Iterator[Path]:
+    if source.path is not None and _is_plain(source):
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory(prefix="htk-") as folder:
+        path = Path(folder) / "unpacked.sqlite"
+        try:
+            with path.open("wb") as kept:
+                _unpack(source, kept.write, progress)
+        except OSError as error:
+            free = shutil.disk_usage(folder).free
+            raise TraceError(
+                f"{source.name}: cannot be unpacked to {folder} ({free:,} bytes free): "
+                f"{error.strerror}"
+            ) from error
+        yield path
+
+
+def _is_plain(source: Source) -> bool:
+    with source.open() as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _unpack(source: Source, write: Callable[[bytes], int], progress: Progress) -> None:
+    with source.open() as file, open_stream(file) as stream:
+        while block := stream.read(1 << 20):
+            write(block)
+            if progress is not None:
+                progress(stream.compressed_offset)
+            if stream.offset > _MOST_SPOOLED:
+                raise TraceError(f"{source.name}: unpacks to more than {_MOST_SPOOLED:,} bytes")
+
+
+def _harden(connection: sqlite3.Connection) -> None:
+    """Nothing in the file may run, and nothing may be written."""
+    connection.text_factory = bytes
+    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    for limit, value in (
+        (sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE),
+        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 1 << 20),
+        (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 0),
+        (sqlite3.SQLITE_LIMIT_VDBE_OP, 100_000),
+    ):
+        connection.setlimit(limit, value)
+    connection.set_authorizer(_authorize)
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, database: str | None, view: str | None
+) -> int:
+    """Plain reads alone: no view or trigger, no function but those of our own queries."""
+    allowed = (
+        (action in _READS and view is None)
+        or (action == sqlite3.SQLITE_FUNCTION and second in ("substr", "length"))
+        or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+    )
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _term(name: str, kind: pa.DataType) -> str:
+    column = f'"{_quoted(name)}"'
+    if kind == pa.string():
+        return f"substr({column}, 1, {_MOST_TEXT})"
+    if kind == pa.binary():
+        return f"CASE WHEN length({column}) <= {_MOST_TEXT} THEN {column} END"
+    return column
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf8", "replace")
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """Bytes as texts; each distinct one is decoded once, and what is no UTF-8 is replaced."""
+    encoded = column.dictionary_encode()
+    known = [_text(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(known, pa.string()).take(encoded.indices)

@@ -1,0 +1,93 @@
+"""Nsight Systems: the SQLite database that `nsys export --type sqlite` writes (2021 on).
+
+A report of several processes becomes one recording for each process with GPU work. Read: kernels,
+copies and sets, graphs traced as a whole, CUDA calls, synchronisations, NVTX ranges (PyTorch's
+operators with sequence numbers and sizes, NCCL's calls with their payloads), profiler overhead,
+GPUs and the environment. Not read: samples of CPUs and of GPU metrics, OS calls, graphics.
+
+The export holds sizes of NCCL's calls if it was made with --include-blobs=true or
+--include-json=true.
+"""
+
+from htk.errors import MalformedTrace, UnknownFormat
+from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.parsers.common.nccl_ranges import collectives
+from htk.parsers.common.span_tables import recording
+from htk.parsers.common.sqlite_file import MAGIC, open_database
+from htk.parsers.nsight.nvtx import Ranges
+from htk.parsers.nsight.processes import Launcher, Machine
+from htk.parsers.nsight.report import Report
+from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syncs
+from htk.records import Issues
+
+NAME = "nsight"
+
+_MARKS = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_EXPORT", "ANALYSIS_DETAILS")
+
+
+def sniff(head: Head) -> bool:
+    return head.data.startswith(MAGIC) and b"rocpd_" not in head.data
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    with open_database(source, issues, options.progress) as database:
+        if not any(name.startswith(_MARKS) for name in database.columns):
+            raise UnknownFormat(
+                f"{source.name}: an SQLite database, but not an export of Nsight Systems; "
+                "write one with: nsys export --type sqlite REPORT.nsys-rep"
+            )
+        report = Report.of(database, issues)
+        machine = Machine.of(database)
+    processes = _processes(report, issues)
+    if not processes:
+        raise MalformedTrace(
+            f"{source.name}: an Nsight Systems export without CUDA work or NVTX ranges; "
+            "record with: nsys profile --trace=cuda,nvtx"
+        )
+    ranks = Launcher.of(machine).ranks(len(processes))
+    recordings = [
+        _recording(report, machine, process, rank, issues if not k else Issues())
+        for k, (process, rank) in enumerate(zip(processes, ranks, strict=True))
+    ]
+    first, *others = recordings
+    return Parsed(first.tables, first.rank, first.world_size, first.facts, tuple(others))
+
+
+def _processes(report: Report, issues: Issues) -> list[int]:
+    """Processes with GPU work, by their first device; without any, those that ran ranges."""
+    on_gpu = report.processes("kernels", "copies", "sets", "graphs")
+    other = sorted(set(report.processes("runtime", "nvtx")) - set(on_gpu))
+    if not on_gpu:
+        return other
+    for process in other:
+        count = sum(int((report.spans[n].process == process).sum()) for n in ("runtime", "nvtx"))
+        issues.add(
+            "process_without_gpu_work", f"process {report.pid(process)} is left out", count=count
+        )
+    return sorted(on_gpu, key=lambda process: (report.first_device(process), process))
+
+
+def _recording(
+    report: Report, machine: Machine, process: int, rank: int | None, issues: Issues
+) -> Parsed:
+    mine = report.of_process(process)
+    devices = Devices.of(mine)
+    ranges = Ranges.of(mine, issues)
+    tables = {
+        "kernels": kernels(mine),
+        "launches": launches(mine),
+        "syncs": syncs(mine, devices),
+        "cpu_ops": ranges.operators(),
+        "annotations": ranges.annotations(),
+        "overheads": overheads(mine),
+    }
+    facts = machine.facts(report.pid(process), devices.first, base_ns=report.base_ns)
+    facts["truncated"] = report.truncated
+    facts["world_size"] = Launcher.of(machine).world_size
+    made = recording(tables, facts, rank, issues)
+    found = dict(made.tables)
+    found["collectives"] = collectives(
+        "nsight", found["kernels"], found["launches"], ranges.calls(), found["annotations"]
+    )
+    return Parsed(found, rank, made.world_size, made.facts)

@@ -1,0 +1,162 @@
+"""NVTX ranges of one process: PyTorch's operators, NCCL's calls, and everybody's own ranges.
+
+`torch.autograd.profiler.emit_nvtx` writes an operator as
+`aten::mul, seq = 7, op_id = 12, sizes = [[2, 3], []], input_op_ids = [(11,0)]`; all but the name
+may be absent. Ranges that count steps (`ProfilerStep#7`, `step 7`, `iteration_7`) are steps.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.arrow import codes_of, matching, number, numbers
+from htk.parsers.common.nccl_ranges import CALL
+from htk.parsers.common.span_tables import Ints, Mask, optional, table
+from htk.parsers.nsight.payloads import payloads
+from htk.parsers.nsight.report import Report, Rows
+from htk.parsers.nsight.tables import threads
+from htk.records import Issues
+from htk.schema import TEXT
+
+_OPERATOR = (
+    r"^(?P<name>.*?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d{1,18}))?"
+    r"(?:, sizes = (?P<sizes>\[.*?\]))?(?:, input_op_ids = \[.*\])?$"
+)
+# Ranges of torch that are no operators, although they are written like some.
+_RANGE = re.compile(
+    r"^(nccl|gloo|mpi|ucc):|^(ProfilerStep|Optimizer\.|FSDP::|DistributedDataParallel|enumerate\()"
+)
+_EVALUATION = "autograd::engine::evaluate_function: "
+_BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$|Backward\d*>?$")
+_STEP = re.compile(
+    r"^(ProfilerStep#|(?:train(?:ing)?[_ ]?)?(?:step|iter|iteration)[ _#:=-]*)(\d{1,9})$", re.I
+)
+_UNNAMED = "unnamed range"
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a process, and what each is."""
+
+    rows: Rows
+    report: Report
+    name: pa.Array
+    sequence: Ints  # -1: none
+    operator_id: Ints  # -1: none
+    sizes: pa.Array
+    is_operator: Mask
+
+    @classmethod
+    def of(cls, report: Report, issues: Issues) -> "Ranges":
+        rows = report.spans["nvtx"]
+        parts = pc.extract_regex(_texts(report, rows), _OPERATOR)
+        if isinstance(parts, pa.ChunkedArray):
+            parts = parts.combine_chunks()
+        raw, seq, op, sizes = (parts.field(name) for name in ("name", "seq", "op", "sizes"))
+        name = raw.fill_null(_UNNAMED).dictionary_encode().cast(TEXT)
+        sequence, operator_id = _whole(seq), _whole(op)
+        written = (sequence >= 0) | (operator_id >= 0)
+        is_operator = written & ~matching(name, _is_range)
+        return cls(rows, report, name, sequence, operator_id, sizes, is_operator)
+
+    @cached_property
+    def _is_call(self) -> Mask:
+        return matching(self.name, lambda name: CALL.match(name) is not None) & ~self.is_operator
+
+    def operators(self) -> pa.Table:
+        """Operators; a backward one names the thread that made most forward ones, since NVTX
+        tells by the sequence number alone which belong together."""
+        chosen = np.flatnonzero(self.is_operator)
+        rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
+        sequence, ids = self.sequence[chosen], self.operator_id[chosen]
+        backward = matching(name, lambda n: _BACKWARD.search(n) is not None) & (sequence >= 0)
+        thread = numbers(rows.table["globalTid"], 0) & 0xFFFFFF
+        forward = thread[(sequence >= 0) & ~backward]
+        main = int(np.bincount(forward).argmax()) if len(forward) else 0
+        known = (sequence >= 0) & (~backward | (main > 0))
+        sizes = pc.replace_substring(self.sizes.take(pa.array(chosen)), " ", "")
+        shaped = pc.if_else(pc.not_equal(sizes, ""), sizes, pa.scalar(None, pa.string()))
+        return table(
+            "cpu_ops",
+            {
+                "name": name,
+                **threads(rows),
+                **_span(rows),
+                "sequence": optional(sequence, sequence >= 0),
+                "forward_thread": optional(np.where(backward, main, 0), known),
+                "record_function_id": optional(ids, ids >= 0),
+                "input_dims": shaped.dictionary_encode().cast(TEXT),
+            },
+            len(rows),
+        )
+
+    def annotations(self) -> pa.Table:
+        """Ranges that are no operators; NCCL's own calls are among them."""
+        chosen = np.flatnonzero(~self.is_operator)
+        rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
+        steps = _steps(name, rows)
+        return table(
+            "annotations",
+            {
+                "name": name,
+                "on_gpu": pa.array(np.zeros(len(rows), bool)),
+                "step": optional(steps, steps >= 0, pa.int32()),
+                **threads(rows),
+                **_span(rows),
+            },
+            len(rows),
+        )
+
+    def calls(self) -> pa.Table:
+        """NCCL's calls with what their payloads say."""
+        chosen = np.flatnonzero(self._is_call)
+        rows = self.rows.where(chosen)
+        columns = {"name": self.name.take(pa.array(chosen)), **threads(rows), **_span(rows)}
+        return pa.table({**columns, **payloads(self.report, rows)})
+
+
+def _texts(report: Report, rows: Rows) -> pa.ChunkedArray:
+    """The text of each range: its own, else the registered one."""
+    own, codes = rows.table["text"], report.strings.codes(rows.table["textId"])
+    registered = (
+        report.strings.values.take(pa.array(np.maximum(codes, 0), mask=codes < 0))
+        if len(report.strings.values)
+        else pa.nulls(len(rows), pa.string())
+    )
+    return pc.coalesce(own, registered)
+
+
+def _is_range(name: str) -> bool:
+    """Whether torch wrote a range of a user or of c10d, not an operator."""
+    if _RANGE.match(name):
+        return True
+    return " " in name and not name.startswith(_EVALUATION)
+
+
+def _whole(digits: pa.Array) -> Ints:
+    known = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, pa.string()))
+    return numbers(known.cast(pa.int64()), -1)
+
+
+def _steps(name: pa.Array, rows: Rows) -> Ints:
+    """Step of each range, -1: none. Of several ways to count, the one that covers most time."""
+    codes, names = codes_of(name)
+    matches = [_STEP.match(n) for n in names.to_pylist()]
+    ways = [m[1].lower() if m else "" for m in matches]
+    numbers_of = np.array([int(m[2]) if m else -1 for m in matches] + [-1], np.int64)
+    covered: dict[str, int] = {}
+    spent = np.bincount(codes, (rows.end - rows.start).astype(float), minlength=len(ways))
+    for way, time in zip(ways, spent.tolist(), strict=True):
+        if way:
+            covered[way] = covered.get(way, 0) + time
+    chosen = max(covered, key=lambda way: covered[way], default=None)
+    is_chosen = np.array([way == chosen and way != "" for way in ways] + [False], bool)
+    return np.where(is_chosen[codes], numbers_of[codes], -1)
+
+
+def _span(rows: Rows) -> dict[str, pa.Array]:
+    return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}

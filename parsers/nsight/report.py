@@ -1,0 +1,221 @@
+"""The rows of a report, table by table, on the absolute clock and told apart by process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import numbers, text, valid
+from htk.parsers.common.span_tables import Ints, timed
+from htk.parsers.common.sqlite_file import Database
+from htk.records import Issues
+
+_I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.binary()
+_NO_PROCESS = -1
+
+
+def _integers(*names: str) -> dict[str, pa.DataType]:
+    return dict.fromkeys(names, _I)
+
+
+_SPAN = _integers("start", "end")
+_PLACE = _SPAN | _integers("deviceId", "contextId", "streamId", "correlationId", "globalPid")
+_GRAPH = _integers("graphNodeId", "graphId")
+
+# Table of the export, and the columns of it that are read: those that a version lacks are null.
+TABLES: Mapping[str, tuple[str, Mapping[str, pa.DataType]]] = {
+    "kernels": (
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        _PLACE
+        | _GRAPH
+        | _integers("demangledName", "shortName", "mangledName", "registersPerThread")
+        | _integers("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+        | _integers("staticSharedMemory", "dynamicSharedMemory"),
+    ),
+    "copies": (
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        _PLACE | _GRAPH | _integers("bytes", "copyKind", "srcKind", "dstKind"),
+    ),
+    "sets": ("CUPTI_ACTIVITY_KIND_MEMSET", _PLACE | _GRAPH | _integers("bytes", "memKind")),
+    "graphs": ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _PLACE | _integers("graphId", "graphExecId")),
+    "runtime": (
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        _SPAN | _integers("globalTid", "correlationId", "nameId"),
+    ),
+    "syncs": (
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        _PLACE | _integers("syncType", "eventId", "eventSyncId"),
+    ),
+    "nvtx": (
+        "NVTX_EVENTS",
+        _SPAN
+        | _integers("eventType", "globalTid", "textId", "domainId", "jsonTextId")
+        | {"text": _S, "jsonText": _S, "binaryData": _B},
+    ),
+    "profiler": ("PROFILER_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
+    "cuda": ("CUPTI_ACTIVITY_KIND_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
+}
+_RANGES = (59, 60)  # pushed and popped, started and ended; the others are marks and names
+
+
+@dataclass(frozen=True)
+class Strings:
+    """The texts that rows name by number."""
+
+    ids: Ints  # ascending
+    values: pa.Array
+
+    @classmethod
+    def of(cls, database: Database) -> "Strings":
+        table = database.read("StringIds", {"id": _I, "value": _S})
+        ids = numbers(table["id"], -1)
+        order = np.argsort(ids, kind="stable")
+        values = table["value"].combine_chunks().take(pa.array(order))
+        return cls(ids[order], values.fill_null(""))
+
+    def codes(self, ids: pa.ChunkedArray) -> Ints:
+        """Place of each text (-1: none)."""
+        wanted = numbers(ids, -1)
+        if not len(self.ids):
+            return np.full(len(wanted), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
+        return np.where((self.ids[place] == wanted) & valid(ids), place, -1)
+
+    def texts(self, codes: Ints) -> pa.Array:
+        return text(codes, self.values)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one table: as exported, with process and absolute times."""
+
+    table: pa.Table
+    process: Ints
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: Ints) -> "Rows":
+        table = self.table.take(pa.array(chosen))
+        return Rows(table, self.process[chosen], self.start[chosen], self.end[chosen])
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is read of a report, or of one process of it."""
+
+    spans: Mapping[str, Rows]
+    strings: Strings
+    labels: Mapping[str, Mapping[int, str]]  # enumerations of the export: number -> name
+    payloads: pa.Table  # entries of payload schemas
+    cuda_events: pa.Table
+    base_ns: int
+    truncated: bool
+
+    @classmethod
+    def of(cls, database: Database, issues: Issues) -> "Report":
+        base_ns = _base_ns(database)
+        spans = {
+            name: _rows(database, table, columns, base_ns, issues)
+            for name, (table, columns) in TABLES.items()
+        }
+        enums = ("ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_CUPTI_OVERHEAD_TYPE")
+        entries = _integers("domainId", "schemaId", "type", "offset") | {"name": _S}
+        events = _integers("eventId", "eventSyncId", "streamId", "correlationId", "globalPid")
+        return cls(
+            _assigned(spans),
+            Strings.of(database),
+            {enum: _labels(database, enum) for enum in enums},
+            database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", entries),
+            database.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", events),
+            base_ns,
+            issues.has("damaged_table"),
+        )
+
+    def of_process(self, process: int) -> "Report":
+        chosen = {
+            name: rows.where(np.flatnonzero(rows.process == process))
+            for name, rows in self.spans.items()
+        }
+        return replace(self, spans=chosen)
+
+    def processes(self, *names: str) -> list[int]:
+        found = [self.spans[name].process for name in names]
+        return [int(p) for p in np.unique(np.concatenate(found)).tolist()]
+
+    def pid(self, process: int) -> int:
+        return process >> 24 & 0xFFFFFF
+
+    def first_device(self, process: int) -> int:
+        lowest = []
+        for name in ("kernels", "copies", "sets", "graphs"):
+            rows = self.spans[name]
+            device = numbers(rows.table["deviceId"], -1)[rows.process == process]
+            lowest += [int(device.min())] if len(device) else []
+        return min(lowest, default=-1)
+
+
+def _rows(
+    database: Database,
+    table: str,
+    columns: Mapping[str, pa.DataType],
+    base_ns: int,
+    issues: Issues,
+) -> Rows:
+    """Rows of a table that have usable times; an NVTX range that never ended ends with the rest."""
+    read = database.read(table, columns)
+    if "eventType" in columns:
+        kind = numbers(read["eventType"])
+        read = read.filter(pa.array(np.isin(kind, _RANGES)))
+        read = _closed(read, issues)
+    usable = timed(read["start"], read["end"], table, issues)
+    read = read.filter(pa.array(usable)) if not usable.all() else read
+    owner = "globalPid" if "globalPid" in columns else "globalTid"
+    process = numbers(read[owner], _NO_PROCESS)
+    process = np.where(process >= 0, process & ~np.int64(0xFFFFFF), _NO_PROCESS)
+    return Rows(read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns)
+
+
+def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
+    """Ranges with an end: what was open when the recording stopped lasts until the last event."""
+    still_open = ~valid(ranges["end"]) & valid(ranges["start"])
+    if not still_open.any():
+        return ranges
+    issues.add("open_range", "NVTX range without an end", count=int(still_open.sum()))
+    start, end = numbers(ranges["start"]), numbers(ranges["end"])
+    last = max(int(end.max()), int(start.max()))
+    place = ranges.schema.get_field_index("end")
+    return ranges.set_column(place, "end", pa.array(np.where(still_open, last, end)))
+
+
+def _assigned(spans: dict[str, Rows]) -> dict[str, Rows]:
+    """GPU work of an export that names no process belongs to the only one that called CUDA."""
+    callers = np.unique(spans["runtime"].process)
+    if len(callers) != 1:
+        return spans
+    only = callers[0]
+    return {
+        name: replace(rows, process=np.where(rows.process == _NO_PROCESS, only, rows.process))
+        for name, rows in spans.items()
+    }
+
+
+def _base_ns(database: Database) -> int:
+    """When the times of the report begin: they count from the start of the session, unless the
+    export already shifted them to UTC."""
+    shifted = database.read("META_DATA_EXPORT", {"name": _S, "value": _S})
+    for name, value in zip(*(shifted[c].to_pylist() for c in ("name", "value")), strict=True):
+        if name == "EXPORT_PARAM_TIME_NORMALIZE" and value == "true":
+            return 0
+    started = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": _I})
+    begun = [t for t in started["utcEpochNs"].to_pylist() if t is not None and 0 <= t < 1 << 61]
+    return begun[0] if begun else 0
+
+
+def _labels(database: Database, enum: str) -> dict[int, str]:
+    read = database.read(enum, {"id": _I, "name": _S})
+    pairs = zip(read["id"].to_pylist(), read["name"].to_pylist(), strict=True)
+    return {number: name for number, name in pairs if number is not None and name}

@@ -1,0 +1,290 @@
+"""GPU work, CUDA calls, synchronisations and overhead of one process, in the vocabulary."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.arrow import codes_of, mapped, nulls, number, numbers, text, valid
+from htk.groups import Groups
+from htk.links import look_up
+from htk.parsers.common.span_tables import (
+    Ints,
+    activity_names,
+    dimensions,
+    empty,
+    int_texts,
+    kinds_of,
+    optional,
+    table,
+)
+from htk.parsers.nsight.report import Report, Rows
+
+_NOWHERE = 0xFFFFFFFF  # of a synchronisation with no stream of its own
+_VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,}$")  # cudaLaunchKernel_v7000
+_DIRECTION = re.compile(r"KIND_(?:UVM_)?([HDAP])TO([HDAP])$")
+_SPACES = {
+    "PAGEABLE": "Pageable",
+    "PINNED": "Pinned",
+    "DEVICE": "Device",
+    "ARRAY": "Array",
+    "MANAGED": "Managed",
+    "DEVICE_STATIC": "Device Static",
+    "MANAGED_STATIC": "Managed Static",
+}
+# Numbers of exports that carry no enumerations.
+_DIRECTIONS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA"}
+_DIRECTIONS |= {8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD"}
+_SYNCS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+_CALL_CLASSES = ("cuda_runtime", "cuda_driver")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Which device each context of a process is on: synchronisations name only their context."""
+
+    contexts: Ints
+    devices: Ints
+
+    @classmethod
+    def of(cls, report: Report) -> "Devices":
+        rows = [report.spans[name] for name in ("kernels", "copies", "sets", "graphs")]
+        context = np.concatenate([numbers(r.table["contextId"], -1) for r in rows])
+        device = np.concatenate([numbers(r.table["deviceId"], -1) for r in rows])
+        contexts, first = np.unique(context, return_index=True)
+        return cls(contexts, device[first])
+
+    @property
+    def first(self) -> int | None:
+        return int(self.devices.min()) if len(self.devices) else None
+
+    def at(self, context: Ints, otherwise: Ints) -> Ints:
+        place = look_up(self.contexts, np.arange(len(self.contexts)), context)
+        return np.where(place >= 0, np.append(self.devices, -1)[place], otherwise)
+
+
+def kernels(report: Report) -> pa.Table:
+    """Kernels, copies, sets, and graphs that were traced as a whole."""
+    makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
+    made = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
+    return pa.concat_tables(made).unify_dictionaries() if made else empty("kernels")
+
+
+def _kernels(report: Report, rows: Rows) -> pa.Table:
+    """A kernel is called by its demangled name, else the short one."""
+    strings = report.strings
+    codes = np.full(len(rows), -1, np.int64)
+    for name in ("demangledName", "shortName", "mangledName"):
+        codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
+    columns = [numbers(rows.table[f"{what}{axis}"]) for what in ("grid", "block") for axis in "XYZ"]
+    static, dynamic = (rows.table[f"{w}SharedMemory"] for w in ("static", "dynamic"))
+    shared = optional(numbers(static) + numbers(dynamic), valid(static) | valid(dynamic))
+    return _activities(
+        rows,
+        0,
+        strings.texts(codes),
+        grid=dimensions(columns[:3]),
+        block=dimensions(columns[3:]),
+        registers=_integers(rows, "registersPerThread"),
+        shared_memory_bytes=shared,
+        graph_id=_integers(rows, "graphId", positive=True),
+        graph_node=_integers(rows, "graphNodeId"),
+    )
+
+
+def _copies(report: Report, rows: Rows) -> pa.Table:
+    """Copies are called as Kineto calls them: `Memcpy HtoD (Pageable -> Device)`."""
+    labels = report.labels
+    directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
+    spaces = _known(labels["ENUM_CUDA_MEM_KIND"], _space)
+    kinds = np.stack([numbers(rows.table[c], -1) for c in ("copyKind", "srcKind", "dstKind")], 1)
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    names = [
+        f"Memcpy {directions.get(kind, 'Unknown')} "
+        f"({spaces.get(source, 'Unknown')} -> {spaces.get(target, 'Unknown')})"
+        for kind, source, target in distinct.tolist()
+    ]
+    name = text(which.ravel(), pa.array(names, pa.string()))
+    return _moved(rows, 1, name)
+
+
+def _sets(report: Report, rows: Rows) -> pa.Table:
+    spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
+    distinct, which = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
+    names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
+    return _moved(rows, 2, text(which, pa.array(names, pa.string())))
+
+
+def _moved(rows: Rows, activity: int, name: pa.Array) -> pa.Table:
+    size = numbers(rows.table["bytes"], -1)
+    taken = rows.end - rows.start
+    known = (size >= 0) & (taken > 0)
+    rate = np.where(known, size / np.where(known, taken, 1), 0.0)  # bytes per ns are GB/s
+    return _activities(
+        rows,
+        activity,
+        name,
+        size_bytes=optional(size, size >= 0),
+        bandwidth_gbps=number(rate, pa.float64(), known),
+        graph_id=_integers(rows, "graphId", positive=True),
+        graph_node=_integers(rows, "graphNodeId"),
+    )
+
+
+def _graphs(report: Report, rows: Rows) -> pa.Table:
+    """Graphs of which only begin and end were traced (--cuda-graph-trace=graph)."""
+    ids = int_texts(numbers(rows.table["graphId"], -1))
+    return _activities(
+        rows, 0, mapped(ids, "CUDA Graph {}".format), graph_id=_integers(rows, "graphId")
+    )
+
+
+def _activities(rows: Rows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
+    length = len(rows)
+    kinds = np.full(length, activity, np.int64)
+    codes, names = codes_of(name)
+    device, stream = (numbers(rows.table[c], -1) for c in ("deviceId", "streamId"))
+    return table(
+        "kernels",
+        {
+            "device": optional(device, device >= 0, pa.int32()),
+            "stream": optional(stream, stream >= 0),
+            "name": name,
+            "activity": activity_names(kinds),
+            **kinds_of(codes, names, kinds),
+            **_span(rows),
+            "correlation": _integers(rows, "correlationId", positive=True),
+            "context": _integers(rows, "contextId"),
+            **more,
+        },
+        length,
+    )
+
+
+def launches(report: Report) -> pa.Table:
+    """Calls of the CUDA runtime and driver, without the version in their names."""
+    rows = report.spans["runtime"]
+    raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
+    name = mapped(raw, lambda n: _VERSION.sub("", n))
+    return table(
+        "launches",
+        {
+            "name": name,
+            "api": mapped(name, lambda n: _CALL_CLASSES[n.startswith("cu") and n[2:3].isupper()]),
+            **threads(rows),
+            **_span(rows),
+            "correlation": _integers(rows, "correlationId", positive=True),
+        },
+        len(rows),
+    )
+
+
+def syncs(report: Report, devices: Devices) -> pa.Table:
+    """What a stream, or the host, waited for."""
+    rows = report.spans["syncs"]
+    kind = numbers(rows.table["syncType"], -1)
+    distinct, which = np.unique(kind, return_inverse=True)
+    names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], pa.string())
+    stream = numbers(rows.table["streamId"], -1)
+    context = numbers(rows.table["contextId"], -1)
+    device = devices.at(context, numbers(rows.table["deviceId"], -1))
+    recorded = _recorded_events(report, rows)
+    return table(
+        "syncs",
+        {
+            "name": text(which, names),
+            "device": optional(device, device >= 0, pa.int32()),
+            "stream": optional(stream, (stream >= 0) & (stream < _NOWHERE)),
+            **_span(rows),
+            "correlation": _integers(rows, "correlationId", positive=True),
+            "wait_event_id": _integers(rows, "eventId", positive=True),
+            **recorded,
+        },
+        len(rows),
+    )
+
+
+def _recorded_events(report: Report, rows: Rows) -> dict[str, pa.Array]:
+    """Stream and call that recorded the event of each wait, where the export ties them."""
+    events = report.cuda_events.filter(
+        pa.array(np.isin(numbers(report.cuda_events["globalPid"], -1), np.unique(rows.process)))
+    )
+    keys = [
+        np.stack([numbers(t[c], -1) for c in ("eventId", "eventSyncId")], axis=1)
+        for t in (events, rows.table)
+    ]
+    number_of = Groups.of(np.concatenate(keys)).which
+    of_event, of_wait = number_of[: len(events)], number_of[len(events) :]
+    distinct, first, count = np.unique(of_event, return_index=True, return_counts=True)
+    once = (count == 1) & (keys[0][first, 1] > 0) if len(events) else np.empty(0, bool)
+    found = look_up(distinct[once], first[once], of_wait)
+    columns = {}
+    for column, source in (("wait_stream", "streamId"), ("wait_correlation", "correlationId")):
+        values = np.append(numbers(events[source], -1), -1)[found]
+        columns[column] = optional(values, (found >= 0) & (values >= 0))
+    return columns
+
+
+def overheads(report: Report) -> pa.Table:
+    """The profiler's own work, and CUDA compiling or loading code."""
+    labels = report.labels["ENUM_CUPTI_OVERHEAD_TYPE"]
+    made = []
+    for source in ("profiler", "cuda"):
+        rows = report.spans[source]
+        distinct, which = np.unique(numbers(rows.table["overheadType"], -1), return_inverse=True)
+        names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], pa.string())
+        columns = {"name": text(which, names), **threads(rows), **_span(rows)}
+        made.append(table("overheads", columns, len(rows)))
+    return pa.concat_tables(made).unify_dictionaries()
+
+
+def threads(rows: Rows) -> dict[str, pa.Array]:
+    """Process and thread: each 24 bits of the global thread id."""
+    thread = numbers(rows.table["globalTid"], -1)
+    known = thread >= 0
+    named = {"process": int_texts(thread >> 24 & 0xFFFFFF), "thread": int_texts(thread & 0xFFFFFF)}
+    if known.all():
+        return named
+    return {
+        column: text(np.where(known, codes_of(values)[0], -1), codes_of(values)[1])
+        for column, values in named.items()
+    }
+
+
+def _span(rows: Rows) -> dict[str, pa.Array]:
+    return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}
+
+
+def _integers(rows: Rows, name: str, *, positive: bool = False) -> pa.Array:
+    """A column of the export; `positive`: 0 says that there is none."""
+    if name not in rows.table.column_names:
+        return nulls(pa.int64(), len(rows))
+    column = rows.table[name]
+    values = numbers(column)
+    return optional(values, valid(column) & ((values > 0) | ~np.bool_(positive)))
+
+
+def _known(labels: Mapping[int, str], to: Callable[[str], str | None]) -> dict[int, str]:
+    return {k: name for k, label in labels.items() if (name := to(label)) is not None}
+
+
+def _direction(label: str) -> str | None:
+    """CUDA_MEMCPY_KIND_HTOD -> HtoD"""
+    match = _DIRECTION.search(label)
+    return f"{match[1]}to{match[2]}" if match else None
+
+
+def _space(label: str) -> str | None:
+    """CUDA_MEMOPR_MEMORY_KIND_PINNED -> Pinned"""
+    return _SPACES.get(label.rpartition("_KIND_")[2])
+
+
+def _overhead(label: str) -> str:
+    """OVERHEAD_CUPTI_BUFFER_FLUSH -> Buffer Flush"""
+    words = label.removeprefix("OVERHEAD_").removeprefix("CUPTI_").replace("_", " ")
+    return words.title() or "Unknown"
+
+
+__all__ = ["Devices", "kernels", "launches", "overheads", "syncs", "threads"]
