@@ -345,12 +345,12 @@ def _communicate(process: Process, at: int, corr: int, rank: int, late: int) -> 
 
 
 def two_ranks(path: Path, year: int = 2026) -> None:
-    """The sample: rank 1's all-reduces begin 6 us later."""
+    """The sample: rank 1's all-reduces begin 3 us later."""
     export = Export(path, year)
     export.header(["torchrun", "--nnodes=1", "--nproc_per_node=2", "train.py"])
     for rank, pid in enumerate((4001, 4002)):
         process = Process(export, pid, rank)
-        steps(process, rank, late=6_000 * rank)
+        steps(process, rank, late=3_000 * rank)
         export.add(
             "PROFILER_OVERHEAD",
             start=290_000,

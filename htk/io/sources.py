@@ -25,6 +25,11 @@ _OTHERS = re.compile(
     r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
     re.IGNORECASE,
 )
+_REPORTS = (".nsys-rep", ".qdrep")
+_NSIGHT = (
+    "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
+    "nsys export --type sqlite {name}"
+)
 _XPLANE = (
     "an XLA profile (xplane.pb), which htk does not read; export a PyTorch profiler trace "
     "(*.pt.trace.json) instead"
@@ -133,8 +138,13 @@ def _folder(folder: Path) -> Iterator[Source]:
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for file in sorted(files):
             path = Path(at) / file
-            if _may_be_trace(file) and path.is_file():
+            if _may_be_trace(file) and path.is_file() and not _is_exported(path):
                 yield from _with_members(_file(path))
+
+
+def _is_exported(path: Path) -> bool:
+    """A report of Nsight Systems whose SQLite export lies beside it."""
+    return path.suffix in _REPORTS and path.with_suffix(".sqlite").is_file()
 
 
 def _may_be_trace(name: str) -> bool:
@@ -144,6 +154,8 @@ def _may_be_trace(name: str) -> bool:
 
 def _with_members(source: Source) -> list[Source]:
     """The source, or what it holds if it is an archive."""
+    if source.name.endswith(_REPORTS):
+        return [broken(source.name, _NSIGHT.format(name=source.file_name))]
     if source.name.endswith(".xplane.pb"):
         return [broken(source.name, _XPLANE)]
     return _members(source) if archives.is_archive(source.name) else [source]

@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import constant_text, matching, numbers, texts, truths, valid
-from htk.collective_names import annotated, collective_type, comm_rule
-from htk.links import look_up
-from htk.nccl_calls import bytes_of_rank, ends
-from htk.nesting import NONE, Int32, Nested, Threads
+from htk.columns.arrow import constant_text, matching, numbers, texts, truths, valid
+from htk.columns.nesting import NONE, Int32, Nested, Threads
+from htk.derived.links import look_up
+from htk.names.collectives import annotated, collective_type, comm_rule
+from htk.parsers.common.nccl_calls import bytes_of_rank, ends
 from htk.parsers.common.span_tables import Ints, Mask, optional, table
 
 CALL = re.compile(r"^p?nccl[A-Z]\w+$")

@@ -8,10 +8,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk import schema as vocabulary
-from htk.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
-from htk.kinds import kind_of
-from htk.parser import Parsed
-from htk.records import Issues
+from htk.columns.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
+from htk.core.parser import Parsed
+from htk.names.kinds import kind_of
+from htk.parsers.common.log_records import Issues
 from htk.schema import TEXT
 
 Ints = NDArray[np.int64]
@@ -24,7 +24,7 @@ _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compa
     "annotations": "user_annotation",
     "overheads": "overhead",
 }
-_GPU_CATEGORIES = pa.array(["kernel", "gpu_memcpy", "gpu_memset"])
+_GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def table(name: str, columns: Mapping[str, Any], length: int) -> pa.Table:
@@ -139,7 +139,7 @@ def _events_of(name: str, spans: pa.Table) -> pa.Table:
     if on_gpu:
         codes, values = codes_of(spans["activity"])
         known = [ACTIVITIES.index(v) for v in values.to_pylist()]
-        category = text(np.array([*known, -1], np.int32)[codes], _GPU_CATEGORIES)
+        category = text(np.array([*known, -1], np.int32)[codes], pa.array(_GPU_CATEGORIES))
     elif name == "launches":
         category = spans["api"]
     else:

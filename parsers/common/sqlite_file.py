@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from htk.core.parser import Source
 from htk.errors import MalformedTrace, TraceError
-from htk.parser import Source
-from htk.records import Issues
-from htk.streams import open_stream
+from htk.io.decompress import open_stream
+from htk.parsers.common.log_records import Issues
 
 MAGIC = b"SQLite format 3\0"
 _CHUNK_ROWS = 4096

@@ -9,8 +9,9 @@ The export holds sizes of NCCL's calls if it was made with --include-blobs=true 
 --include-json=true.
 """
 
+from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
-from htk.parser import Head, Parsed, ParseOptions, Source
+from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.span_tables import recording
 from htk.parsers.common.sqlite_file import MAGIC, open_database
@@ -18,7 +19,6 @@ from htk.parsers.nsight.nvtx import Ranges
 from htk.parsers.nsight.processes import Launcher, Machine
 from htk.parsers.nsight.report import Report
 from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syncs
-from htk.records import Issues
 
 NAME = "nsight"
 
@@ -32,6 +32,8 @@ def sniff(head: Head) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     with open_database(source, issues, options.progress) as database:
+        if not database.columns:
+            raise MalformedTrace(f"{source.name}: an SQLite database without a table")
         if not any(name.startswith(_MARKS) for name in database.columns):
             raise UnknownFormat(
                 f"{source.name}: an SQLite database, but not an export of Nsight Systems; "
@@ -45,9 +47,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             f"{source.name}: an Nsight Systems export without CUDA work or NVTX ranges; "
             "record with: nsys profile --trace=cuda,nvtx"
         )
-    ranks = Launcher.of(machine).ranks(len(processes))
+    launcher = Launcher.of(machine)
+    ranks = launcher.ranks(len(processes))
     recordings = [
-        _recording(report, machine, process, rank, issues if not k else Issues())
+        _recording(report, machine, launcher, process, rank, issues if not k else Issues())
         for k, (process, rank) in enumerate(zip(processes, ranks, strict=True))
     ]
     first, *others = recordings
@@ -69,7 +72,12 @@ def _processes(report: Report, issues: Issues) -> list[int]:
 
 
 def _recording(
-    report: Report, machine: Machine, process: int, rank: int | None, issues: Issues
+    report: Report,
+    machine: Machine,
+    launcher: Launcher,
+    process: int,
+    rank: int | None,
+    issues: Issues,
 ) -> Parsed:
     mine = report.of_process(process)
     devices = Devices.of(mine)
@@ -84,7 +92,8 @@ def _recording(
     }
     facts = machine.facts(report.pid(process), devices.first, base_ns=report.base_ns)
     facts["truncated"] = report.truncated
-    facts["world_size"] = Launcher.of(machine).world_size
+    facts["world_size"] = launcher.world_size
+    facts["rank_from"] = launcher.rank_from
     made = recording(tables, facts, rank, issues)
     found = dict(made.tables)
     found["collectives"] = collectives(

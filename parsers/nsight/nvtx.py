@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.arrow import codes_of, matching, number, numbers
+from htk.columns.arrow import codes_of, matching, number, numbers
+from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
 from htk.parsers.common.span_tables import Ints, Mask, optional, table
 from htk.parsers.nsight.payloads import payloads
 from htk.parsers.nsight.report import Report, Rows
 from htk.parsers.nsight.tables import threads
-from htk.records import Issues
 from htk.schema import TEXT
 
 _OPERATOR = (
@@ -53,11 +53,11 @@ class Ranges:
     @classmethod
     def of(cls, report: Report, issues: Issues) -> "Ranges":
         rows = report.spans["nvtx"]
-        parts = pc.extract_regex(_texts(report, rows), _OPERATOR)
+        parts = pc.extract_regex(_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
         if isinstance(parts, pa.ChunkedArray):
             parts = parts.combine_chunks()
         raw, seq, op, sizes = (parts.field(name) for name in ("name", "seq", "op", "sizes"))
-        name = raw.fill_null(_UNNAMED).dictionary_encode().cast(TEXT)
+        name = raw.dictionary_encode().cast(TEXT)
         sequence, operator_id = _whole(seq), _whole(op)
         written = (sequence >= 0) | (operator_id >= 0)
         is_operator = written & ~matching(name, _is_range)

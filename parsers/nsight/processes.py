@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from htk.parsers.common.log_records import compact_json, whole_number
 from htk.parsers.common.sqlite_file import Database
-from htk.records import compact_json, whole_number
 
 _I, _S = pa.int64(), pa.string()
 _VARIABLE = re.compile(r'^(\w+)="?(.*?)"?$', re.DOTALL)
@@ -93,6 +93,10 @@ class Launcher:
         if rank is not None and not 0 <= rank < (size or 1 << 31):
             rank = size = None
         return cls(rank, size, None, None)
+
+    @property
+    def rank_from(self) -> str:
+        return "environment" if self.rank is not None else "launcher's options"
 
     def ranks(self, processes: int) -> Sequence[int | None]:
         """Rank of each process, in the order of their devices; None: not recorded."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import numbers, text, valid
+from htk.columns.arrow import numbers, text, valid
+from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import Ints, timed
 from htk.parsers.common.sqlite_file import Database
-from htk.records import Issues
 
 _I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.binary()
 _NO_PROCESS = -1

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.arrow import codes_of, mapped, nulls, number, numbers, text, valid
-from htk.groups import Groups
-from htk.links import look_up
+from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
+from htk.columns.groups import Groups
+from htk.derived.links import look_up
 from htk.parsers.common.span_tables import (
     Ints,
     activity_names,
@@ -215,7 +215,7 @@ def _recorded_events(report: Report, rows: Rows) -> dict[str, pa.Array]:
         np.stack([numbers(t[c], -1) for c in ("eventId", "eventSyncId")], axis=1)
         for t in (events, rows.table)
     ]
-    number_of = Groups.of(np.concatenate(keys)).which
+    number_of = Groups.by_keys(np.concatenate(keys)).group_ids
     of_event, of_wait = number_of[: len(events)], number_of[len(events) :]
     distinct, first, count = np.unique(of_event, return_index=True, return_counts=True)
     once = (count == 1) & (keys[0][first, 1] > 0) if len(events) else np.empty(0, bool)
