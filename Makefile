@@ -40,7 +40,7 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/*.so
 
-$(VENV)/.base: pyproject.toml setup.py native/*.cpp
+$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(wildcard native/*.cpp native/*/*.cpp native/*/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@

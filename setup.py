@@ -1,27 +1,59 @@
-"""The compiled parts, ingest and replay. Optional: without a compiler their twins in Python run."""
+"""The compiled parts, ingest and replay, and where the packages lie.
 
-from setuptools import Extension, setup
+Both parts are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out, as
+Windows does; the wheel then fits every platform.
+"""
 
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+
+ROOT = Path(__file__).parent
+LINKED = ("parsers", "analyses", "dashboard")  # folders beside htk/, linked into it
+
+
+def extension(name: str, sources: list[str]) -> Extension:
+    return Extension(
+        name,
+        sources,
+        language="c++",
+        extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        optional=True,
+    )
+
+
+def extensions() -> list[Extension]:
+    if sys.platform == "win32" or os.environ.get("HTK_PURE"):
+        return []
+    units = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("native/kineto/*.cpp"))
+    return [extension("htk._kineto", units), extension("htk._replay", ["native/replay.cpp"])]
+
+
+def unlinked() -> dict[str, str]:
+    """Return where packages lie that a checkout without symbolic links does not show in htk/."""
+    folders = {f"htk.{name}": name for name in LINKED if not (ROOT / "htk" / name).is_dir()}
+    missing = [name for name in folders.values() if not (ROOT / name / "__init__.py").is_file()]
+    if missing:
+        sys.exit(f"error: neither htk/{missing[0]}/ nor {missing[0]}/ is here: check out all of htk")
+    return folders
+
+
+def packages(folders: dict[str, str]) -> list[str]:
+    found = find_packages(str(ROOT), include=["htk*"])
+    for package, folder in folders.items():
+        inner = find_packages(str(ROOT / folder))
+        found += [package, *(f"{package}.{name}" for name in inner)]
+    return found
+
+
+FOLDERS = unlinked()
 setup(
-    ext_modules=[
-        Extension(
-            "htk._kineto",
-            ["native/kineto.cpp"],
-            language="c++",
-            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
-            define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            py_limited_api=True,
-            optional=True,
-        ),
-        Extension(
-            "htk._replay",
-            ["native/replay.cpp"],
-            language="c++",
-            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
-            define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            py_limited_api=True,
-            optional=True,
-        ),
-    ],
+    packages=packages(FOLDERS),
+    package_dir=FOLDERS,
+    ext_modules=extensions(),
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

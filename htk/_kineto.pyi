@@ -1,4 +1,4 @@
-"""The compiled ingest core (native/kineto.cpp)."""
+"""The compiled ingest core (native/kineto/)."""
 
 from typing import Any
 

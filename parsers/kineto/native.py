@@ -1,4 +1,4 @@
-"""The compiled engine: feeds native/kineto.cpp and lends out its columns."""
+"""The compiled engine: feeds native/kineto/ and lends out its columns."""
 
 from typing import Any
 

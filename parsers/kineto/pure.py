@@ -1,6 +1,6 @@
 """The engine without compiled code: the same columns from the same bytes, by msgspec and NumPy.
 
-It walks the document as native/kineto.cpp does, with the same states and the same rules after
+It walks the document as native/kineto/ does, with the same states and the same rules after
 damage. Where it can it decodes many events at once: up to the last sure border between events,
 which is `}`, `,`, `{` and a usual first key in bare quotes (within a string they would be escaped).
 

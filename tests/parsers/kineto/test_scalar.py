@@ -12,7 +12,7 @@ import pytest
 
 from htk.core.engine import core
 
-SOURCE = Path(__file__).parents[3] / "native/kineto.cpp"
+SOURCES = sorted((Path(__file__).parents[3] / "native/kineto").glob("*.cpp"))
 EVENT = (
     '{{"ph":"X","cat":"{cat}","name":"{name}","pid":{pid},"tid":7,"ts":{ts},"dur":{dur},\n'
     '  "args":{{"External id":{pid},"Input Dims":[[{pid}, 2],[]],"unread":"{name}",'
@@ -29,7 +29,7 @@ def scalar(tmp_path_factory):
     built = tmp_path_factory.mktemp("scalar") / "_kineto.abi3.so"
     include = sysconfig.get_paths()["include"]
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-DHTK_SCALAR", f"-I{include}"]
-    command = [compiler, *flags, str(SOURCE), "-o", str(built)]
+    command = [compiler, *flags, *map(str, SOURCES), "-o", str(built)]
     if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
         pytest.skip(f"{compiler} cannot build the core here: {done.stderr[:200]}")
     spec = importlib.util.spec_from_file_location("htk_scalar._kineto", built)

@@ -1,0 +1,109 @@
+// What is broken: its row goes, it is noted, and the next event is looked for.
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstring>
+
+#include "parser.h"
+
+namespace kineto {
+
+using std::string;
+using std::string_view;
+
+// A file in which this many events run on without end is given up.
+constexpr int kMostRunaways = 20;
+
+void Parser::undo_row() {
+  for (auto& column : columns) column.drop(row);
+  rest.clear();
+  while (!issues.empty() && issues.back().column >= 0 && issues.back().row == row) issues.pop_back();
+  mistyped = settled;
+}
+
+// After damage: the next '{' behind a border and before a usual first key.
+Ptr Parser::find_event(Ptr p) {
+  static const char* const first[] = {"\"ph\"", "\"name\"", "\"cat\"", "\"pid\"", "\"tid\"",
+                                      "\"ts\"", "\"args\"", "\"bp\"",  "\"dur\"", "\"id\""};
+  for (Ptr begin = p;; p++) {
+    p = static_cast<Ptr>(memchr(p, '{', static_cast<size_t>(end - p)));
+    if (!p) {
+      safe = std::max(begin, end - std::min<ptrdiff_t>(64, end - begin));
+      throw NeedMore();
+    }
+    Ptr before = p;
+    while (before > buffer && is_space(before[-1])) before--;
+    if (before == buffer || !strchr(",[}", before[-1])) continue;
+    safe = before - 1;
+    Ptr key = skip_space(p + 1, end);
+    if (end - key < 8) throw NeedMore();
+    for (auto usual : first) {
+      if (memcmp(key, usual, strlen(usual))) continue;
+      resync = false;
+      suspect = true;
+      return p;
+    }
+  }
+}
+
+Ptr Parser::find_header_key(Ptr p) {  // after damage: the next `, "word":`
+  for (;; p++) {
+    p = static_cast<Ptr>(memchr(p, ',', static_cast<size_t>(end - p)));
+    if (!p) {
+      safe = end;
+      throw NeedMore();
+    }
+    safe = p;
+    Ptr key = skip_space(p + 1, end), q = key + 1;
+    if (*key != '"') continue;
+    while (q < end && (isalnum(static_cast<unsigned char>(*q)) || *q == '_' || *q == ' ')) q++;
+    if (end - q < 2) throw NeedMore();
+    if (*q != '"' || *skip_space(q + 1, end) != ':') continue;
+    resync = false;
+    return key;
+  }
+}
+
+void Parser::note(Ptr p, const char* why) {
+  if (broken[state]++ >= kKeptIssues) return;
+  string near(p, std::min<size_t>(40, static_cast<size_t>(end - p)));
+  issues.push_back({offset_of(p), row, -1, kBroken[state], string(why) + " near " + near});
+}
+
+void Parser::broke(const Broken& error) {
+  undo_row();
+  if (!resync) note(error.at, error.why);
+  if (state == kStart || row == UINT32_MAX) {
+    state = kDone;
+    truncated = true;
+    return;
+  }
+  resync = true;
+  suspect = false;
+  safe = safe < error.at ? safe + 1 : error.at;
+}
+
+// The input ended inside an event. True: it is given up, go on behind its beginning.
+bool Parser::ran_out(bool last) {
+  undo_row();
+  auto pending = static_cast<size_t>(end - safe);
+  if (state == kStart || (!last && pending <= kLongest)) return false;
+  if (resync || !pending) return false;
+  if (++runaways > kMostRunaways) {
+    state = kDone;
+    truncated = true;
+    return false;
+  }
+  if (!last || row_follows()) note(safe, last ? "no end" : "no end within 64 MB");
+  resync = true;
+  suspect = false;
+  safe++;
+  return true;
+}
+
+bool Parser::row_follows() const {  // is what ran on to the end an event with others behind it, or just the cut end?
+  string_view after(safe, static_cast<size_t>(end - safe));
+  return state == kEvents && after.find("\"ph\"", after.find('{', 1)) != string::npos;
+}
+
+}  // namespace kineto
