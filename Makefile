@@ -42,11 +42,11 @@ clean:
 
 $(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(wildcard native/*.cpp native/*/*.cpp native/*/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[all]'
 	touch $@
 
 # torch records the sample traces and stands beside the tests that read its files; the CPU build
 # that the constraints name is enough.
 $(VENV)/.dev: $(VENV)/.base $(CONSTRAINTS)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev,torch,hta,s3,http,notebook,polars]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all,dev,hta,torch]'
 	touch $@

@@ -1,7 +1,7 @@
 """The compiled parts, ingest and replay, and where the packages lie.
 
-Both parts are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out, as
-Windows does; the wheel then fits every platform.
+Both parts are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out,
+as a build on Windows does; the wheel then fits every platform.
 """
 
 import os
@@ -38,7 +38,8 @@ def unlinked() -> dict[str, str]:
     folders = {f"htk.{name}": name for name in LINKED if not (ROOT / "htk" / name).is_dir()}
     missing = [name for name in folders.values() if not (ROOT / name / "__init__.py").is_file()]
     if missing:
-        sys.exit(f"error: neither htk/{missing[0]}/ nor {missing[0]}/ is here: check out all of htk")
+        name = missing[0]
+        sys.exit(f"error: neither htk/{name} nor {name} is a folder: check out all of htk")
     return folders
 
 

@@ -9,6 +9,7 @@ HtkError                     exit 1
 │   └── UnknownRank                   several files, and nothing says which rank is whose
 ├── GateFailed               exit 4   a regression gate tripped (htk diff --fail-on; a check of
 │                                     htk verify that fails exits so too)
+├── MissingPackage           exit 5   an optional package is not installed (says which extra)
 └── AnalysisError            exit 1   the question cannot be answered
     ├── MissingTable         exit 3   the trace holds no such data (says what would record it)
     └── SchemaMismatch                our bug: a function broke its declared schema
@@ -55,6 +56,12 @@ class GateFailed(HtkError):
     """A regression gate tripped."""
 
     exit_code = 4
+
+
+class MissingPackage(HtkError):
+    """A package that only this command needs is not installed."""
+
+    exit_code = 5
 
 
 class AnalysisError(HtkError):

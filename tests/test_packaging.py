@@ -52,7 +52,7 @@ def test_a_checkout_without_a_package_stops_with_one_line(checkout: Path) -> Non
     packed = _build(checkout)
     assert packed.returncode == 1
     assert packed.stderr.splitlines() == [
-        "error: neither htk/analyses/ nor analyses/ is here: check out all of htk"
+        "error: neither htk/analyses nor analyses is a folder: check out all of htk"
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from htk.errors import UsageError
 
 Engine = Literal["compiled", "pure"]
+SLOW_READER = "for the fast one install a wheel of this platform, or build with a C++17 compiler"
 
 
 def engine() -> Engine:
@@ -22,9 +23,14 @@ def engine() -> Engine:
     if wanted == "compiled":
         raise UsageError(
             "HTK_ENGINE asks for the compiled engine, which this installation lacks: "
-            "reinstall htk with a C++17 compiler at hand, or unset HTK_ENGINE"
+            "reinstall htk-trace with a C++17 compiler at hand, or unset HTK_ENGINE"
         )
     return "pure"
+
+
+def described() -> str:
+    """Return the engine in use, and what to do if it is the slow one."""
+    return "compiled" if engine() == "compiled" else f"pure, the slow reader: {SLOW_READER}"
 
 
 def core() -> ModuleType | None:

@@ -1,7 +1,4 @@
-"""The version of the installed distribution."""
+"""The version of htk; the package's metadata takes it from here."""
 
-from importlib.metadata import version
-
-DISTRIBUTION = "htk"  # as it is called on the package index
-
-VERSION = version(DISTRIBUTION)
+DISTRIBUTION = "htk-trace"  # as it is called on the package index
+VERSION = "0.1.0"

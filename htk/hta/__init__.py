@@ -11,9 +11,13 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from htk.hta.analysis import TimeSeriesTypes, TraceAnalysis
-from htk.hta.handover import for_hta
-from htk.trace.trace import Trace
+from htk.core.extras import require
+
+require("pandas", "htk.hta")  # before the modules that import it
+
+from htk.hta.analysis import TimeSeriesTypes, TraceAnalysis  # noqa: E402
+from htk.hta.handover import for_hta  # noqa: E402
+from htk.trace.trace import Trace  # noqa: E402
 
 __all__ = ["TimeSeriesTypes", "TraceAnalysis", "for_hta"]
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.intervals import Spans, union
+from htk.core.extras import require
 from htk.errors import UnknownRank
 from htk.measures import hta_conventions
 from htk.trace.trace import Trace
@@ -155,6 +156,7 @@ def short_name(name: str) -> str:
 
 def shown(frame: pd.DataFrame, x: str, y: list[str] | str, title: str) -> None:
     """A bar chart, where a notebook asks for one."""
+    require("plot", "a bar chart")
     import plotly.express as px
 
     px.bar(frame, x=x, y=y, title=title).show()

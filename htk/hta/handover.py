@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from htk.columns.arrow import numbers
-from htk.errors import UsageError
+from htk.core.extras import require
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
@@ -19,12 +19,11 @@ _ON_GPU = ("kernels", "syncs")
 
 def for_hta(trace: Trace) -> Any:
     """HTA's own analysis object over this trace (needs the `hta` extra)."""
-    try:
-        from hta.common.trace import Trace as TheirTrace
-        from hta.common.trace_symbol_table import TraceSymbolTable
-        from hta.trace_analysis import TraceAnalysis
-    except ImportError:
-        raise UsageError("HTA is not installed: pip install 'htk[hta]'") from None
+    require("hta", "for_hta()")
+    from hta.common.trace import Trace as TheirTrace
+    from hta.common.trace_symbol_table import TraceSymbolTable
+    from hta.trace_analysis import TraceAnalysis
+
     frames = {part.rank or 0: _frame(trace, part) for part in trace.files if not part.cycle}
     symbols = TraceSymbolTable()
     for frame in frames.values():

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit, urlunsplit
 
+from htk.core.extras import install
 from htk.core.parser import Source
-from htk.errors import TraceError
+from htk.errors import MissingPackage, TraceError
 from htk.io.raw_files import reason
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -42,9 +43,10 @@ def _system(url: str) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url)
         system.invalidate_cache()  # listings are kept by the process; files change
     except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        how = f"pip install 'htk[{extra}]'" if extra else reason(error)
-        raise TraceError(f"{_shown(url)}: no driver for {scheme}://; {how}") from error
+        missing = f"{_shown(url)}: no driver for {scheme}://"
+        if extra := _EXTRAS.get(scheme):
+            raise MissingPackage(f"{missing}: {install(extra)}") from error
+        raise TraceError(f"{missing}; {reason(error)}") from error
     except Exception as error:  # each file system has errors of its own
         raise TraceError(f"{_shown(url)}: {reason(error)}") from error
     return system, path

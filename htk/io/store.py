@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from htk.core.parser import Parsed, ParseOptions, Source
+from htk.core.version import VERSION
 from htk.errors import UsageError
 from htk.schema import DERIVED, SCHEMA_VERSION, TABLES
 
@@ -316,12 +316,8 @@ def _limit() -> int:
 @cache
 def _version() -> list[str]:
     """Of htk and of what its tables mean; a column that changed needs no one to remember it."""
-    try:
-        ours = version("htk")
-    except PackageNotFoundError:  # run from a checkout
-        ours = ""
     schemas = b"".join(s.serialize() for s in (*TABLES.values(), *DERIVED.values()))
-    return [ours, str(SCHEMA_VERSION), hashlib.sha256(schemas).hexdigest()]
+    return [VERSION, str(SCHEMA_VERSION), hashlib.sha256(schemas).hexdigest()]
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -4,8 +4,9 @@ import json
 from html import escape
 from typing import Any
 
+from htk.core.extras import require
 from htk.core.humanize import format_bytes, format_duration
-from htk.errors import HtkError, UsageError
+from htk.errors import HtkError
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import SHARDINGS
@@ -28,10 +29,9 @@ _SWITCHES = (
 
 def panel(trace: Trace) -> Any:
     """The panel: choices on the left, what they predict on the right."""
-    try:
-        import ipywidgets as widgets
-    except ImportError:
-        raise UsageError("ipywidgets is not installed: pip install 'htk[notebook]'") from None
+    require("notebook", "the panel")
+    import ipywidgets as widgets
+
     start = WhatIf(trace)
     answer = widgets.HTML()
     controls: list[tuple[str, Any, str]] = []

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from htk.core.extras import require
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.timeline.answers import TraceTimeline
@@ -14,10 +15,9 @@ _PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
 
 def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
     """The widget; `make` gives the timeline, its ranks' clocks aligned or not."""
-    try:
-        import anywidget
-    except ImportError:
-        raise UsageError("anywidget is not installed: pip install 'htk[notebook]'") from None
+    require("notebook", "a timeline in a notebook")
+    import anywidget
+
     kinds: dict[str, Any] = {
         "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
         "_css": style(),

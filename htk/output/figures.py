@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
+from htk.core.extras import require
 from htk.core.humanize import shorten
 from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import unit_of
@@ -42,6 +43,7 @@ _PATTERNS = ("", ".", "x", "-")  # tell series of one colour apart
 
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """The picture of an answer."""
+    require("plot", "a picture")
     import plotly.graph_objects as go
 
     shown, mean = _over_ranks(table.slice(0, _MOST_POINTS), chart)

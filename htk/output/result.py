@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.core.analysis import Analysis
+from htk.core.extras import require
 from htk.errors import UsageError
 from htk.schema import SCHEMA_VERSION, doc_of
 from htk.schema.columns import unit_of
@@ -38,13 +39,12 @@ class Result:
         return self.table
 
     def to_pandas(self) -> Any:
+        require("pandas", "to_pandas()")
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
-        try:
-            import polars
-        except ImportError:
-            raise UsageError("polars is not installed: pip install 'htk[polars]'") from None
+        require("polars", "to_polars()")
+        import polars
 
         return polars.from_arrow(self.table)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from htk.analyses import ANALYSES
 from htk.columns.arrow import codes_of, numbers, texts
 from htk.core.analysis import analysis
+from htk.core.engine import SLOW_READER, core
 from htk.core.humanize import format_bytes, format_duration, pluralize
 from htk.core.recording_hints import hint
 from htk.schema import TABLES, TEXT, table
@@ -60,6 +61,10 @@ def _files(trace: Trace) -> Iterator[Row]:
         state = "warning" if row["truncated"] else "ok"
         advice = "ends early: let the profiler finish writing" if row["truncated"] else None
         yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
+    slow = trace.tables["ranks"]["engine"].to_pylist().count("pure")
+    if slow and core() is None:
+        finding = f"{pluralize(slow, 'file')} read by the slow reader, in Python: same results"
+        yield "files", "reader", "note", finding, SLOW_READER
     for name, why in trace.failed:
         yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
     if trace.unread:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from htk.core.extras import require
 from htk.errors import UsageError
 
 # What NCCL and its watchdog read when a process group is made; FR: PyTorch 2.6 and later.
@@ -71,6 +72,7 @@ def capture(
     flight recorder needs, where no process group exists yet and nothing else is set; `hints` of
     the recording say what could not be.
     """
+    require("torch", "a recording")
     import torch
     from torch.profiler import schedule
 

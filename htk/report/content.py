@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from htk.answers.ask import ask
 from htk.core.version import VERSION
@@ -101,7 +102,8 @@ def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> 
 
 def versions() -> dict[str, str]:
     found = {"htk": VERSION, "python": platform.python_version()}
-    return found | {name: version(name) for name in ("pyarrow", "numpy", "plotly")}
+    packages = ("pyarrow", "numpy", "plotly")
+    return found | {name: version(name) for name in packages if find_spec(name)}
 
 
 def _asked(trace: Trace, name: str) -> Answered:

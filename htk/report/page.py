@@ -4,6 +4,7 @@ import gzip
 from base64 import b64encode
 from html import escape
 
+from htk.core.extras import require
 from htk.core.humanize import format_bytes, format_duration
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, look, table
@@ -266,6 +267,7 @@ def _coverage(report: Report) -> str:
 
 def _data(report: Report) -> str:
     """Figures, timeline and the one copy of the plotting library, compressed."""
+    require("plot", "a report in HTML")
     from plotly.offline import get_plotlyjs
 
     figures = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import open_options, opened, parsing_options
+from htk.core.extras import require
 
 if TYPE_CHECKING:
     from htk.dashboard.runs import Runs
@@ -42,6 +43,7 @@ def command(
     named here can be opened. It listens on this machine alone; with another --host everyone who
     can reach it must bring the token that is printed.
     """
+    require("dashboard", "the dashboard")
     from htk.dashboard.app import create_app
 
     local = _is_loopback(host)

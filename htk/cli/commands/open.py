@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.core.extras import require
 from htk.errors import UsageError
 
 
@@ -26,6 +27,7 @@ def command(
     """
     if not perfetto:
         raise UsageError("which viewer? --perfetto, or `htk dashboard PATH` for htk's own timeline")
+    require("perfetto", "htk open --perfetto")
     from waitress.server import create_server
 
     from htk.cli.commands.common import named, opened

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import narrowing_options, opening_options
+from htk.core.extras import require
 
 FORMS = ("html", "md", "json", "pdf")
 
@@ -37,6 +38,8 @@ def command(
     from htk.report.write import write
 
     chosen = form_of(form, output)
+    if chosen in ("html", "pdf"):
+        require("plot", f"a report in {chosen.upper()}")
     trace = opened(paths, given)
     name = title or _name(paths[0])
     said = shlex.join(["htk", *sys.argv[1:]])

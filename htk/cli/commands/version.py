@@ -5,26 +5,38 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from htk.core.version import VERSION
+from htk.core.version import DISTRIBUTION, VERSION
 
-_PACKAGES = ("pyarrow", "numpy", "pandas", "plotly", "dash", "duckdb", "msgspec", "isal")
-_EXTRAS = ("torch", "HolisticTraceAnalysis", "polars", "anywidget", "s3fs", "gcsfs", "viztracer")
+_PACKAGES = ("pyarrow", "numpy", "duckdb", "msgspec", "isal", "zstandard", "fsspec")
+_EXTRAS = {
+    "plotly": "plot",
+    "pandas": "pandas",
+    "dash": "dashboard",
+    "polars": "polars",
+    "anywidget": "notebook",
+    "s3fs": "s3",
+    "gcsfs": "gcs",
+    "aiohttp": "http",
+    "viztracer": "perfetto",
+    "torch": "torch",
+    "HolisticTraceAnalysis": "hta",
+}
 
 
 def show(verbose: bool) -> None:
     click.echo(f"htk {VERSION}")
     if not verbose:
         return
-    from htk.core.engine import engine
+    from htk.core.engine import described
     from htk.io.store import cache_root
 
     click.echo(f"python {platform.python_version()} on {platform.platform()}")
-    click.echo(f"ingest engine: {engine()}")
+    click.echo(f"ingest engine: {described()}")
     click.echo(f"cache folder: {cache_root()}")
     for name in _PACKAGES:
         click.echo(f"{name} {_version(name)}")
-    for name in _EXTRAS:
-        click.echo(f"{name} {_version(name)} (optional)")
+    for name, extra in _EXTRAS.items():
+        click.echo(f"{name} {_version(name)} (optional: {DISTRIBUTION}[{extra}])")
 
 
 def _version(name: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from htk.errors import TraceError
+from htk.errors import MissingPackage, TraceError
 from htk.io.sources import content_identity, head, rank_from_name, resolve
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import of_rank, op, write
@@ -325,7 +325,7 @@ def test_a_driver_that_is_not_installed_is_named(
     registry = importlib.import_module("fsspec.registry")
     monkeypatch.setitem(sys.modules, driver, None)
     monkeypatch.delitem(registry._registry, url[:2], raising=False)
-    with pytest.raises(TraceError, match=rf"pip install 'htk\[{extra}\]'"):
+    with pytest.raises(MissingPackage, match=rf"pip install 'htk-trace\[{extra}\]'"):
         resolve(url)
 
 
