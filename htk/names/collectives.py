@@ -1,4 +1,4 @@
-"""What names say of communication: kernels of all libraries, c10d and NCCL calls, element types.
+"""What names tell of communication: kernels of all libraries, c10d and NCCL calls, element types.
 
 Pure functions, to be asked once for each distinct name.
 
@@ -9,6 +9,9 @@ for every protocol, and from 2.19 one kernel serves NVLS, CollNet and PAT too. I
 import re
 from functools import lru_cache
 from typing import NamedTuple
+
+from htk.names.bare_names import bare_name
+from htk.names.comm_rules import COLLECTIVES, READ, RULES
 
 
 class CommRule(NamedTuple):
@@ -47,6 +50,10 @@ _TYPES = {
     "alltoall": "all_to_all",
     "alltoallv": "all_to_all",
     "alltoallsingle": "all_to_all",
+    "alltoallvsingle": "all_to_all",
+    "alltoallpivot": "all_to_all",
+    "alltoallv2d": "all_to_all",
+    "all2all": "all_to_all",
     "alltoallbase": "all_to_all",
     "a2a": "all_to_all",
     "a2av": "all_to_all",
@@ -55,6 +62,7 @@ _TYPES = {
     "receive": "recv",
     "recvanysource": "recv",
     "sendrecv": "send_recv",
+    "batchsendrecv": "send_recv",
     "hypercube": "hypercube",
     "barrier": "barrier",
     "monitoredbarrier": "barrier",
@@ -66,124 +74,25 @@ _TYPES = {
     "wait": "wait",
 }
 
-# Rules are asked in order. A rule's collective is a type, or the group of the match that names it;
-# None: looks like communication and is not.
-_RULES: tuple[tuple[str, str | int | None, str], ...] = (
-    (r"ncclSymk?DevKernel_(AllReduce|AllGather|ReduceScatter)_", 1, "nccl_symmetric"),
-    (r"ncclDevKernel_SendRecv", "send_recv", "nccl"),
-    (r"ncclDevKernel(?:Debug)?_Generic", "unknown", "nccl"),
-    (
-        r"nccl(?:Dev)?Kernel_(AllReduce|ReduceScatter|Reduce|AllGatherV|AllGather|Broadcast|SendRecv)",
-        1,
-        "nccl",
-    ),
-    (
-        r"nccl(AllReduce|ReduceScatter|Reduce|AllGather|Broadcast|SendRecv)"
-        r"(?:Ring|Tree|CollNet)?(?:LL128|LL)?Kernel_",
-        1,
-        "nccl",
-    ),
-    (r"\boneRankReduce\b", None, "nccl"),  # a local copy, in a group of one
-    (r"mscclKernel_", "unknown", "msccl"),
-    (r"mscclpp::", "unknown", "mscclpp"),
-    (r"cross_device_reduce_[12]stage", "all_reduce", "custom_all_reduce"),
-    (r"quickreduce::|allreduce_prototype_twoshot", "all_reduce", "quickreduce"),
-    (r"(?:moe(?:reduce|finalize)_)?allreduce_fusion_kernel", "all_reduce", "flashinfer"),
-    (
-        r"\b(?:one|two)[sS]hotAll[Rr]educe|lamport_style_one_shot_all_reduce_norm_kernel",
-        "all_reduce",
-        "tensorrt_llm",
-    ),
-    (
-        r"\b(?:multimem_)?(?:one_shot_|two_shot_)?all_reduce_kernel",
-        "all_reduce",
-        "torch_symmetric_memory",
-    ),
-    (r"\bmultimem_all_gather_kernel", "all_gather", "torch_symmetric_memory"),
-    (r"deep_ep::(?:legacy::)?layout::", None, "deep_ep"),
-    (
-        r"deep_ep::(?:legacy::)?(?:intranode|internode_ll|internode)::"
-        r"(?:notify_dispatch|cached_notify|barrier|clean_low_latency_buffer)",
-        "synchronise",
-        "deep_ep",
-    ),
-    (
-        r"deep_ep::(?:legacy::)?(?:intranode|internode_ll|internode)::(dispatch|combine)",
-        1,
-        "deep_ep",
-    ),
-    (r"(?:dispatch_copy|combine_reduce)_epilogue_impl", None, "deep_ep"),
-    (r"\b(?:hybrid_)?(dispatch|combine)_impl<", 1, "deep_ep"),
-    (r"\bpp_(send|recv)_impl", 1, "deep_ep"),
-    (r"nccl_ep_jit_ht_(dispatch|combine)_kernel", 1, "nccl_ep"),
-    (r"ubx_kernel_(allreduce|allgather|a2av?|alltoall|combine|barrier)", 1, "nccl_ubx"),
-    (r"k?userbuffers_", "unknown", "transformer_engine"),
-    (r"\ballToAllV(?:_2d)?\b", "all_to_all", "torch_nvshmem"),
-    (r"nvshmem", "unknown", "nvshmem"),
-    (r"oneccl_(allreduce|allgatherv?|reduce_scatter|alltoallv?|broadcast)", 1, "oneccl"),
-    (r"^xccl::(\w+)", 1, "oneccl"),
-    (r"^hccl::(\w+)", 1, "hccl"),
-    (
-        r"hcom_(allReduce|allGather|reduceScatter|alltoallv?|broadcast|send|receive)_",
-        1,
-        "ascend_hccl",
-    ),
-    (r"^(?:nccl|gloo|mpi|xccl|hccl|ucc):(\w+)", 1, "c10d"),
-    # What no rule above knows, but whose name leaves no doubt.
-    (r"(?i)rccl", "unknown", "rccl"),
-    (r"(?i)nccl", "unknown", "nccl"),
-    (r"(?i)msccl", "unknown", "msccl"),
-    (r"(?i)hccl", "unknown", "hccl"),
-    (r"(?i)gloo", "unknown", "gloo"),
-    (r"(?i)oneccl", "unknown", "oneccl"),
-    (r"(?i)nvshmem", "unknown", "nvshmem"),
-    (r"(?i)multimem_all_", "unknown", "torch_symmetric_memory"),
-    (r"(?i)cross_device_reduce|quickreduce", "all_reduce", "custom_all_reduce"),
-    (r"(?i)allreduce_fusion|shotallreduce", "all_reduce", "flashinfer"),
-    (r"(?i)deep_ep::", "unknown", "deep_ep"),
-)
-_COMPILED = tuple((re.compile(rule), collective, library) for rule, collective, library in _RULES)
-_MAYBE = (  # everything that any rule matches has one of these; most names stop here
-    "ccl",
-    "allreduce",
-    "all_reduce",
-    "all_gather",
-    "onerankreduce",
-    "cross_device_reduce",
-    "quickreduce",
-    "deep_ep",
-    "dispatch_impl",
-    "combine_impl",
-    "send_impl",
-    "recv_impl",
-    "epilogue_impl",
-    "ubx_kernel",
-    "userbuffers",
-    "alltoallv",
-    "nvshmem",
-    "hcom_",
-    "multimem",
-    "gloo",
-    "ucc:",
-    "mpi:",
-)
+# What stands before the name of a collective in a range of c10d: the backend.
+BACKENDS = tuple("nccl nccl2 ncclx rccl rcclx mccl gloo mpi ucc xccl hccl cncl".split())
+_BACKEND = re.compile(rf"^({'|'.join(BACKENDS)}):(\w+)")
 
 
 @lru_cache(maxsize=100_000)
 def comm_rule(name: str) -> CommRule | None:
-    """Which collective of which library a kernel of that name is; None: not communication."""
-    small = name.casefold()
-    if not any(word in small for word in _MAYBE):  # quicker than one expression that ignores case
+    """Return which collective of which library a kernel is; None: it does not communicate."""
+    call = _BACKEND.match(name)
+    if call:  # a name of c10d's, as some profilers give kernels
+        return CommRule(collective_type(name), "c10d")
+    bare = bare_name(name)
+    rule = RULES.first(bare)
+    if rule is None:
         return None
-    for rule, collective, library in _COMPILED:
-        match = rule.search(name)
-        if match is None:
-            continue
-        if collective is None:
-            return None
-        kind = collective_type(match[collective]) if isinstance(collective, int) else collective
-        return CommRule(kind, library)
-    return None
+    collective, library = rule
+    if collective == READ:
+        collective = COLLECTIVES.first(bare) or "unknown"
+    return CommRule(collective, library)
 
 
 @lru_cache(maxsize=10_000)
@@ -195,12 +104,11 @@ def collective_type(name: str) -> str:
 
 
 _CALL = re.compile(r"^(?:\w+::?)+|[ (<].*$")
-_ANNOTATION = re.compile(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl|cncl):(\w+)")
 
 
 def annotated(name: str) -> CommRule | None:
     """Collective and backend of a c10d range: `nccl:all_reduce`, `gloo:broadcast`, …"""
-    match = _ANNOTATION.match(name)
+    match = _BACKEND.match(name)
     return CommRule(collective_type(match[2]), match[1]) if match else None
 
 
