@@ -16,7 +16,10 @@ from htk.schema import TEXT, table
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
     step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
-    family=(TEXT, "gemm, attention, convolution, norm, softmax, elementwise, communication, …"),
+    family=(
+        TEXT,
+        "gemm, attention, convolution, moe, recurrent, norm, elementwise, communication, … other.",
+    ),
     kind=(TEXT, "compute, comm or memory."),
     kernels=(pa.int64(), "Different names."),
     count=(pa.int64(), "Activities."),

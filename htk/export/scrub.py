@@ -11,6 +11,7 @@ from functools import cached_property
 
 import msgspec
 
+from htk.names.collectives import BACKENDS
 from htk.names.kinds import kind_of
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.columns import COLUMNS
@@ -19,7 +20,7 @@ from htk.parsers.kineto.scan import Member
 # Names that PyTorch, the drivers and the communication libraries give, and nobody else.
 _PUBLIC_NAME = re.compile(
     r"(aten|prims?|fsdp|inductor|_?c10d(_functional)?)::\w+(\.\w+)?"
-    r"|(nccl|gloo|rccl|mpi|ucc):\w+|record_param_comms|detach|ProfilerStep\*?(#\d+)?"
+    rf"|({'|'.join(BACKENDS)}):\w+|record_param_comms|detach|ProfilerStep\*?(#\d+)?"
     r"|(cuda|cu|hip|hsa)[A-Z]\w*|Memcpy \w+( \([\w ]+->[\w ]+\))?|Memset( \(\w+\))?"
     r"|nccl(Dev)?Kernel_\w+(\([\w *&]*\))?|\[(memory|OutOfMemory)\]|ac2g|fwdbwd"
     r"|(Event|Stream|Context|Device) Sync|Stream Wait Event|Event Record"
@@ -68,6 +69,7 @@ _STEMS = {
     "optimizer": "multi_tensor_apply_kernel",
     "other": "kernel",
     "random": "philox_kernel",
+    "recurrent": "fused_recurrent_kernel",
     "reduction": "reduce_kernel",
 }
 # The header's members whose texts are public: hardware, versions, units.

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 _RETURN_TYPE = re.compile(r"^std::enable_if<.*?>::type ")
 _BRACKETS = re.compile(r"([<>(])")
-_LENGTH = re.compile(r"\d+")
+_LENGTH = re.compile(r"L?(\d+)")
 
 
 @lru_cache(maxsize=100_000)
@@ -35,7 +35,7 @@ def _of_mangled(name: str) -> str:
     position = 3 if nested else 2
     parts = []
     while length := _LENGTH.match(name, position):
-        position = length.end() + int(length.group()[:6])
+        position = length.end() + int(length[1][:6])
         parts.append(name[length.end() : position])
     if nested and name[position : position + 1] not in ("", "E", "I"):
         return ""  # no mangled name, though it begins like one

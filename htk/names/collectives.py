@@ -75,7 +75,20 @@ _TYPES = {
 }
 
 # What stands before the name of a collective in a range of c10d: the backend.
-BACKENDS = tuple("nccl nccl2 ncclx rccl rcclx mccl gloo mpi ucc xccl hccl cncl".split())
+BACKENDS = (
+    "nccl",
+    "nccl2",
+    "ncclx",
+    "rccl",
+    "rcclx",
+    "mccl",
+    "gloo",
+    "mpi",
+    "ucc",
+    "xccl",
+    "hccl",
+    "cncl",
+)
 _BACKEND = re.compile(rf"^({'|'.join(BACKENDS)}):(\w+)")
 
 

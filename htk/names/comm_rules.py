@@ -47,7 +47,7 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ((READ, "mscclpp"), "mscclpp::"),
         # All-reduces of inference engines.
         (("all_reduce", "custom_all_reduce"), "cross_device_reduce"),
-        (("all_reduce", "quickreduce"), "quickreduce:: allreduce_prototype_twoshot"),
+        (("all_reduce", "quickreduce"), "quickreduce allreduce_prototype_twoshot"),
         (
             (READ, "aiter"),
             "aiter::allgather aiter::reduce_scatter aiter::allreduce reduce_scatter_cross_device",
@@ -59,7 +59,7 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ((READ, "flashinfer"), "flashinfer::trtllm_alltoall ulysses_a2a_kernel mixed_comm::"),
         (
             ("all_reduce", "tensorrt_llm"),
-            "(?i:(?:one|two)shot_?all_?reduce) one_shot_all_reduce_norm one_shot_prenorm_all_reduce",
+            "(?i:(?:one|two)shot_?all_?reduce) one_shot_all_reduce_norm one_shot_prenorm_all",
         ),
         ((READ, "tensorrt_llm"), "moeA2ADispatch moeA2ACombine moeAllToAll helixAllToAll"),
         (("moe_dispatch", "tensorrt_llm"), "moeDispatchKernel"),
@@ -68,10 +68,16 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
             ("synchronise", "deep_ep"),
             r"deep_ep::\S*(?:notify_dispatch|cached_notify|barrier|clean_low_latency_buffer)",
         ),
-        ((READ, "deep_ep"), r"deep_ep:: \b(?:hybrid_)?(?:dispatch|combine)_impl$ \bpp_(?:send|recv)_impl"),
+        (
+            (READ, "deep_ep"),
+            r"deep_ep:: \b(?:hybrid_)?(?:dispatch|combine)_impl$ \bpp_(?:send|recv)_impl",
+        ),
         (("barrier", "mori"), "EpCombineSync _shmem_barrier_all_block"),
         ((READ, "mori"), r"\bEp(?:Dispatch|Combine)[A-Z] mori::"),
-        ((READ, "mori"), r"(?:OneShot|TwoShot)?(?:AllGather|All2all|ReduceScatter)\w*Sdma \w*SdmaKernel"),
+        (
+            (READ, "mori"),
+            r"(?:OneShot|TwoShot)?(?:AllGather|All2all|ReduceScatter)\w*Sdma \w*SdmaKernel",
+        ),
         ((READ, "pplx"), r"^(?:dispatch|combine)Kernel$ a2a_(?:dispatch|combine)_ pplx::"),
         # Symmetric memory and one-sided communication.
         (

@@ -47,7 +47,7 @@ FAMILIES = OrderedRules(
             "flash(?!infer) fmha attention attn mha_ mla_ xqa sdpa paged_ prefillwith decodewith"
             " podwith merge_state mergestate sage_fwd qk_int reduce_segments lightning_indexer"
             r" mqa_logits \bpa_(?:fp16|bf16|a16|fp8|prefill) ^_bwd_preprocess"
-            r" ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:$|_stage|_alibi|_splitk|_dkdv|_dq|_split|_fused)",
+            r" ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:$|_stage|_alibi|_split|_dkdv|_dq|_fused)",
         ),
         (
             "convolution",
@@ -57,8 +57,8 @@ FAMILIES = OrderedRules(
         ),
         (
             "gemm",
-            "(?<!fb)gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul dot_kernel wmma mfma"
-            " xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
+            "(?<!fb)gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul dot_kernel"
+            " wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
         ),
         (
             "norm",
@@ -83,8 +83,8 @@ FAMILIES = OrderedRules(
         ("reduction", "pool"),
         (
             "elementwise",
-            "elementwise vectorized pointwise activation gelu geglu silu relu _add_ _mul_ scale where"
-            " dgated_act element_mul cast convert op_tensor optensor cudafunctor upsample"
+            "elementwise vectorized pointwise activation gelu geglu silu relu _add_ _mul_ scale"
+            " where dgated_act element_mul cast convert op_tensor optensor cudafunctor upsample"
             r" ^(?:aten::)?(?:add|sub|mul|div|sigmoid|tanh|exp|clamp)(?:\.\w+)?$",
         ),
     )

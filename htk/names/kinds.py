@@ -4,8 +4,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from htk.collective_names import comm_rule
 from htk.names.bare_names import bare_name
+from htk.names.collectives import comm_rule
 from htk.names.kernel_rules import (
     FAMILIES,
     FOREACH,

@@ -42,6 +42,32 @@ KERNELS = {
     "hcom_allReduce__428_0_1": "all_reduce ascend_hccl",
     "mscclKernel_Sum_half_LL_0(ncclDevComm*, mscclAlgo*, mscclWork*)": "unknown msccl",
     "NCCL_something_new": "unknown nccl",
+    "ncclKernel_AllToAllPivot_RING_SIMPLE_Sum_int8_t(ncclDevComm*)": "all_to_all rccl",
+    "rcclDevKernel_AllReduce_Sum_bf16_RING_SIMPLE": "all_reduce rccl",
+    "ncclKernelAllGatherCtranRing(ctran::KernelArgs)": "all_gather ncclx",
+    "hcom_batchSendRecv__128_4_1": "send_recv ascend_hccl",
+    "hcom_reduceScatter__101_0_1": "reduce_scatter ascend_hccl",
+    "mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(x)": "moe_dispatch mori",
+    "void mori::moe::EpCombineInterNodeKernel<hip_bfloat16>(x)": "moe_combine mori",
+    "OneShotAll2allSdmaKernel_u32": "all_to_all mori",
+    "void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>(x)": "reduce_scatter aiter",
+    "void aiter::allgather_lastdim<__hip_bfloat16, 8>(x)": "all_gather aiter",
+    "void tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel<x, 8>(y)": (
+        "moe_combine tensorrt_llm"
+    ),
+    "tensorrt_llm::kernels::mnnvl::twoshot_allreduce_kernel<8>": "all_reduce tensorrt_llm",
+    "void (anonymous namespace)::dispatchKernel<10u, true>(x)": "moe_dispatch pplx",
+    "c10d::symmetric_memory::barrier_kernel(unsigned int**)": "barrier torch_symmetric_memory",
+    "void c10d::symmetric_memory::wait_signal_kernel(x)": "synchronise torch_symmetric_memory",
+    "void fcollect_on_stream_kernel<float>(x)": "all_gather nvshmem",
+    "void rdxn_on_stream_kernel<float>(x)": "all_reduce nvshmem",
+    "rocshmem::rocshmem_barrier_all_kernel()": "barrier rocshmem",
+    "userbuffers_fp16_sum_inplace_gpu_mc_rs_oop(int)": "reduce_scatter transformer_engine",
+    "userbuffers_fp16_sum_inplace_gpu_mc_ag(int)": "all_gather transformer_engine",
+    "kuserbuffers_pushrecv(int, int, int*)": "recv transformer_engine",
+    "void mscclpp::collective::allgatherFullmesh<true>(x)": "all_gather mscclpp",
+    "all_gather_push_2d_kernel": "all_gather triton_distributed",
+    "kernel_dispatch_token_intra_node": "moe_dispatch triton_distributed",
 }
 NOT_COMMUNICATION = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)",
@@ -50,6 +76,10 @@ NOT_COMMUNICATION = (
     "void deep_ep::layout::get_dispatch_layout<256, 4, 2>(int const*)",
     "void deep_ep::elastic::combine_reduce_epilogue_impl<1>(void*)",
     "void oneRankReduce<__half>(void*)",
+    "triton_poi_fused_all_reduce_0",
+    "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 8>(aiter::RankSignals)",
+    "kernel_fused_ag_gemm",
+    "void softmax<float, 8, cub::BlockAllReduce>(float*)",
 )
 
 
@@ -77,6 +107,9 @@ def test_what_only_looks_like_it(name: str) -> None:
         ("_broadcast_oop", "broadcast"),
         ("SendRecv", "send_recv"),
         ("nccl:coalesced", "coalesced"),
+        ("nccl:all_to_all_v_single", "all_to_all"),
+        ("all_to_all_v_single", "all_to_all"),
+        ("symm_mem::barrier", "barrier"),
         ("something", "unknown"),
     ],
 )
@@ -86,6 +119,8 @@ def test_calls_by_whatever_name(name: str, expected: str) -> None:
 
 def test_ranges_name_backend_and_collective() -> None:
     assert annotated("gloo:all_reduce") == CommRule("all_reduce", "gloo")
+    for backend in ("nccl2", "ncclx", "rcclx", "mccl", "xccl"):
+        assert annotated(f"{backend}:all_gather") == CommRule("all_gather", backend)
     assert annotated("## all_reduce ##") is None
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from htk.names.kinds import bare_name, kind_of
+from htk.names.bare_names import bare_name
+from htk.names.kinds import kind_of
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 
@@ -101,7 +102,7 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
             "aten",
             False,
         ),
-        ("a_kernel_of_ours", "other", "", False),
+        ("a_kernel_of_ours", "other", "", None),
     ],
 )
 def test_family(name: str, family: str, library: str, tensor_core: bool | None) -> None:
@@ -129,6 +130,10 @@ def test_communication_copies_and_sets() -> None:
         ("triton_poi_fused_0", "triton_poi_fused_0"),
         ("broken<<", "broken"),
         ("", ""),
+        ("_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelI", "ck_tile::kentry"),
+        ("_ZN2at6native12_GLOBAL__N_1L3fooEv", "at::native::foo"),
+        ("_ZN7rocshmem22kernel_barrier_allE", "_ZN7rocshmem22kernel_barrier_allE"),
+        ("_Z3fooPf", "foo"),
     ],
 )
 def test_bare_name(name: str, bare: str) -> None:
