@@ -18,7 +18,7 @@ RETURNS = table(
     step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
     family=(
         TEXT,
-        "gemm, attention, convolution, moe, recurrent, norm, elementwise, communication, … other.",
+        "gemm, attention, convolution, moe, norm, elementwise, communication, … other.",
     ),
     kind=(TEXT, "compute, comm or memory."),
     kernels=(pa.int64(), "Different names."),

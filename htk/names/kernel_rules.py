@@ -57,8 +57,8 @@ FAMILIES = OrderedRules(
         ),
         (
             "gemm",
-            "(?<!fb)gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul dot_kernel"
-            " wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
+            "(?<!fb)gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul"
+            " dot_kernel wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
         ),
         (
             "norm",
