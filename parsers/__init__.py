@@ -10,12 +10,15 @@ from htk.parsers import (
     flight_recorder,
     inspector,
     inspector_prometheus,
+    job_layout,
     kineto,
     memory_snapshot,
     memory_timeline,
     nccl_debug,
     nccl_tests,
     nsight,
+    operation_rows,
+    operation_timeline,
     profiler_plugin,
     ras,
     rccl_replay,
@@ -27,6 +30,8 @@ PARSERS: tuple[Parser, ...] = (
     memory_snapshot,
     memory_timeline,
     inspector,
+    operation_rows,
+    operation_timeline,
     profiler_plugin,
     kineto,
     ras,
@@ -34,6 +39,7 @@ PARSERS: tuple[Parser, ...] = (
     nccl_tests,
     inspector_prometheus,
     nccl_debug,
+    job_layout,
 )
 
 # Those of other packages come last: what htk knows it reads itself.

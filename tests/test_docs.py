@@ -59,6 +59,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that has the runs of which the docs speak."""
     for name in ("latest", "main", "new", "step_100"):
         shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
+    shutil.copytree(ROOT / "sample_traces/operation_rows", tmp_path / "jobs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path

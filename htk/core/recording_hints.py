@@ -15,6 +15,7 @@ _HINTS = {
     "bench_points": "benchmark points: an output file of nccl-tests",
     "flows": "flow events (ac2g, fwdbwd)",
     "counters": "counter events",
+    "job_operations": "operation-level rows of all ranks: record with capture(operations=True)",
 }
 
 

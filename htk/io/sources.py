@@ -21,7 +21,7 @@ from htk.io.raw_files import Spool, broken, guarded, reason
 STDIN_LIMIT = 64 << 30
 # Files that lie beside traces and are never one.
 _OTHERS = re.compile(
-    r"\.(py|pyc|toml|ya?ml|md|rst|html?|css|js|png|jpe?g|svg|gif|pdf|csv|tsv|xlsx|parquet|arrow"
+    r"\.(py|pyc|toml|md|rst|html?|css|js|png|jpe?g|svg|gif|pdf|tsv|xlsx|arrow"
     r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
     re.IGNORECASE,
 )

@@ -138,11 +138,29 @@ class Questions:
     def short_kernels(self, *, by: Literal['duration', 'kernel', 'operator'] = 'duration', threshold_us: float = 10, bins: int = 10, n: int | None = 20) -> Result:
         """How much runs in kernels too short to pay for their launch?"""
 
+    def slowdown_by_stage(self) -> Result:
+        """Which pipeline stage slows the job: is the model split evenly?"""
+
+    def slowdown_by_type(self) -> Result:
+        """Which type of operation slows the job: compute, pipeline transfers or reductions?"""
+
+    def slowdown_by_worker(self) -> Result:
+        """Which worker (data-parallel rank and stage) slows the job, and in how many of its steps?"""
+
     def step_times(self) -> Result:
         """How long did each step take, on the GPU and on the host?"""
 
     def step_variance(self) -> Result:
         """Why do some steps take longer than the median step: kernels, work, waiting or the host?"""
+
+    def straggler_causes(self) -> Result:
+        """Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?"""
+
+    def straggler_slowdown(self, *, gpus: int | None = None) -> Result:
+        """How much slower is the job than it would be if no operation were slower than its peers?"""
+
+    def straggler_whatif(self, *, dp_rank: int | None = None, stage: int | None = None, operation: str | None = None, gpus: int | None = None) -> Result:
+        """What would a step take without that worker, with even stages, balanced lengths, …?"""
 
     def stragglers(self) -> Result:
         """Which rank is late, in what, and how much does it cost the others?"""

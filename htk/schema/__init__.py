@@ -24,6 +24,7 @@ from htk.schema.comm import (
     PROXY_STEPS,
     RANK_CLOCKS,
 )
+from htk.schema.jobs import JOB_LAYOUTS, JOB_OPERATIONS
 from htk.schema.links import (
     ACTIVITIES,
     IDLE_CAUSES,
@@ -89,6 +90,8 @@ TABLES: dict[str, pa.Schema] = {
     "comm_notes": COMM_NOTES,
     "proxy_steps": PROXY_STEPS,
     "bench_points": BENCH_POINTS,
+    "job_operations": JOB_OPERATIONS,
+    "job_layouts": JOB_LAYOUTS,
 }
 
 # What is made from those.
@@ -126,6 +129,8 @@ __all__ = [
     "EVENTS",
     "FLOWS",
     "IDLE_CAUSES",
+    "JOB_LAYOUTS",
+    "JOB_OPERATIONS",
     "KERNELS",
     "KERNEL_LINKS",
     "LAUNCHES",

@@ -20,7 +20,9 @@ from htk.trace.trace import Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 
-_SIDECARS = ("truth.json", "measured.json")  # that lie beside simulated and recorded traces
+# What lies beside simulated and recorded traces, and tables and settings of any kind: those that
+# hold no rows of a job are passed over.
+_SIDECARS = ("truth.json", "measured.json", ".csv", ".parquet", ".yaml", ".yml")
 
 SAMPLE = Path(__file__).parents[1] / "sample"  # the recording that comes with htk
 
@@ -95,7 +97,7 @@ def _read_all(
                 try:
                     read += job.result()
                 except UnknownFormat:
-                    if source.file_name not in _SIDECARS or len(sources) == 1:
+                    if not source.file_name.endswith(_SIDECARS) or len(sources) == 1:
                         unread.append(source.name)
                 except TraceError as error:
                     failed.append((source.name, str(error)))

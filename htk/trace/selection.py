@@ -69,6 +69,8 @@ class Narrowing:
             return self._narrow_windows(whole, name == "step_windows")
         if name in ("collectives", *_ROW_BY_ROW):
             return whole.filter(pa.array(self._chosen_collectives))
+        if name == "job_operations":
+            return whole.filter(pa.array(self._in_steps(whole)))
         return self._chosen_steps(whole) if name == "annotations" else whole
 
     def _chosen_steps(self, annotations: pa.Table) -> pa.Table:

@@ -130,7 +130,8 @@ class Trace:
     @cached_property
     def _known_steps(self) -> set[int]:
         whole = self._everyone
-        columns = [whole.tables[n]["step"] for n in ("annotations", "kernel_links", "op_links")]
+        stepped = ("annotations", "kernel_links", "op_links", "job_operations")
+        columns = [whole.tables[n]["step"] for n in stepped]
         return {s for column in columns for s in column.unique().to_pylist()} - {None}
 
     def _chosen(self) -> str:

@@ -32,10 +32,11 @@ _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
     rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack)"\s*:'
 )
-# NCCL's profiler plugin writes a bare array of events too, its RAS service the same versions.
+# NCCL's profiler plugin and timelines of operation-level rows are bare arrays of events too, its
+# RAS service writes the same versions.
 _OTHERS = re.compile(
-    rb'"communicators(?:_count)?"\s*:|"cat": "(?:GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP'
-    rb'|COLL|P2P|PROXY|CE_COLL)", "ph": "[be]"'
+    rb'"communicators(?:_count)?"\s*:|"model_chunk"\s*:|"cat": "(?:GROUP_API|COLL_API|P2P_API'
+    rb'|KERNEL_LAUNCH|GROUP|COLL|P2P|PROXY|CE_COLL)", "ph": "[be]"'
 )
 _BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 

@@ -1,0 +1,1 @@
+"""Whole jobs from operation-level rows: what stragglers cost, and why."""

@@ -1,0 +1,56 @@
+"""Which pipeline stage slows a job."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import number
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.schema import table
+from htk.straggler.answer import Question
+from htk.straggler.job import Job
+from htk.straggler.program import BACKWARD, FORWARD
+from htk.straggler.slowdown import slowdown, steps_by_stage
+
+RETURNS = table(
+    stage=(pa.int32(), "Pipeline stage."),
+    slowdown=(pa.float64(), "Of the job if only this stage took as long as it did."),
+    excess_ms=(
+        pa.float64(),
+        "What it alone costs a step; negative: it is shorter than others.",
+    ),
+    forward_ms=(pa.float64(), "Mean forward of a micro-batch and chunk."),
+    backward_ms=(pa.float64(), "Mean backward of a micro-batch and chunk."),
+    compute_pct=(pa.float64(), "Its compute, of the mean stage's."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("stage", "excess_ms"), needs=("job_operations",))
+def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Table:
+    """Which pipeline stage slows the job: is the model split evenly?
+
+    The operations of one stage keep their recorded durations, all others take their usual ones.
+    """
+    question = Question.of(job_operations, job_layouts)
+    job = question.job
+    steps, ideal = steps_by_stage(job), job.ideal_steps
+    means = np.array(
+        [[_mean(job, s, code) for code in (FORWARD, BACKWARD)] for s in range(len(job.stages))]
+    )
+    compute = means.sum(axis=1)
+    columns = {
+        "stage": job.stages,
+        "slowdown": slowdown(steps, ideal),
+        "excess_ms": (steps.mean(axis=1) - ideal.mean()) / 1e6,
+        "forward_ms": means[:, 0] / 1e6,
+        "backward_ms": means[:, 1] / 1e6,
+        "compute_pct": 100 * compute / compute.mean(),
+    }
+    arrays = [number(columns[f.name], f.type) for f in RETURNS]
+    return question.covered(pa.table(arrays, schema=RETURNS))
+
+
+def _mean(job: Job, stage: int, code: int) -> float:
+    """Mean duration of one pass on a stage, in ns."""
+    rows = [b.own[(b.program.stage == stage) & (b.program.type == code)] for b in job.blocks]
+    return float(np.mean(np.concatenate([r.ravel() for r in rows])))

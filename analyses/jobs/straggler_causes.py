@@ -1,0 +1,177 @@
+"""Why a job straggles, in words, with what would decide it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import boolean, number, texts, valid
+from htk.core.analysis import analysis
+from htk.schema import TEXT, table
+from htk.straggler.answer import Question
+from htk.straggler.causes import LENGTHS, SLOW, VARIES, Causes
+
+RETURNS = table(
+    cause=(TEXT, "worker, stage_split, sequence_lengths, communication or late_host."),
+    likely=(pa.bool_(), "The one that explains most, if the job straggles and its metric holds."),
+    explains_pct=(pa.float64(), "Share of the slowdown that goes without it; they overlap."),
+    metric=(TEXT, "What tells it: M_W, M_S, correlation of forward and backward, …"),
+    value=(pa.float64(), "Value of the metric; null: it cannot be told from these rows."),
+    threshold=(pa.float64(), "From here on the cause holds."),
+    why=(TEXT, "What was seen."),
+    decide=(TEXT, "What would decide it."),
+)
+
+_HALF = 0.5  # of the slowdown
+_SOME = 0.2
+
+
+@dataclass(frozen=True)
+class _Cause:
+    cause: str
+    explains: float | None
+    metric: str
+    value: float | None
+    threshold: float
+    why: str
+    decide: str
+    matters: bool = True
+
+    @property
+    def holds(self) -> bool:
+        return self.matters and self.value is not None and self.value >= self.threshold
+
+
+@analysis(returns=RETURNS, needs=("job_operations",))
+def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Table:
+    """Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?
+
+    M_W is the share of the slowdown that goes when the slowest 3 of 100 workers take their usual
+    durations, M_S the share that goes when the last stage does; forwards and backwards that vary
+    together over the micro-batches of a worker tell uneven sequence lengths. A cause explains what
+    a step would save without it: the worker as its peers, stages split evenly, lengths balanced.
+    """
+    question = Question.of(job_operations, job_layouts)
+    causes = Causes(question.job)
+    rows = list(_causes(causes))
+    if question.job.recorded.mean() / question.job.ideal_steps.mean() < SLOW:
+        likely = None
+    else:
+        holding = [row for row in rows if row.holds and (row.explains or 0.0) >= _SOME]
+        likely = max(holding, key=lambda row: row.explains or 0.0, default=None)
+    rows.sort(key=lambda row: (row is not likely, -(row.explains or 0.0)))
+    answer = pa.table(
+        [
+            texts([row.cause for row in rows]),
+            boolean(np.array([row is likely for row in rows])),
+            _numbers([None if row.explains is None else 100 * row.explains for row in rows]),
+            texts([row.metric for row in rows]),
+            _numbers([row.value for row in rows]),
+            _numbers([row.threshold for row in rows]),
+            texts([row.why for row in rows]),
+            texts([row.decide for row in rows]),
+        ],
+        schema=RETURNS,
+    )
+    return question.covered(answer)
+
+
+def _numbers(values: list[float | None]) -> pa.Array:
+    column = pa.array(values, pa.float64())
+    return number(np.nan_to_num(column.to_numpy(zero_copy_only=False)), pa.float64(), valid(column))
+
+
+def _causes(causes: Causes) -> Iterator[_Cause]:
+    yield _worker(causes)
+    if len(causes.job.stages) > 1:
+        yield _stage_split(causes)
+    yield _lengths(causes)
+    yield _communication(causes)
+    yield _late_host(causes)
+
+
+def _worker(causes: Causes) -> _Cause:
+    job = causes.job
+    replica, stage = causes.slowest[0]
+    rank = int(job.rank[replica, stage])
+    where = f"dp rank {job.replicas[replica]}, stage {job.stages[stage]}"
+    where += f" (rank {rank})" if rank >= 0 else ""
+    share = causes.worker_share
+    return _Cause(
+        "worker",
+        share if causes.peers_share is None else causes.peers_share,
+        "M_W",
+        share,
+        _HALF,
+        f"{where} at its usual durations would save {_percent(share)} of the slowdown",
+        f"gpu_speed on a profile of {where} and of a peer; then move the job off that machine",
+    )
+
+
+def _stage_split(causes: Causes) -> _Cause:
+    job, share = causes.job, causes.last_stage_share
+    slowest = int(np.argmax(causes.by_stage))
+    return _Cause(
+        "stage_split",
+        causes.stages_share,
+        "M_S",
+        share,
+        _HALF,
+        f"stage {job.stages[slowest]} alone slows the job {causes.by_stage[slowest]:.2f}x; the "
+        f"last stage at its usual durations would save {_percent(share)}",
+        "slowdown_by_stage; give the stage fewer layers (the loss layer counts as several)",
+    )
+
+
+def _lengths(causes: Causes) -> _Cause:
+    together, varies = causes.correlation
+    if together is None:
+        why = "one micro-batch a step, so that lengths cannot be told from slow steps"
+    else:
+        why = f"forwards vary by {_percent(varies)} in a step, backwards with them: {together:.2f}"
+    uneven = varies is not None and varies >= VARIES
+    return _Cause(
+        "sequence_lengths",
+        causes.lengths_share,
+        "correlation of forward and backward",
+        together,
+        LENGTHS,
+        why,
+        "log the tokens and the sum of squared lengths of each micro-batch; then balance by them",
+        uneven,
+    )
+
+
+def _communication(causes: Causes) -> _Cause:
+    share = causes.communication_share
+    return _Cause(
+        "communication",
+        share,
+        "share of transfers",
+        share,
+        _HALF,
+        f"transfers at their usual durations would save {_percent(share)} of the slowdown",
+        "slowdown_by_type; then NCCL's records or comm_wait on a profile of the ranks concerned",
+    )
+
+
+def _late_host(causes: Causes) -> _Cause:
+    job = causes.job
+    late = float(job.recorded.mean() - job.replayed.mean())
+    whole = float(job.recorded.mean() - job.ideal_steps.mean())
+    share = late / whole if whole > 0 else None
+    return _Cause(
+        "late_host",
+        share,
+        "share of launch delays",
+        share,
+        _HALF,
+        f"operations start late by {late / 1e6:.3g} ms of a step in all: data loading, garbage "
+        "collection, checkpoints or logging",
+        "idle_breakdown and host_stalls on a profile of a few steps",
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "nothing" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,99 @@
+"""What a job's step would take without one of its stragglers."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import number, texts
+from htk.core.analysis import analysis
+from htk.core.chart import Bar
+from htk.errors import UsageError
+from htk.schema import TEXT, table
+from htk.schema.operation_types import LABELS
+from htk.straggler.answer import Question
+from htk.straggler.causes import Causes
+from htk.straggler.changes import at_median, lengths_even, like_peers, stages_even
+from htk.straggler.job import Job, label_codes
+from htk.straggler.program import Ints
+
+RETURNS = table(
+    change=(TEXT, "What is other than recorded."),
+    step_ms=(pa.float64(), "Mean step time then; the first row is the replay as recorded."),
+    saved_ms=(pa.float64(), "What it saves of a step."),
+    saved_pct=(pa.float64(), "The same, of the replayed step."),
+    slowdown=(pa.float64(), "What is left: over a job in which nothing is slower than its peers."),
+    saved_gpu_hours=(pa.float64(), "What it would have saved over the recorded steps."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("change", "saved_ms"), needs=("job_operations",))
+def straggler_whatif(
+    job_operations: pa.Table,
+    job_layouts: pa.Table,
+    *,
+    dp_rank: Annotated[
+        int | None, "Data-parallel rank of the worker to cure; else the worst."
+    ] = None,
+    stage: Annotated[int | None, "Pipeline stage of the worker to cure; else the worst."] = None,
+    operation: Annotated[str | None, "Type to set at its median, e.g. forward_compute."] = None,
+    gpus: Annotated[int | None, "GPUs of the job; else from its layout or ranks."] = None,
+) -> pa.Table:
+    """What would a step take without that worker, with even stages, balanced lengths, …?
+
+    Each change is replayed by itself on every recorded step; they overlap, so that their savings
+    do not add up. Launch delays are left out of all of them, the first row included.
+    """
+    question = Question.of(job_operations, job_layouts, gpus)
+    job = question.job
+    now, ideal = float(job.replayed.mean()), float(job.ideal_steps.mean())
+    changes = [("as recorded", job.replayed), *_changes(job, dp_rank, stage, operation)]
+    changes.append(("every operation at its usual duration", job.ideal_steps))
+    step = np.array([float(steps.mean()) for _, steps in changes])
+    columns = {
+        "step_ms": step / 1e6,
+        "saved_ms": (now - step) / 1e6,
+        "saved_pct": 100 * (now - step) / now,
+        "slowdown": step / ideal,
+        "saved_gpu_hours": question.gpu_hours(1.0) * (now - step) * len(job.steps),
+    }
+    arrays = [
+        texts([name for name, _ in changes])
+        if field.name == "change"
+        else number(columns[field.name], pa.float64())
+        for field in RETURNS
+    ]
+    return question.covered(pa.table(arrays, schema=RETURNS))
+
+
+def _changes(
+    job: Job, dp_rank: int | None, stage: int | None, operation: str | None
+) -> Iterator[tuple[str, Ints]]:
+    worst = Causes(job).slowest[0]
+    replica = _place("dp_rank", dp_rank, job.replicas, worst[0])
+    of_stage = _place("stage", stage, job.stages, worst[1])
+    cured = like_peers(job, replica, of_stage)
+    if cured is not None:
+        who = f"dp rank {job.replicas[replica]}, stage {job.stages[of_stage]}"
+        yield f"{who} like its peers", cured
+    if len(job.stages) > 1:
+        yield "stages split evenly", stages_even(job)
+    yield "lengths balanced", lengths_even(job)
+    recorded = {LABELS[k] for b in job.blocks for k in label_codes(b.program).tolist()}
+    if operation is not None and operation not in recorded:
+        raise UsageError(
+            f"operation={operation!r} was not recorded; there are {', '.join(sorted(recorded))}"
+        )
+    for label in LABELS if operation is None else (operation,):
+        if label in recorded:
+            yield f"{label} at its median", at_median(job, label)
+
+
+def _place(name: str, wanted: int | None, values: Ints, default: int) -> int:
+    if wanted is None:
+        return default
+    rows = np.flatnonzero(values == wanted)
+    if not len(rows):
+        raise UsageError(f"{name}={wanted} was not recorded; there are {values.tolist()}")
+    return int(rows[0])

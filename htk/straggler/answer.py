@@ -1,0 +1,63 @@
+"""What the answers on stragglers share: the job, whether its replay holds, and GPUs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers
+from htk.core.analysis import with_coverage
+from htk.errors import AnalysisError
+from htk.straggler.fidelity import Fidelity, fidelity
+from htk.straggler.job import Job, job_of
+
+_HOUR_NS = 3_600_000_000_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """A job whose replay holds."""
+
+    job: Job
+    fidelity: Fidelity
+    gpus: int
+    gpus_from: str
+
+    @classmethod
+    def of(cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None) -> "Question":
+        """Arrange the rows and hold the replay against them; a replay that is off is refused."""
+        job = job_of(operations)
+        held = fidelity(job)
+        if held.verdict.startswith("refused"):
+            raise AnalysisError(
+                f"{held.verdict}: the rows do not explain the step times; log every forward, "
+                "backward, send, receive, reduction and optimizer of each worker, on one clock"
+            )
+        return cls(job, held, *_gpus(job, layouts, gpus))
+
+    def covered(self, table: pa.Table) -> pa.Table:
+        """The answer, with what it rests on."""
+        job = self.job
+        return with_coverage(
+            table,
+            **job.facts,
+            dp_size=len(job.replicas),
+            pp_size=len(job.stages),
+            gpus=self.gpus,
+            gpus_from=self.gpus_from,
+            replay=self.fidelity.figures,
+        )
+
+    def gpu_hours(self, ns: float) -> float:
+        """GPU hours that a time of the whole job is worth."""
+        return ns * self.gpus / _HOUR_NS
+
+
+def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
+    """GPUs of the job: given, of its layout, or one for each worker that logged."""
+    if gpus is not None:
+        return gpus, "option"
+    worlds = numbers(layouts["world_size"], 0)
+    if len(worlds) == 1 and worlds[0] >= job.rank.size:
+        return int(worlds[0]), "layout"
+    return int(np.prod(job.rank.shape)), "workers that logged"

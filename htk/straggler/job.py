@@ -1,0 +1,273 @@
+"""A job's operations as arrays: [operation, step, replica] for each program that it runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, numbers
+from htk.errors import MissingTable
+from htk.schema.operation_types import CODES, LABELS, OPERATION_TYPES, operation_type
+from htk.straggler.lanes import LaneReplay
+from htk.straggler.program import Program, program_of
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps of one program; times in ns from the step's first start: [operation, step, replica]."""
+
+    steps: Ints
+    began: Ints  # of each step, ns
+    program: Program
+    start: Ints
+    end: Ints
+
+    @cached_property
+    def replay(self) -> LaneReplay:
+        return LaneReplay(self.program)
+
+    @cached_property
+    def recorded(self) -> Ints:
+        """How long each step took, in ns."""
+        return np.asarray(self.end.max(axis=(0, 2)))
+
+    @cached_property
+    def own(self) -> Ints:
+        """What is each operation's own: its duration; where it meets others, its transfer."""
+        duration = self.end - self.start
+        meeting = self.program.meeting
+        met = np.flatnonzero(meeting >= 0)
+        order = met[np.argsort(meeting[met], kind="stable")]
+        first = np.flatnonzero(np.diff(meeting[order], prepend=-1))
+        last = np.maximum.reduceat(self.start[order], first) if len(order) else self.start[:0]
+        over = self.program.over_replicas
+        last[over] = last[over].max(axis=2, keepdims=True)
+        transfer = self.end[met] - last[meeting[met]]
+        duration[met] = np.where(transfer <= _DAMAGED_NS, 0, transfer)
+        return duration
+
+    @cached_property
+    def delay(self) -> Ints:
+        """How long each operation starts after all that it waits for, in ns: the host was late."""
+        ready = np.zeros_like(self.start)
+        for tail, head, part in zip(
+            self.program.tail, self.program.head, self.program.part, strict=True
+        ):
+            spared = (1 - part) * (self.end[tail] - self.start[tail])
+            over = self.end[tail] - np.rint(spared).astype(np.int64)
+            np.maximum(ready[head], over, out=ready[head])
+        return np.asarray(np.maximum(self.start - ready, 0))
+
+    @cached_property
+    def replayed(self) -> Ints:
+        """How long each step takes without launch delays, in ns."""
+        return self.replay.step_times(self.own)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the rows of a job say."""
+
+    replicas: Ints  # data-parallel ranks
+    stages: Ints
+    rank: Ints  # of each [replica, stage]
+    blocks: tuple[Block, ...]
+    facts: dict[str, Any] = field(default_factory=dict)  # on what was left out
+
+    @property
+    def steps(self) -> Ints:
+        return np.concatenate([block.steps for block in self.blocks])
+
+    @cached_property
+    def usual(self) -> NDArray[np.float64]:
+        """The usual duration of each type over the job, in ns: a mean; of transfers the median."""
+        found = np.zeros(len(OPERATION_TYPES))
+        for code, known in enumerate(OPERATION_TYPES):
+            parts = [b.own[b.program.type == code].ravel() for b in self.blocks]
+            values = np.concatenate(parts)
+            if len(values):
+                found[code] = np.median(values) if known.communicates else values.mean()
+        return found
+
+    def ideal(self, block: Block) -> Ints:
+        """The usual duration of each operation of a block: [operation, 1, 1]."""
+        return np.rint(self.usual[block.program.type]).astype(np.int64)[:, None, None]
+
+    def by_step(self, of: Any) -> Ints:
+        """A value of each step, block by block."""
+        return np.concatenate([np.asarray(of(block), np.int64) for block in self.blocks])
+
+    @cached_property
+    def recorded(self) -> Ints:
+        return self.by_step(lambda block: block.recorded)
+
+    @cached_property
+    def replayed(self) -> Ints:
+        return self.by_step(lambda block: block.replayed)
+
+    @cached_property
+    def ideal_steps(self) -> Ints:
+        """How long each step takes with no operation slower than its peers, in ns."""
+
+        def of(block: Block) -> Ints:
+            one = self.ideal(block)
+            return np.full(len(block.steps), block.replay.step_times(one)[0])
+
+        return self.by_step(of)
+
+
+def label_codes(program: Program) -> Ints:
+    """The label under which each operation of a program is listed, as a place in LABELS."""
+    place = np.array([LABELS.index(known.label) for known in OPERATION_TYPES])
+    return np.asarray(place[program.type])
+
+
+def job_of(operations: pa.Table) -> Job:
+    """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
+    rows = _Rows.of(operations)
+    blocks = tuple(_blocks(rows))
+    if not blocks:
+        raise MissingTable(
+            "no step is whole: each worker (data-parallel rank and stage) has to log the same "
+            "operations, with forward and backward among them; open the rows of all ranks together"
+        )
+    return Job(rows.replicas, rows.stages, rows.ranks, blocks, rows.facts)
+
+
+@dataclass
+class _Rows:
+    """Rows of known operations, by step; workers numbered from 0."""
+
+    step: Ints
+    replica: Ints
+    stage: Ints
+    type: Ints
+    chunk: Ints
+    micro_batch: Ints
+    start: Ints
+    end: Ints
+    replicas: Ints
+    stages: Ints
+    ranks: Ints
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "_Rows":
+        facts: dict[str, Any] = {"operations": table.num_rows}
+        type_, chosen = _types(table, facts)
+        columns = {
+            name: numbers(table[name], -1)
+            for name in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "step")
+        }
+        if columns["step"].min(initial=0) < 0 or columns["stage"].min(initial=0) < 0:
+            chosen &= (columns["step"] >= 0) & (columns["stage"] >= 0) & (columns["dp_rank"] >= 0)
+        chosen &= _one_rank_a_worker(columns, facts)
+        facts["operations_left_out"] = int(len(chosen) - chosen.sum())
+        rows = np.flatnonzero(chosen)
+        rows = rows[np.argsort(_narrow(columns["step"][rows]), kind="stable")]
+        replicas, replica = np.unique(columns["dp_rank"][rows], return_inverse=True)
+        stages, stage = np.unique(columns["stage"][rows], return_inverse=True)
+        ranks = np.full((len(replicas), len(stages)), -1, np.int64)
+        ranks[replica, stage] = columns["rank"][rows]
+        return cls(
+            columns["step"][rows],
+            replica,
+            stage,
+            type_[rows],
+            columns["chunk"][rows],
+            columns["micro_batch"][rows],
+            numbers(table["start_ns"])[rows],
+            numbers(table["end_ns"])[rows],
+            replicas,
+            stages,
+            ranks,
+            facts,
+        )
+
+
+def _narrow(values: Ints) -> NDArray[Any]:
+    """Values of a small range as 16 bits, which NumPy sorts by their digits."""
+    low = values.min(initial=0)
+    return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
+
+
+def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[Ints, Mask]:
+    codes, dictionary = codes_of(table["type"])
+    names = [operation_type(name) for name in dictionary.to_pylist()]
+    known = np.array([*(CODES.get(name, -1) for name in names), -1], np.int64)
+    type_ = known[codes]
+    other = np.bincount(codes[type_ < 0], minlength=len(names))
+    if other.any():
+        facts["unknown_types"] = {names[k]: int(other[k]) for k in np.flatnonzero(other).tolist()}
+    return type_, type_ >= 0
+
+
+def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
+    """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
+    worker = np.stack([columns["dp_rank"], columns["stage"], columns["rank"]])
+    changes = np.flatnonzero(np.append(True, (np.diff(worker) != 0).any(axis=0)))
+    distinct = np.unique(worker[:, changes], axis=1) if worker.size else worker
+    first = np.append(True, (np.diff(distinct[:2]) != 0).any(axis=0))[: distinct.shape[1]]
+    if first.all():
+        return np.ones(worker.shape[1], bool)
+    facts["tensor_parallel_ranks_left_out"] = int((~first).sum())
+    return np.isin(columns["rank"], distinct[2, first])
+
+
+def _blocks(rows: _Rows) -> Iterator[Block]:
+    """Blocks of steps that run the same operations on every replica."""
+    changes = np.flatnonzero(np.diff(rows.step)) + 1
+    bounds = np.concatenate([[0], changes, [len(rows.step)]])
+    kept: dict[bytes, list[tuple[int, Ints]]] = {}
+    dropped = []
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):  # steps
+        order, key = _arranged(rows, slice(low, high))
+        if order is None:
+            dropped.append(int(rows.step[low]))
+        else:
+            kept.setdefault(key, []).append((int(rows.step[low]), order))
+    rows.facts |= {"steps": sum(map(len, kept.values())), "steps_left_out": len(dropped)}
+    for members in kept.values():
+        yield _block(rows, members)
+
+
+def _arranged(rows: _Rows, chosen: slice) -> tuple[Ints | None, bytes]:
+    """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
+    replicas, stages = len(rows.replicas), len(rows.stages)
+    replica, stage, type_ = rows.replica[chosen], rows.stage[chosen], rows.type[chosen]
+    keys = (rows.start[chosen], _narrow(type_), _narrow(stage), _narrow(replica))
+    order = np.lexsort(keys)
+    count = np.zeros((replicas, stages, len(OPERATION_TYPES)), np.int64)
+    np.add.at(count, (replica, stage, type_), 1)
+    if (count != count[:1]).any() or not count[0, :, :2].all():
+        return None, b""
+    return order + chosen.start, count[0].tobytes()
+
+
+def _block(rows: _Rows, members: list[tuple[int, Ints]]) -> Block:
+    shape = (len(members), len(rows.replicas), -1)
+    order = np.concatenate([order for _, order in members]).reshape(shape).transpose(2, 0, 1)
+    start, end = rows.start[order], rows.end[order]
+    began = start.min(axis=(0, 2))
+    start -= began[:, None]
+    end -= began[:, None]
+    one = order[:, 0, 0]
+    program = program_of(
+        rows.stage[one],
+        rows.type[one],
+        rows.chunk[one],
+        rows.micro_batch[one],
+        start[:, 0, 0],
+        end[:, 0, 0],
+        len(rows.replicas),
+    )
+    return Block(np.array([step for step, _ in members]), began, program, start, end)

@@ -1,0 +1,193 @@
+"""What formats of operation-level rows share: which column is which, in which unit.
+
+Columns are told by name, whatever the logger calls them; a unit is told by the name's ending
+(`start_us`), by the column's type, or by the size of the numbers, in this order. Where none of
+them tells, the file is refused with the line that says how to name the columns.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from htk.columns.arrow import mapped, number, numbers, valid
+from htk.errors import MalformedTrace
+from htk.parsers.common.log_records import Issues
+from htk.schema import TABLES, TEXT
+from htk.schema.operation_types import operation_type
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "rank": ("rank", "global_rank", "world_rank"),
+    "dp_rank": ("dp_rank", "dp", "data_parallel_rank"),
+    "stage": (
+        "stage",
+        "pp",
+        "pp_rank",
+        "pipeline_stage",
+        "pipeline_rank",
+        "pipeline_parallel_rank",
+    ),
+    "chunk": ("chunk", "mc", "model_chunk", "vpp_rank", "virtual_stage"),
+    "micro_batch": ("micro_batch", "mb", "mb_id", "microbatch", "micro_batch_id", "microbatch_id"),
+    "step": ("step", "iteration", "iter", "global_step"),
+    "sequence": ("sequence", "seq_id", "seq"),
+    "type": ("type", "optype", "op_type", "operation", "op", "name", "event"),
+    "start": ("start", "start_ts", "start_time", "ts", "begin", "timestamp"),
+    "duration": ("duration", "dur", "elapsed"),
+    "end": ("end", "end_ts", "end_time"),
+}
+_UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_SINCE_1970 = {"ns": 1e17, "us": 1e14, "ms": 1e11}  # least of each unit, in 1973
+_FURTHEST = 1 << 61  # ns: what lies beyond is damage
+_ROLE_OF = {alias: role for role, aliases in _NAMES.items() for alias in aliases}
+_ByRole = dict[str, tuple[Any, str | None]]  # what a column holds: its values and stated unit
+REQUIRED = "type, step, start, duration (or end), and rank or dp_rank"
+
+
+def role_of(column: str) -> tuple[str, str | None] | None:
+    """Return what a column holds and the unit that its name states; None: it is not ours."""
+    plain = column.strip().lower().replace("-", "_").replace(" ", "_")
+    if plain in _ROLE_OF:
+        return _ROLE_OF[plain], None
+    bare, _, unit = plain.rpartition("_")
+    if unit in _UNITS and _ROLE_OF.get(bare) in ("start", "duration", "end"):
+        return _ROLE_OF[bare], unit
+    return None
+
+
+def are_rows(columns: list[str]) -> bool:
+    """Whether these are the columns of operation-level rows."""
+    roles = {found[0] for found in map(role_of, columns) if found}
+    timed = "start" in roles and bool(roles & {"duration", "end"})
+    return timed and {"type", "step"} <= roles and bool(roles & {"rank", "dp_rank"})
+
+
+def wanted(columns: list[str]) -> list[str]:
+    """The columns that are read; of several for one thing the first."""
+    roles: dict[str, str] = {}
+    for column in columns:
+        found = role_of(column)
+        if found:
+            roles.setdefault(found[0], column)
+    return list(roles.values())
+
+
+def operations_table(name: str, columns: Mapping[str, Any], issues: Issues) -> pa.Table:
+    """The recorded columns as `job_operations`; rows that cannot be are left out and counted."""
+    by_role: _ByRole = {}
+    for column, values in columns.items():
+        found = role_of(column)
+        if found:
+            by_role.setdefault(found[0], (values, found[1]))
+    length = len(by_role["type"][0])
+    start, end, timed = _times(name, by_role)
+    step, stepped = _whole(by_role.get("step"), length)
+    type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
+    good = timed & stepped & valid(type_)
+    _count(issues, timed, stepped)
+    made: dict[str, pa.Array] = {"type": type_, "step": number(step, pa.int64())}
+    made |= {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
+    for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "sequence"):
+        values, known = _whole(by_role.get(role), length)
+        known &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
+        made[role] = number(np.where(known, values, 0), pa.int32(), known)
+    made |= _workers(made, by_role)
+    schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])
+    table = pa.table([made[field.name] for field in schema], schema=schema)
+    return table if good.all() else table.filter(pa.array(good))
+
+
+def _workers(made: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]:
+    """Without stages each rank is a replica of its own."""
+    found: dict[str, pa.Array] = {}
+    length = len(made["type"])
+    if "stage" not in by_role:
+        found["stage"] = number(np.zeros(length, np.int64), pa.int32())
+        if "dp_rank" not in by_role:
+            found["dp_rank"] = made["rank"]
+    return found
+
+
+def _times(
+    name: str, by_role: _ByRole
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Start and end in ns, and which rows have them."""
+    start, unit, known = _moments(name, by_role["start"], None)
+    other = "duration" if "duration" in by_role else "end"
+    second, _, also = _moments(name, by_role[other], unit)
+    end = start + second if other == "duration" else second
+    return start, end, known & also & (end >= start)
+
+
+def _moments(
+    name: str, column: tuple[Any, str | None], like: str | None
+) -> tuple[NDArray[np.int64], str, NDArray[np.bool_]]:
+    """A column of times in ns, their unit, and which rows have one."""
+    values, unit = column
+    if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
+        unit, values = values.type.unit, values.cast(pa.int64())
+    known = valid(values)
+    if pa.types.is_integer(values.type):
+        whole = numbers(values).astype(np.int64)
+        unit = unit or like or _unit_by_size(name, whole[known])
+        known = known & (np.abs(whole) < _FURTHEST // _UNITS[unit])
+        return np.where(known, whole, 0) * _UNITS[unit], unit, known
+    try:
+        real = numbers(values.cast(pa.float64()), np.nan)
+    except pa.ArrowInvalid:
+        raise MalformedTrace(f"{name}: times are no numbers, e.g. {values[0].as_py()!r}") from None
+    unit = unit or like or "s"
+    known = np.isfinite(real) & (np.abs(real) < _FURTHEST / _UNITS[unit])
+    real = np.where(known, real, 0.0)
+    whole = np.floor(real)  # apart, so that seconds since 1970 keep their nanoseconds
+    part = np.rint((real - whole) * _UNITS[unit])
+    return whole.astype(np.int64) * _UNITS[unit] + part.astype(np.int64), unit, known
+
+
+def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
+    """Whole numbers since 1970 tell their unit; others do not."""
+    usual = float(np.median(moments)) if len(moments) else 0.0
+    for unit, least in _SINCE_1970.items():
+        if usual >= least:
+            return unit
+    raise MalformedTrace(
+        f"{name}: start holds whole numbers of an unknown unit; call it start_ns, start_us, "
+        "start_ms or start_s (and duration likewise)"
+    )
+
+
+def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A column of whole numbers, and which rows have one."""
+    if column is None or pa.types.is_null(column[0].type):
+        return np.zeros(length, np.int64), np.zeros(length, bool)
+    values = column[0]
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_string(values.type) or pa.types.is_floating(values.type):
+        real = pc.cast(values, pa.float64(), safe=False) if _numeric(values) else None
+        if real is None:
+            return np.zeros(length, np.int64), np.zeros(length, bool)
+        data = numbers(real, np.nan)
+        known = np.isfinite(data) & (np.abs(data) < 2**53)
+        return np.where(known, data, 0).astype(np.int64), known
+    return numbers(values).astype(np.int64), valid(values)
+
+
+def _numeric(values: Any) -> bool:
+    try:
+        values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _count(issues: Issues, timed: NDArray[np.bool_], stepped: NDArray[np.bool_]) -> None:
+    if not timed.all():
+        issues.add(
+            "invalid_time", "rows without a start, or that end before it", count=int((~timed).sum())
+        )
+    if not stepped.all():
+        issues.add("without_step", "rows without a step", count=int((~stepped).sum()))

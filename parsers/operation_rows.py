@@ -1,0 +1,140 @@
+"""Operation-level rows of a training job: one row for each forward, backward, send, … of a worker.
+
+Light enough to be logged always: by `htk.capture(operations=True)`, by hooks on Megatron's timers,
+by NDTimeline and the like. Parquet, CSV with a header, or JSON lines; columns are told by their
+names (rank, dp_rank, stage, chunk, micro_batch, step, type, start, duration). One file may hold
+the whole job or one rank.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.errors import MalformedTrace, UnknownFormat
+from htk.parsers.common.log_records import Issues, read_whole
+from htk.parsers.common.operation_columns import REQUIRED, are_rows, operations_table, wanted
+
+NAME = "operation_rows"
+
+_PARQUET = b"PAR1"
+_ROWS_PER_BYTE = 8  # of a Parquet file: more is no log but a bomb
+
+
+def sniff(head: Head) -> bool:
+    if head.data.startswith(_PARQUET):
+        return True
+    line, _, _ = head.data.partition(b"\n")
+    text = line.decode("utf8", "replace").strip().lstrip("\ufeff")
+    if text.startswith("{"):
+        return are_rows(list(_object(text) or {}))
+    return text.count(",") > 3 and are_rows([name.strip('" ') for name in text.split(",")])
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    columns = _parquet_in_place(source)
+    if columns is None:
+        data = read_whole(source, issues, options.progress)
+        if data.startswith(_PARQUET):
+            columns = _parquet(source.name, pa.BufferReader(data), len(data))
+        else:
+            text = _valid_text(data)
+            columns = (_json_lines if text.startswith(b"{") else _csv)(source.name, text, issues)
+    if not are_rows(list(columns)):
+        raise MalformedTrace(f"{source.name}: holds no operation-level rows: {REQUIRED}")
+    table = operations_table(source.name, columns, issues)
+    if not table.num_rows:
+        raise MalformedTrace(f"{source.name}: operation-level rows without a single whole row")
+    facts: dict[str, object] = {"events": table.num_rows}
+    return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
+
+
+def _parquet_in_place(source: Source) -> Mapping[str, Any] | None:
+    """Only the columns that are needed, where the file can be read at any place; else None."""
+    with source.open() as file:
+        if not file.seekable() or file.read(len(_PARQUET)) != _PARQUET:
+            return None
+        size = file.seek(0, 2)
+        file.seek(0)
+        return _parquet(source.name, pa.PythonFile(file, mode="r"), size)
+
+
+def _parquet(name: str, file: pa.NativeFile, size: int) -> Mapping[str, Any]:
+    from pyarrow import parquet
+
+    try:
+        opened = parquet.ParquetFile(file)
+        columns = wanted(opened.schema_arrow.names)
+        if not are_rows(columns):
+            raise UnknownFormat(f"{name}: a Parquet file without operation-level rows: {REQUIRED}")
+        if opened.metadata.num_rows > _ROWS_PER_BYTE * size:
+            raise MalformedTrace(
+                f"{name}: claims {opened.metadata.num_rows:,} rows in {size:,} bytes, which no "
+                "log does; is the file damaged?"
+            )
+        table = opened.read(columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise MalformedTrace(f"{name}: cut or broken Parquet file ({_line(error)})") from None
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _valid_text(data: bytes) -> bytes:
+    """The bytes from the first line on, as UTF-8 whatever they are: names are asked of them."""
+    try:
+        data.decode("utf8")
+    except UnicodeDecodeError:
+        data = data.decode("utf8", "replace").encode()
+    return data.lstrip(b"\xef\xbb\xbf \r\n\t")
+
+
+def _csv(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
+    from pyarrow import csv
+
+    def bad(row: csv.InvalidRow) -> str:
+        issues.add("broken_row", f"{row.actual_columns} values for {row.expected_columns} columns")
+        return "skip"
+
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(data), parse_options=csv.ParseOptions(invalid_row_handler=bad)
+        )
+    except pa.ArrowException as error:
+        raise MalformedTrace(f"{name}: broken CSV ({_line(error)})") from None
+    table = table.rename_columns([column.strip() for column in table.column_names])
+    return {c: table[c] for c in wanted(table.column_names)}
+
+
+def _json_lines(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
+    from pyarrow import json as arrow_json
+
+    try:
+        table = arrow_json.read_json(pa.BufferReader(data))
+    except pa.ArrowException:  # a cut line, or values of several types: line by line
+        table = pa.Table.from_pylist(list(_whole_lines(data, issues)))
+    return {c: table[c] for c in wanted(table.column_names)}
+
+
+def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
+    offset = 0
+    for line in data.split(b"\n"):
+        row = _object(line.decode("utf8", "replace"))
+        if row is not None:
+            yield {k: v for k, v in row.items() if isinstance(v, str | int | float)}
+        elif line.strip():
+            issues.add("broken_row", "a line that is no JSON object", offset)
+        offset += len(line) + 1
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
