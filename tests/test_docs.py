@@ -60,6 +60,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("latest", "main", "new", "step_100"):
         shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
     shutil.copytree(ROOT / "sample_traces/operation_rows", tmp_path / "jobs")
+    card = re.search(r"```toml\n(# my\.toml.*?)```", (DOCS / "gpus.md").read_text(), re.DOTALL)
+    assert card is not None
+    (tmp_path / "my.toml").write_text(card[1])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path

@@ -15,7 +15,7 @@ from htk.errors import MissingTable
 from htk.measures.breakdown import Per, chosen_windows, percent, summed
 from htk.measures.call_tree import NONE, Mask
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
-from htk.models.detected import detected, peak_tflops
+from htk.models.detected import devices, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
@@ -83,9 +83,9 @@ def flops(
     place = _places(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
     added = _added(work, place, len(keys), tf32)
-    devices = {r: gpu(gpu_name) if gpu_name else detected(d) for r, d in _names(ranks)}
+    gpus = _gpus(ranks, gpu(gpu_name) if gpu_name else None)
     peaks = [
-        peak or _peak(devices.get(int(rank)), dtype)
+        peak or _peak(gpus.get(int(rank)), dtype)
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
     ]
     table_ = pa.table(
@@ -101,7 +101,7 @@ def flops(
     return with_coverage(
         table_,
         mfu=_MFU,
-        gpu=sorted({d.name for d in devices.values() if d})
+        gpu=sorted({one.name for one in gpus.values() if one})
         or "not in the catalogue; give --gpu-name or --peak",
         recomputed_ns=int(work.length[work.modelled & work.recompute[work.row]].sum()),
         carry_in_ns=int(work.length[truths(kernel_links["carry_in"])].sum()),
@@ -188,9 +188,10 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     return np.where((step == NONE) & (per == "step"), NONE, found)
 
 
-def _names(ranks: pa.Table) -> list[tuple[int, str | None]]:
-    pairs = zip(ranks["rank"].to_pylist(), ranks["device_name"].to_pylist(), strict=True)
-    return [(NONE if r is None else int(r), name) for r, name in pairs]
+def _gpus(ranks: pa.Table, chosen: Gpu | None) -> dict[int, Gpu | None]:
+    """Return the GPU of each rank: the chosen one, or the recorded one."""
+    who = [NONE if rank is None else int(rank) for rank in ranks["rank"].to_pylist()]
+    return {r: chosen or d.gpu for r, d in zip(who, devices(ranks), strict=True)}
 
 
 def _peak(device: Gpu | None, dtype: str | None) -> float | None:

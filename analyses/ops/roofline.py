@@ -12,7 +12,7 @@ from htk.core.chart import Bar
 from htk.measures.breakdown import Pool, percent, pooled
 from htk.measures.call_tree import NONE
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
-from htk.models.detected import detected, peak_tflops
+from htk.models.detected import common_device, peak_tflops
 from htk.models.hardware import Gpu, gpu
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
@@ -129,8 +129,8 @@ def _crosses(name: str) -> bool:
 
 def _recorded(ranks: pa.Table) -> Gpu | None:
     """The GPU of the ranks, if all have the same."""
-    names = {name for name in ranks["device_name"].to_pylist() if name}
-    return detected(names.pop()) if len(names) == 1 else None
+    device = common_device(ranks)
+    return None if device is None else device.gpu
 
 
 def _unknown(ranks: pa.Table) -> str:

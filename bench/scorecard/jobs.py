@@ -46,7 +46,7 @@ class Job(Config):
     @property
     def device(self) -> Gpu:
         plain = super().device
-        best = plain.achievable_bf16_tflops or 0.8 * plain.bf16_tflops
+        best = plain.achievable_half_tflops
         return replace(
             plain,
             achievable_bf16_tflops=best * self.compute,

@@ -29,7 +29,7 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
             job.checkpointing,
         )
         flops = model_flops(job.decoder, job.micro_batch, job.seq)
-        usual = flops / (_USUAL_MFU * job.device.bf16_tflops * 1e3)
+        usual = flops / (_USUAL_MFU * job.device.half_tflops * 1e3)
         yield Prediction(
             "plan", "step", f"{row.source}, {row.family}: {job.micro_batch}×{job.seq}",
             f"{row.source} {row.group}", "plan", usual, row.simulated_ns, usual,

@@ -118,7 +118,8 @@ def _roofline(visit: Visit) -> Any:
 
 
 def _peaks(one: Gpu) -> list[tuple[str, float, float]]:
-    peaks = (("bf16", one.bf16_tflops), ("tf32", one.tf32_tflops), ("fp32", one.fp32_tflops))
+    half = "bf16" if one.has("bf16") else "fp16"
+    peaks = ((half, one.half_tflops), ("tf32", one.tf32_tflops), ("fp32", one.fp32_tflops))
     bandwidth = one.memory_gbps / 1000
     return [(f"{one.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
 

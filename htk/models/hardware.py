@@ -1,26 +1,40 @@
-"""The hardware catalogue: accelerators by name, from hardware.toml beside this module."""
+"""The hardware catalogue: accelerators by name, from hardware.toml beside this module and a file of
+the user's own."""
 
+import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from htk.errors import UsageError
 
+OWN_FILE = "HTK_GPUS"  # environment variable that names the user's file
+FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+_MOST_BYTES = 1 << 20  # of a user's file
+
 
 @dataclass(frozen=True)
 class Gpu:
-    """Rates in units of 1e12 operations, 1e9 bytes; `None`: not known."""
+    """An accelerator that a rank runs on. Rates in 1e12 operations and 1e9 bytes a second; dense
+    peaks of matrix units. `None`: it does not have that, or nobody published it."""
 
     name: str
     device_name: str  # as the driver gives it
-    vendor: str
+    vendor: str  # nvidia, amd, intel; empty: the user's file does not say
     architecture: str
-    bf16_tflops: float  # dense peaks
-    fp32_tflops: float | None
+    capability: str | None  # CUDA's compute capability, or the first digits of AMD's gfx
+    bf16_tflops: float | None
+    fp16_tflops: float | None
     tf32_tflops: float | None
     fp8_tflops: float | None
+    fp4_tflops: float | None
+    int8_tops: float | None
+    fp32_tflops: float | None  # of vector units
+    fp32_matrix_tflops: float | None
     achievable_bf16_tflops: float | None  # the fastest matrix product that was measured
     achievable_fp8_tflops: float | None
     memory_gb: float
@@ -31,23 +45,96 @@ class Gpu:
     tdp_w: int | None
     also: tuple[str, ...]  # other names that drivers give it
 
+    @property
+    def half_tflops(self) -> float:
+        """The dense peak in 16 bits: of bf16, or of fp16 where there is no bf16."""
+        return self.bf16_tflops or self.fp16_tflops or 0.0  # the catalogue requires one
 
-@cache
-def catalogue() -> dict[str, Gpu]:
-    text = files("htk.models").joinpath("hardware.toml").read_text(encoding="utf-8")
-    names = {f.name for f in fields(Gpu)}
-    found = {}
-    for name, entry in tomllib.loads(text).items():
-        figures: dict[str, Any] = dict.fromkeys(names)
-        for key, given in entry.items():
-            figures[key] = given["value"] if isinstance(given, dict) else given
-        figures["also"] = tuple(figures["also"] or ())
-        found[name] = Gpu(**{**figures, "name": name})
-    return found
+    @property
+    def achievable_half_tflops(self) -> float:
+        """The fastest product in 16 bits that was measured, or else what is usually reached."""
+        return self.achievable_bf16_tflops or _OF_PEAK * self.half_tflops
+
+    def has(self, number_format: str) -> bool:
+        """Return whether it computes in that format: fp32, tf32, fp16, bf16, fp8, fp4, int8."""
+        if number_format not in FORMATS:
+            raise ValueError(f"{number_format}: one of {', '.join(FORMATS)} was expected")
+        column = "int8_tops" if number_format == "int8" else f"{number_format}_tflops"
+        return getattr(self, column) is not None
+
+
+_OF_PEAK = 0.8  # achievable share of the peak, where none was measured: median of those measured
+_TEXTS = ("device_name", "vendor", "architecture", "capability")
+_NEEDED = ("device_name", "memory_gb", "memory_gbps", "scale_up_gbps", "scale_out_gbps", "units")
+
+
+def catalogue(own_file: str | None = None) -> Mapping[str, Gpu]:
+    """Return every known accelerator by its short name; those of the user's own file, given or
+    named by the environment, come first."""
+    return _catalogue(own_file or os.environ.get(OWN_FILE) or None)
 
 
 def gpu(name: str) -> Gpu:
+    """Return the entry of that short name."""
     known = catalogue()
     if name.lower() not in known:
         raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(known)}")
     return known[name.lower()]
+
+
+@cache
+def _catalogue(own: str | None) -> Mapping[str, Gpu]:
+    text = files("htk.models").joinpath("hardware.toml").read_text(encoding="utf-8")
+    ours = {name: _gpu(name, entry) for name, entry in tomllib.loads(text).items()}
+    theirs = {} if own is None else _own_file(Path(own))
+    return theirs | {name: entry for name, entry in ours.items() if name not in theirs}
+
+
+def _own_file(path: Path) -> dict[str, Gpu]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UsageError(f"{path}: over {_MOST_BYTES >> 20} MiB, too large for a list of GPUs")
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not readable as a list of GPUs ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from error
+    made = {}
+    for name, entry in entries.items():
+        try:
+            made[name.lower()] = _gpu(name.lower(), entry)
+        except ValueError as error:
+            raise UsageError(f"{path}: [{name}]: {error}") from error
+    return made
+
+
+def _gpu(name: str, entry: Any) -> Gpu:
+    if not isinstance(entry, dict):
+        raise ValueError("a table was expected, such as [my-gpu]")
+    figures: dict[str, Any] = dict.fromkeys(f.name for f in fields(Gpu))
+    unknown = sorted(set(entry) - set(figures) | set(entry) & {"name"})
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)}; known are {', '.join(figures)}")
+    for key, given in entry.items():
+        figures[key] = _checked(key, given.get("value") if isinstance(given, dict) else given)
+    missing = [key for key in _NEEDED if figures[key] is None]
+    if figures["bf16_tflops"] is None and figures["fp16_tflops"] is None:
+        missing.append("bf16_tflops or fp16_tflops")
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing")
+    figures |= {key: figures[key] or "" for key in ("vendor", "architecture")}
+    return Gpu(**{**figures, "also": figures["also"] or (), "name": name})
+
+
+def _checked(key: str, value: Any) -> Any:
+    if key == "also":
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise ValueError("also: a list of names was expected")
+        return tuple(value)
+    if key in _TEXTS:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{key}: a text was expected")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError(f"{key}: a positive number was expected, not {value!r}")
+    return int(value) if key in ("units", "tdp_w") else value

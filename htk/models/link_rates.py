@@ -5,7 +5,7 @@ Vendor data sheets; GB/s of 1e9 bytes, all links of a GPU together, one directio
 
 import re
 
-from htk.models.hardware import catalogue
+from htk.models.detected import detected
 
 # GPUs that the catalogue has no entry for; the first pattern found in the name decides.
 _OTHERS: tuple[tuple[str, float], ...] = (
@@ -26,9 +26,9 @@ def scale_up_gbps(device_name: str | None) -> float | None:
     """One-way rate of a GPU's links within its node; None: not known."""
     if not device_name:
         return None
-    known = [g for g in catalogue().values() if g.device_name in device_name]
+    known = detected(device_name)
     if known:
-        return max(known, key=lambda g: len(g.device_name)).scale_up_gbps
+        return known.scale_up_gbps
     return next((rate for pattern, rate in _OTHERS if re.search(pattern, device_name)), None)
 
 

@@ -83,7 +83,7 @@ class Schedule:
         self._state = _State(zero, deque(maxlen=config.queue), zero)
         self._none = zero
         self._written = np.array(config.written)
-        self._gap = _GAP_NS[config.device.vendor]
+        self._gap = _GAP_NS.get(config.device.vendor, _GAP_NS["nvidia"])
         half = config.noise / 2
         self._gpu = np.exp(self._random.normal(0, half, ranks))
         draw = np.random.default_rng([config.seed, 31])

@@ -28,7 +28,7 @@ class Times:
     def __init__(self, config: Config) -> None:
         rng = np.random.default_rng([config.seed, 17])
         device = config.device
-        best = device.achievable_bf16_tflops or 0.8 * device.bf16_tflops
+        best = device.achievable_half_tflops
         if config.precision == "fp32":
             best = device.tf32_tflops or device.fp32_tflops or best / 8
         self._units = device.units

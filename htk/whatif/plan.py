@@ -22,7 +22,6 @@ from htk.models.memory import Memory, memory
 from htk.models.wire import STRATEGIES, Sharding, ledger
 from htk.schema import TEXT, table
 
-_OF_PEAK = 0.8  # achievable share of the peak where no measurement is known: median of those known
 # Of the achievable rate; and what else is moved: bytes of a token, layer and hidden element, there
 # and back. Together they miss 111 measured steps by 14 % on average.
 _MATRIX, _ATTENTION, _MOVED = 0.8, 0.3, 400
@@ -192,7 +191,7 @@ def _row(job: PlannedJob, strategy: str) -> dict[str, object]:
         "step_time_hi50_ns": round(step * wide50),
         "tokens_per_s": tokens,
         "tokens_per_s_per_gpu": tokens / job.ranks,
-        "mfu_pct": 100 * each / (step * 1e-9 * job.gpu.bf16_tflops * 1e12),
+        "mfu_pct": 100 * each / (step * 1e-9 * job.gpu.half_tflops * 1e12),
         "compute_ns": round(compute),
         "comm_ns": round(sent + _tensor_ns(job)),
         "wire_bytes": wire,
@@ -223,7 +222,7 @@ def _costs(job: PlannedJob, tokens_per_s: float) -> dict[str, float | None]:
 
 def _compute_ns(job: PlannedJob) -> float:
     model, tokens = job.model, job.micro_batch * job.seq * job.accumulation
-    rate = (job.gpu.achievable_bf16_tflops or _OF_PEAK * job.gpu.bf16_tflops) * 1e3
+    rate = job.gpu.achievable_half_tflops * 1e3
     flops = model_flops(model, job.micro_batch, job.seq) * job.accumulation
     matrices = 6 * tokens * (model.layers * model.layer_matrices + model.vocab * model.hidden)
     busy = matrices / (_MATRIX * rate) + (flops - matrices) / (_ATTENTION * rate)

@@ -1,5 +1,6 @@
 """What commands share: the options that open and narrow a trace, progress, and asking."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,36 @@ from htk.output.render import FORMATS, form_by_name, write
 from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
 
+
+def _use_gpus(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Add a file of GPUs to the catalogue while the command runs, in its worker processes too."""
+    if path is None:
+        return
+    from htk.models.hardware import OWN_FILE, catalogue
+
+    catalogue(path)  # a file that cannot be read is an error now
+    before = os.environ.get(OWN_FILE)
+    os.environ[OWN_FILE] = path
+
+    def restore() -> None:
+        os.environ.pop(OWN_FILE)
+        if before is not None:
+            os.environ[OWN_FILE] = before
+
+    ctx.call_on_close(restore)
+
+
+gpus_option = click.option(
+    "--gpus",
+    type=click.Path(dir_okay=False),
+    callback=_use_gpus,
+    expose_value=False,
+    is_eager=True,  # before options that name one of its GPUs
+    help="TOML file of GPUs beside the catalogue's, e.g. my.toml.",
+)
 _OPENING = (
     click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
+    gpus_option,
     click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing."),
     click.option("--cache-by-content", is_flag=True, help="Know files by a hash of their bytes."),
     click.option("--keep-arguments", is_flag=True, help="Keep unknown arguments of events."),

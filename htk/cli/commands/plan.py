@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import writing_options
+from htk.cli.commands.common import gpus_option, writing_options
 from htk.cli.commands.model_options import SIZES, size_options
 from htk.core.humanize import format_bytes, format_duration
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--checkpointing", is_flag=True, help="Full activation checkpointing.")
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
 @click.option("--tokens", type=float, help="Of the whole run, such as 2e12: its days and cost.")
+@gpus_option
 @writing_options
 def command(model: str, gpu: str, form: str, output: str | None, limit: int, **given: Any) -> None:
     """What would training this model on this cluster take: time, memory, cost?

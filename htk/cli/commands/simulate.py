@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from htk.cli.commands.common import gpus_option
 from htk.cli.commands.model_options import size_options
 
 PLANTED = (
@@ -19,6 +20,7 @@ PLANTED = (
 @click.option("--model", help="llama2-7b, llama2-13b, llama3-8b, gpt3-5b, gpt3-126m, or any name.")
 @size_options
 @click.option("--gpu", help="A name of the hardware catalogue, such as a100-80gb.")
+@gpus_option
 @click.option("--nodes", type=int, help="Nodes of the cluster. [1]")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
 @click.option("--strategy", help="ddp, shard_grad_op, full_shard or hybrid_shard.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from htk.errors import UsageError
 from htk.models.detected import detected
-from htk.models.hardware import Gpu, gpu
+from htk.models.hardware import gpu
 from htk.whatif.edits.batch import SHORTEST_NS
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency
@@ -19,7 +19,6 @@ from htk.whatif.transfers import latency
 NAME = "hardware"
 HELP = "Another GPU of the catalogue: h100. Low confidence."
 
-_OF_PEAK = 0.8
 _MATRIX = ("gemm", "convolution", "attention")
 
 
@@ -33,7 +32,10 @@ def apply(scene: StepModel, value: str) -> StepModel:
         return scene.with_assumption(f"the recording is of {other.name} already")
     length = scene.lengths().astype(np.float64)
     matrix = np.array([f in _MATRIX for f in scene.facts.family], bool)
-    products, memory = _achieved(now) / _achieved(other), now.memory_gbps / other.memory_gbps
+    products, memory = (
+        now.achievable_half_tflops / other.achievable_half_tflops,
+        now.memory_gbps / other.memory_gbps,
+    )
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * np.where(matrix, products, memory)
     changed = scene.with_lengths(scene.is_compute, new)
@@ -45,7 +47,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
         replace(
             changed.with_lengths(scene.is_comm, moved),
             gpu=other.device_name,
-            peak=scene.peak * other.bf16_tflops / now.bf16_tflops,
+            peak=scene.peak * other.half_tflops / now.half_tflops,
             low_confidence=True,
         )
         .with_uncertainty("compute", 0.2)
@@ -56,7 +58,3 @@ def apply(scene: StepModel, value: str) -> StepModel:
             f"a node and {1 / outside:.2f} times out of it; CPU as it was"
         )
     )
-
-
-def _achieved(of: Gpu) -> float:
-    return of.achievable_bf16_tflops or _OF_PEAK * of.bf16_tflops

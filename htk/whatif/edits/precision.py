@@ -46,6 +46,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     gpu = detected(scene.device_name)
     if gpu is None:
         raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
+    if value == "bf16" and not gpu.has("bf16"):
+        raise UsageError(f"{NAME}: {gpu.name} has no bf16 matrix products")
     ratio = _rate(gpu, now) / _rate(gpu, value)
     gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
     length = scene.lengths().astype(np.float64)
@@ -86,7 +88,7 @@ def _recorded(scene: StepModel) -> str | None:
 def _rate(gpu: Gpu, name: str) -> float:
     """Achievable, in 1e12 operations a second."""
     if name == "bf16":
-        return gpu.achievable_bf16_tflops or _OF_PEAK * gpu.bf16_tflops
+        return gpu.achievable_half_tflops
     if name == "fp8":
         if gpu.fp8_tflops is None:
             raise UsageError(f"{NAME}: {gpu.name} has no fp8 matrix products")

@@ -83,7 +83,7 @@ def _changed(scene: StepModel, now: Iteration, new: Iteration) -> StepModel:
     gpu = detected(scene.device_name)
     balance = _BALANCE
     if gpu is not None:
-        balance = 1e3 * (gpu.achievable_bf16_tflops or 0.8 * gpu.bf16_tflops) / gpu.memory_gbps
+        balance = 1e3 * gpu.achievable_half_tflops / gpu.memory_gbps
     if not now.tokens:
         raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
     dense = max(new.tokens, balance) / max(now.tokens, balance)
