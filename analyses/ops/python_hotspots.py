@@ -100,10 +100,5 @@ def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, at: Ints) -> Mask:
     """Whether each time lies in a span of the same caller; those of one caller are disjoint."""
     if not len(caller):
         return np.zeros(len(of), bool)
-    times = np.sort(np.concatenate([start, at]))  # np.unique hashes, which is much slower
-    stride = len(times) + 1
-    key = caller * stride + np.searchsorted(times, start)
-    order = np.argsort(key, kind="stable")
-    place = np.searchsorted(key[order], of * stride + np.searchsorted(times, at), side="right") - 1
-    last = order[np.maximum(place, 0)]
-    return np.asarray((place >= 0) & (caller[last] == of) & (end[last] > at))
+    last = SegmentTimes(caller, start).last(of, at)
+    return np.asarray((last != NONE) & (end[last] > at))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from htk.columns.segments import heads, running_max
+from htk.columns.types import Ints
 
 
 class Spans(NamedTuple):
@@ -161,9 +161,12 @@ def union_lengths(which: Ints, start: Ints, end: Ints, groups: int) -> Ints:
     which, start, end = which[some], start[some], end[some]
     if not len(start):
         return np.zeros(groups, np.int64)
-    low = int(start.min())
-    stride = np.int64(int(end.max()) - low + 1)  # groups one behind the other, never touching
-    merged = union(start - low + which * stride, end - low + which * stride)
+    order = np.lexsort((start, which))
+    which, start, end = which[order], start[order], end[order]
+    new = heads(which)
+    reach = running_max(new, end)
+    begins = np.flatnonzero(new | np.append(True, start[1:] > reach[:-1]))
+    stops = np.append(begins[1:], len(start)) - 1
     total = np.zeros(groups, np.int64)
-    np.add.at(total, merged.start // stride, merged.end - merged.start)
+    np.add.at(total, which[begins], reach[stops] - start[begins])
     return total

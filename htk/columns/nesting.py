@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
-from htk.columns.groups import numbered
+from htk.columns.groups import Groups
+from htk.columns.segments import SegmentTimes
 from htk.core.engine import core, engine
 
 Int32 = NDArray[np.int32]
@@ -28,17 +29,13 @@ class Threads:
     def of(self, table: pa.Table) -> Int32:
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
-        pair = process.astype(np.int64) * (len(threads) + 1) + thread
-        distinct, which = numbered(pair)
-        names = [*threads.to_pylist(), None], [*processes.to_pylist(), None]
-        found = []
-        for value in distinct.tolist():  # a handful of threads
-            of_process, of_thread = divmod(value, len(threads) + 1)
-            if of_thread == len(threads):  # -1 wrapped round
-                of_process, of_thread = of_process + 1, NONE
-            key = (names[1][of_process], names[0][of_thread])
-            found.append(self._numbers.setdefault(key, len(self._numbers)))
-        return np.array(found, np.int32)[which] if found else np.empty(0, np.int32)
+        pairs = Groups.by_keys(np.column_stack([process, thread]))
+        process_names, thread_names = [*processes.to_pylist(), None], [*threads.to_pylist(), None]
+        numbers_of_pairs = [
+            self._numbers.setdefault((process_names[p], thread_names[t]), len(self._numbers))
+            for p, t in pairs.keys.tolist()  # a handful of threads
+        ]
+        return np.array(numbers_of_pairs, np.int32)[pairs.group_ids]
 
 
 @dataclass(frozen=True)
@@ -85,10 +82,7 @@ class Nested:
         """Innermost row that is open on that thread at that time, or NONE."""
         if not len(self.order):
             return np.full(len(start), NONE, np.int64)
-        key, times = _keys(self.thread[self.order], self.start[self.order], thread, start)
-        place = np.searchsorted(key, times, side="right") - 1
-        found = np.where(place >= 0, self.order[np.maximum(place, 0)], NONE)
-        found[(found != NONE) & (self.thread[found] != thread)] = NONE
+        found = SegmentTimes(self.thread, self.start, self.order).last(thread, start)
         closed = np.flatnonzero((found != NONE) & (self.end[found] <= start))
         for _ in range(_CLIMB):
             if not len(closed):
@@ -116,14 +110,6 @@ def _in_order(thread: Int32, start: Rows, end: Rows) -> bool:
     later = start[1:] > start[:-1]
     inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
     return bool((~of_one | later | inside).all())
-
-
-def _keys(thread: Int32, start: Rows, wanted_thread: Int32, wanted: Rows) -> tuple[Rows, Rows]:
-    """(thread, time) pairs as single numbers that sort alike."""
-    low = int(min(start.min(), wanted.min() if len(wanted) else start[0]))
-    high = int(max(start.max(), wanted.max() if len(wanted) else start[0]))
-    span = high - low + 1
-    return thread * np.int64(span) + (start - low), wanted_thread * np.int64(span) + (wanted - low)
 
 
 def nested(table: pa.Table, threads: Threads) -> Nested:

@@ -109,16 +109,13 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
         return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
     order = np.lexsort((start, of.group_ids))
     lane = of.group_ids[order]
-    low = int(start.min())
-    stride = np.int64(int(end.max()) - low + 1)  # lanes one behind the other, for one cumulation
-    reach = np.maximum.accumulate(end[order] - low + lane * stride)
-    begin = start[order] - low + lane * stride
-    free = np.flatnonzero((lane[1:] == lane[:-1]) & (begin[1:] > reach[:-1]))
-    from_ = reach[free] - lane[free] * stride + low
-    farthest = np.where(end[order] - low + lane * stride == reach, np.arange(len(order)), 0)
+    reach = running_max(heads(lane), end[order])
+    free = np.flatnonzero((lane[1:] == lane[:-1]) & (start[order][1:] > reach[:-1]))
+    farthest = np.where(end[order] == reach, np.arange(len(order)), 0)
     before = order[np.maximum.accumulate(farthest)[free]]
     keys = of.keys[lane[free]]
-    return _Gaps(keys[:, 0], keys[:, 1], from_, start[order][free + 1], order[free + 1], before)
+    next_start = start[order][free + 1]
+    return _Gaps(keys[:, 0], keys[:, 1], reach[free], next_start, order[free + 1], before)
 
 
 def _pieces(
@@ -206,29 +203,11 @@ def _after(lane: Ints, time: Ints, on: Ints, at: Ints) -> Mask:
     order = np.lexsort((time, lane))
     before = np.append(NONE, time[order][:-1])
     before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NONE
-    ahead = np.lexsort((at, on))
-    here = _Places(on[ahead], at[ahead])
-    found = np.zeros(len(time), bool)
-    found[order] = here.until(lane[order], time[order]) > here.until(lane[order], before)
-    return found
-
-
-class _Places:
-    """(lane, time) pairs in order, to be counted up to a time."""
-
-    def __init__(self, lane: Ints, at: Ints) -> None:
-        self._lanes = np.unique(lane)
-        self._origin = int(at.min(initial=np.iinfo(np.int64).max)) if len(at) else 0
-        self._stride = int(at.max() - self._origin + 2) if len(at) else 2
-        self._keys = np.searchsorted(self._lanes, lane) * self._stride + (at - self._origin + 1)
-
-    def until(self, lane: Ints, at: Ints) -> Ints:
-        """How many of the lane's come at or before each time."""
-        place = np.searchsorted(self._lanes, lane)
-        known = np.append(self._lanes, NONE - 1)[place] == lane
-        time = np.clip(at - self._origin + 1, 0, self._stride - 1)
-        upto = np.searchsorted(self._keys, place * self._stride + time, side="right")
-        return np.where(known, upto, 0)
+    moments = SegmentTimes(on, at)
+    until_now = moments.count_until(lane[order], time[order])[1]
+    passed = np.zeros(len(time), bool)
+    passed[order] = until_now > moments.count_until(lane[order], before)[1]
+    return passed
 
 
 def _table(pieces: _Pieces, found: _Gaps, kernels: pa.Table) -> pa.Table:

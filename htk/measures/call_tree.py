@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.groups import Groups, Ints
+from htk.columns.segments import heads, running_max
 
 NONE = -1
 Mask = NDArray[np.bool_]
@@ -75,18 +76,13 @@ class CallTree:
     def outermost(self, key: Ints) -> Mask:
         """Calls that lie in no other call of the same key: their totals may be added up."""
         order = np.lexsort((-self.end, self.start, self.thread, key))
-        new = np.append(True, (np.diff(key[order]) != 0) | (np.diff(self.thread[order]) != 0))
         if not len(order):
             return np.empty(0, bool)
-        lane = np.cumsum(new) - 1
-        low = int(self.start.min())
-        stride = int(self.end.max()) - low + 1
-        reach = np.maximum.accumulate(self.end[order] - low + lane * stride)
-        before = np.append(-1, reach[:-1])
-        inside = before > self.start[order] - low + lane * stride
-        found = np.empty(len(order), bool)
-        found[order] = ~inside
-        return found
+        first = heads(key[order], self.thread[order])
+        reach = running_max(first, self.end[order])
+        outermost = np.empty(len(order), bool)
+        outermost[order] = first | np.append(True, reach[:-1] <= self.start[order][1:])
+        return outermost
 
     def roots(self, chosen: Mask) -> Ints:
         """The outermost chosen call round each call (itself too), or NONE."""

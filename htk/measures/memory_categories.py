@@ -141,34 +141,6 @@ class _When:
         return np.full(len(host), _NEVER) if line is None else line.next_time(host, time)
 
 
-class _Line:
-    """Times in order, key by key."""
-
-    def __init__(self, key: Ints, time: Ints) -> None:
-        self._order = np.lexsort((time, key))
-        self._key, self._time = key[self._order], time[self._order]
-
-    def _place(self, key: Ints, time: Ints) -> Ints:
-        """How many of the keys' times, of all keys in order, come at or before."""
-        both = Groups.by_keys(np.concatenate([self._time, time])[:, None])  # times as their ranks
-        rank = both.group_ids
-        stride = len(both) + 1
-        mine = self._key * stride + rank[: len(self._time)]
-        return np.searchsorted(mine, key * stride + rank[len(self._time) :], side="right")
-
-    def last(self, key: Ints, time: Ints) -> Ints:
-        """Row of the last at or before a time, or NONE."""
-        place = self._place(key, time) - 1
-        known = (place >= 0) & (self._key[place] == key)
-        return np.where(known, self._order[place], NONE)
-
-    def next_time(self, key: Ints, time: Ints) -> Ints:
-        place = self._place(key, time)
-        inside = np.minimum(place, len(self._key) - 1)
-        known = (place < len(self._key)) & (self._key[inside] == key)
-        return np.where(known, self._time[inside], _NEVER)
-
-
 def _threads(cpu_ops: pa.Table, events: pa.Table) -> Ints:
     """Number of the (rank, cycle, process, thread) of operators, then of memory events."""
     columns = [np.concatenate([hosts(cpu_ops), hosts(events)])]
