@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.humanize import format_duration
 from htk.dashboard.page import Visit
 from htk.dashboard.plots import Layer

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from htk.columns.arrow import matching, numbers
-from htk.columns.intervals import Ints, Spans, union
+from htk.columns.intervals import Spans, union
+from htk.columns.types import Ints
 from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import build, constant_text, number, text, without
-from htk.columns.groups import Ints
+from htk.columns.types import Ints
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import number, texts
 from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.graph.build import Graph, build
@@ -15,8 +15,6 @@ from htk.graph.critical_path import Pieces, of_tables
 from htk.graph.fidelity import Gate, gate
 from htk.graph.replay import critical, replay
 from htk.schema import TEXT, table
-
-Ints = NDArray[np.int64]
 
 RETURNS = table(
     what=(TEXT, "compute, communication, memory, waiting for a rank, host, launch, …"),

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, text, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import Ints, Spans, covered, subtract, union
+from htk.columns.groups import Groups, paired
+from htk.columns.intervals import Spans, covered, subtract, union
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.match import CollectiveRows
@@ -127,7 +128,7 @@ def _own_time(rows: CollectiveRows, collectives: pa.Table) -> _Own:
 def _lanes(rank: Ints, table_: pa.Table) -> Ints:
     """One number for each device of each rank."""
     device = numbers(table_["device"], -1).astype(np.int64)
-    return np.asarray((rank.astype(np.int64) + 1) * 4096 + device + 1)
+    return paired(rank, device)
 
 
 def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:

@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, valid
 from htk.columns.groups import Groups
+from htk.columns.types import Floats, Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import CollectiveCalls, Floats, Ints, bandwidth
+from htk.measures.collective_calls import CollectiveCalls, bandwidth
 from htk.schema import table
 from htk.schema.columns import TEXT
 

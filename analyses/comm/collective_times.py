@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import number, numbers, valid
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import TimelineChart
 from htk.measures.collective_calls import (
     CollectiveCalls,
-    Ints,
     bandwidth,
     match_facts,
     only_source,

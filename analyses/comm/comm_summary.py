@@ -8,24 +8,17 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text
 from htk.columns.groups import Groups
+from htk.columns.types import NONE, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import (
-    CollectiveCalls,
-    Floats,
-    Ints,
-    hosts_of,
-    match_facts,
-    scopes,
-)
+from htk.measures.collective_calls import CollectiveCalls, hosts_of, match_facts, scopes
 from htk.measures.comm_split import comm_split
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
 from htk.schema.columns import TEXT
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-NONE = -1
 
 RETURNS = table(
     type=(TEXT, "all_reduce, all_gather, …"),

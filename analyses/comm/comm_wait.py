@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, truths
 from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import CollectiveCalls, Ints, match_facts
+from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.comm_split import comm_split
 from htk.schema import table
 

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import Mask, codes_of, matching, number, numbers
-from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.columns.arrow import codes_of, matching, number, numbers
+from htk.columns.groups import Groups, quotient
+from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.schema import table
 
 Per = Literal["rank", "step", "time"]
-NONE = -1
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

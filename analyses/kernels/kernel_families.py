@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures.breakdown import Pool, percent, pooled

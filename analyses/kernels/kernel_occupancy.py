@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import Mask, codes_of, number, numbers, text, valid
-from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.columns.arrow import codes_of, number, numbers, text, valid
+from htk.columns.groups import Groups, quotient
+from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
-from htk.measures.launching import NONE
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -7,14 +7,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import Mask, matching, number, numbers, texts, truths
-from htk.columns.groups import Groups, Ints
+from htk.columns.arrow import matching, number, numbers, texts, truths
+from htk.columns.groups import Groups
+from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.humanize import shorten
 from htk.errors import UsageError
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, CallTree, labels_of
+from htk.measures.call_tree import CallTree, labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -54,7 +55,7 @@ def kernel_sequences(
     root = tree.roots(_wanted(cpu_ops, operator) & truths(op_links["selected"]))
     op = numbers(kernel_links["op_row"], NONE)
     owner = np.append(root, NONE)[op]
-    start = numbers(kernel_links["launch_start_ns"], NONE)
+    start = numbers(kernel_links["launch_start_ns"], NO_TIME)
     began = numbers(kernels["start_ns"])
     rows = np.flatnonzero(owner != NONE)
     rows = rows[np.lexsort((began[rows], start[rows], owner[rows]))]

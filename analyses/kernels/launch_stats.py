@@ -5,12 +5,13 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import Mask, number, numbers, texts
-from htk.columns.groups import Groups, Ints
+from htk.columns.arrow import number, numbers, texts
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.call_tree import labels_of
-from htk.measures.launching import NONE, Launched
+from htk.measures.launching import Launched
 from htk.schema import TEXT, table
 
 By = Literal["call", "kernel", "operator"]

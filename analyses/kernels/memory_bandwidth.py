@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import Mask, codes_of, number, numbers, texts, valid
-from htk.columns.groups import Floats, Groups, Ints, quotient
+from htk.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.columns.groups import Groups, quotient
 from htk.columns.intervals import union_lengths
+from htk.columns.types import Floats, Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures.call_tree import labels_of

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers
-from htk.columns.groups import Groups, Ints, quotient
+from htk.columns.groups import Groups, quotient
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.launching import NONE
 from htk.schema import table
 
 RETURNS = table(

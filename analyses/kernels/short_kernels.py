@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import Mask, matching, number, numbers, texts
-from htk.columns.groups import Groups, Ints
+from htk.columns.arrow import matching, number, numbers, texts
+from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, union
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import labels_of
-from htk.measures.launching import NONE
 from htk.schema import TEXT, table
 
 By = Literal["duration", "kernel", "operator"]

@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import boolean, codes_of, number, texts, valid
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import labels_of
 from htk.measures.memory_categories import Categories
-from htk.measures.memory_use import NONE, MemoryUse, failures, operators_at
+from htk.measures.memory_use import MemoryUse, failures, operators_at
 from htk.schema import TEXT, table
 
 BEFORE = "(allocated before the recording)"

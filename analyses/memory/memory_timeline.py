@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, text
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Line
 from htk.measures.memory_categories import Categories
-from htk.measures.memory_use import NONE, MemoryUse
+from htk.measures.memory_use import MemoryUse
 from htk.schema import TEXT, table
 
 By = Literal["device", "category"]

@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, texts, truths
-from htk.columns.groups import Groups, Ints, row_of
+from htk.columns.groups import Groups, row_of
 from htk.columns.intervals import union_lengths
 from htk.columns.nesting import nest
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, labels_of
+from htk.measures.call_tree import labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, texts, truths
-from htk.columns.groups import Groups, Ints, row_of
+from htk.columns.groups import Groups, row_of
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, chosen_windows, percent, summed
-from htk.measures.call_tree import NONE, Mask
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import devices, peak_tflops
 from htk.models.hardware import Gpu, gpu

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.columns.groups import Ints
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.op_ancestors import MODULE
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Mask
+from htk.measures.call_tree import CallTree, DeviceTimes
 from htk.schema import TEXT, table
 
 RETURNS = table(

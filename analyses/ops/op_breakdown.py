@@ -8,13 +8,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, percent, pooled
-from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Paths, labels_of, without_operator
+from htk.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of, without_operator
 from htk.schema import TEXT, table
 
 By = Literal["name", "shape", "stack", "module", "thread"]

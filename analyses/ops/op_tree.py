@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, texts, truths
-from htk.columns.groups import Ints
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Mask, Paths, labels_of
+from htk.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of
 from htk.schema import TEXT, table
 
 Per = Literal["all", "rank"]

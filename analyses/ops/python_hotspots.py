@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, texts
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.segments import SegmentTimes
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, CallTree, DeviceTimes, Mask, labels_of
+from htk.measures.call_tree import CallTree, DeviceTimes, labels_of
 from htk.schema import TEXT, table
 
 RETURNS = table(

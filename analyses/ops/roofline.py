@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, texts
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import Pool, percent, pooled
-from htk.measures.call_tree import NONE
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import common_device, peak_tflops
 from htk.models.hardware import Gpu, gpu

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, valid
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, CallTree, Mask
+from htk.measures.call_tree import CallTree
 from htk.schema import TEXT, table
 
 _HOW = ("cuda graph", "compiled", "eager", "outside operators")

@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, texts
-from htk.columns.groups import Groups, Ints, row_of
+from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled
-from htk.measures.call_tree import NONE, Mask
-from htk.measures.collective_calls import event_keys
 from htk.measures.exposure import comm_shares
 from htk.measures.passes import BACKWARD, FORWARD, backward_kernels
 from htk.schema import TEXT, table

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text, valid
-from htk.columns.groups import Groups, Ints, row_of
+from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.derived.match import NONE
 from htk.errors import MissingTable
 from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import CollectiveCalls, event_keys
+from htk.measures.collective_calls import CollectiveCalls
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text
-from htk.columns.groups import Ints
 from htk.columns.intervals import clip, union_lengths
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import NONE, Mask
 from htk.measures.passes import backward_kernels
 from htk.schema import TEXT, table
 

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, texts, truths
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
 from htk.columns.intervals import union_lengths
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable, UsageError

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text
-from htk.columns.groups import Groups, row_of
-from htk.columns.intervals import Ints
+from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.derived.windows import kinds_of
@@ -21,7 +21,6 @@ from htk.measures.breakdown import (
     percent,
     summed,
 )
-from htk.measures.collective_calls import event_keys
 from htk.measures.exposure import shared
 from htk.schema import TEXT, table
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.derived.windows import WindowedSpans, kinds_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.host_states import (

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.types import NO_TIME, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.idle import LIMITS
@@ -135,13 +135,13 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     stream = numbers(kernels["stream"], -1)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-    launch = numbers(kernels["launch_start_ns"], -1)
+    launch = numbers(kernels["launch_start_ns"], NO_TIME)
     order = np.lexsort((start, stream, rank))
     rank, stream, start, end, launch = (a[order] for a in (rank, stream, start, end, launch))
     after = np.append(False, (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]))[: len(rank)]
     before = np.append(0, end[:-1])[: len(end)]
     gap = np.where(after, start - before, 0)
-    late = after & (launch >= 0) & (launch > before)
+    late = after & (launch > NO_TIME) & (launch > before)
     short = after & ~late & (gap < hta_conventions.SHORT_GAP_NS)
     category = np.select([late, short], [0, 1], 2)
     nothing = np.full(len(rank), -1)

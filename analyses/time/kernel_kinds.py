@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, texts, truths
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.measures import hta_conventions

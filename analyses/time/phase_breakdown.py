@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, text, truths
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints, union_lengths
+from htk.columns.intervals import union_lengths
+from htk.columns.types import NO_TIME, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
@@ -86,10 +87,10 @@ _UNKNOWN = len(PHASES)
 def _gpu_keys(phases: Phases, kernels: pa.Table, links: pa.Table, per: Per) -> tuple[Ints, Phased]:
     """Rank, step and phase of each activity; what has no recorded launch is of no phase."""
     op = numbers(links["op_row"], -1)
-    at = numbers(links["launch_start_ns"], -1)
+    at = numbers(links["launch_start_ns"], NO_TIME)
     guess = np.append(phases.of_ops.phase, OTHER)[op]
     found = phases.at(hosts(kernels), at, guess)
-    linked = (at >= 0) | (op >= 0)
+    linked = (at > NO_TIME) | (op >= 0)
     phase = np.where(linked, found.phase, _UNKNOWN)
     step = numbers(links["step"], _LAST) if per == "step" else np.full(len(op), _LAST)
     rank = numbers(kernels["rank"], -1)

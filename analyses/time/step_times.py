@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, truths, valid
 from htk.columns.groups import Groups, row_of
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Line
 from htk.core.recording_hints import hint

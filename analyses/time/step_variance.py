@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, codes_of, number, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.windows import WindowedSpans, kinds_of

@@ -10,9 +10,9 @@ walked side by side, and where they part a short look ahead finds where they mee
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from htk.columns.types import NONE, Ints
+
 Calls = tuple[Ints, Ints, Ints]  # kind, size, time
-NONE = -1
 
 _MOST_SHIFTS = 4096
 _PROBES = 16

@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.columns.types import Mask
 from htk.schema import TEXT
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 NUMPY_OF = {
     pa.int8(): np.int8,
     pa.int32(): np.int32,

@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
+from htk.columns.types import NONE, Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_WIDEST = 1 << 62  # what one number may hold
 
 
 @dataclass(frozen=True)
@@ -140,18 +140,31 @@ def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
 
 def _flat(columns: Ints) -> Ints:
-    """Several columns as one number that sorts alike."""
-    low, high = columns.min(axis=0), columns.max(axis=0)
-    span = (high - low + 1).astype(object)
-    if int(np.prod(span)) >= 2**62:  # too wide for one number: number the distinct rows instead
-        return np.unique(columns, axis=0, return_inverse=True)[1].ravel()
-    flat = np.zeros(len(columns), np.int64)
-    for k in range(columns.shape[1]):
-        flat = flat * int(span[k]) + (columns[:, k] - low[k])
+    """Return one number for each row that sorts as its columns do, the first before the others."""
+    flat, width = np.zeros(len(columns), np.int64), 1
+    for column in columns.T:
+        low, high = int(column.min()), int(column.max())
+        if width * (high - low + 1) >= _WIDEST:  # the numbers in use, not the range that they span
+            distinct, flat = numbered(flat)
+            width = len(distinct)
+            distinct, column = numbered(column)
+            low, high = 0, len(distinct) - 1
+        flat = flat * (high - low + 1) + (column - low)
+        width *= high - low + 1
     return flat
 
 
 def event_keys(table: pa.Table) -> Ints:
-    """(rank, event) of each row as one number; tables that speak of one event have the same."""
-    rank = numbers(table["rank"], -1).astype(np.int64)
-    return np.asarray((rank << 40) + numbers(table["event"], -1))
+    """Return rank, cycle and event of each row, which name an event in every table."""
+    columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
+    return np.column_stack([column.astype(np.int64) for column in columns])
+
+
+def paired(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:
+    """Return two columns of 32 bits as one of 64, which holds them exactly; -1 stays apart."""
+    return np.asarray((high.astype(np.int64) << 32) | (low.astype(np.int64) & 0xFFFFFFFF))
+
+
+def unpaired(pairs: Ints) -> tuple[Ints, Ints]:
+    """Return the two columns that `paired` put together."""
+    return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.uint32).view(np.int32).astype(np.int64)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
-from htk.columns.segments import SegmentTimes
+from htk.columns.segments import SegmentTimes, heads
+from htk.columns.types import NONE
 from htk.core.engine import core, engine
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Rows = Int64
-NONE = -1
 _CLIMB = 32  # levels; operators are seldom nested deeper
 
 
@@ -42,7 +42,7 @@ class Threads:
 class Nested:
     """Spans of some threads, with the span round each."""
 
-    thread: Int32
+    thread: NDArray[np.integer]
     start: Rows
     end: Rows
     known_parent: Rows | None = None  # where it was found before
@@ -60,7 +60,7 @@ class Nested:
     @cached_property
     def _nest(self) -> tuple[Int32, Int32]:
         o = self.order
-        return nest(self.thread[o], self.start[o], self.end[o])
+        return nest(_counted(self.thread[o]), self.start[o], self.end[o])
 
     @cached_property
     def parent(self) -> Rows:
@@ -78,7 +78,7 @@ class Nested:
         out[self.order] = self._nest[1]
         return out
 
-    def around(self, thread: Int32, start: Rows) -> Rows:
+    def around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
         """Innermost row that is open on that thread at that time, or NONE."""
         if not len(self.order):
             return np.full(len(start), NONE, np.int64)
@@ -93,23 +93,28 @@ class Nested:
         found[closed] = self._nested_around(thread[closed], start[closed])
         return found
 
-    def _nested_around(self, thread: Int32, start: Rows) -> Rows:
+    def _nested_around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
         """`around` for what many ended calls precede: as spans that end before they begin."""
         threads = np.append(self.thread, thread)
         starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
         o = np.lexsort((-ends, starts, threads))
-        place = np.append(o, NONE)[nest(threads[o], starts[o], ends[o])[0]]
+        place = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
         found = np.empty(len(o), np.int64)
         found[o] = place
         return found[len(self.thread) :]
 
 
-def _in_order(thread: Int32, start: Rows, end: Rows) -> bool:
+def _in_order(thread: NDArray[np.integer], start: Rows, end: Rows) -> bool:
     """Are the rows of each thread ordered by start, and of those that begin together by length?"""
     of_one = thread[1:] == thread[:-1]
     later = start[1:] > start[:-1]
     inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
     return bool((~of_one | later | inside).all())
+
+
+def _counted(thread: NDArray[np.integer]) -> Int32:
+    """Return threads, which are in order, numbered from 0."""
+    return (np.cumsum(heads(thread)) - 1).astype(np.int32)
 
 
 def nested(table: pa.Table, threads: Threads) -> Nested:

@@ -1,4 +1,4 @@
-"""Rows in segments (a lane, a thread, a rank), each with its own times: running maxima and look-ups.
+"""Rows in segments (a lane, a thread, a rank), each with its own times: running maxima, look-ups.
 
 Segment and time are never packed into one integer: clocks of two ranks may lie decades apart, and
 one stray event may have the time 0, so that `segment * range + time` overflows without a word.
@@ -13,7 +13,7 @@ _ROOM = float(1 << 62)  # sums of time on one axis stay below it
 _FEW = 512  # segments that are searched one after the other; more are searched all at once
 
 
-def heads(*keys: Ints) -> Mask:
+def heads(*keys: NDArray[np.integer]) -> Mask:
     """Return which rows, ordered by their keys, begin a new segment."""
     first = np.ones(len(keys[0]), bool)
     if len(first):

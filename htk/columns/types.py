@@ -8,3 +8,4 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 NONE = -1  # no row, no rank, no step
+NO_TIME = -(1 << 62)  # a time that was not recorded; those of a recording lie within ±2^61 ns

@@ -14,14 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers, truths, valid
-from htk.columns.intervals import Ints
+from htk.columns.types import Floats, Ints
 from htk.compare.runs import EACH, READERS, By, Items, Side
 from htk.errors import MalformedTrace
 
-Floats = NDArray[np.float64]
 Kinds = Mapping[str, Mapping[str, "Series"]]
 
 SCHEMA = "htk.compare.baseline/1"

@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import texts
 from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
@@ -27,7 +26,6 @@ from htk.core.humanize import format_duration, parse_duration, pluralize, shorte
 from htk.errors import UsageError
 from htk.schema import TEXT, table
 
-Floats = NDArray[np.float64]
 Unit = Literal["%", "pp", "ns"]
 
 FALSE_ALARMS = 0.005  # of a gate whose rules would all hold, by chance

@@ -11,18 +11,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.groups import Groups, paired, unpaired
+from htk.columns.types import NO_TIME, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.measures.breakdown import kind_times
 from htk.measures.phases import OTHER, PHASES, Phases, hosts
 from htk.schema import TEXT, table
 
 Tables = Mapping[str, pa.Table]
-Floats = NDArray[np.float64]
 By = Literal["time", "kernel", "op", "module", "phase"]
 EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module")
 SIGMAS = 2.0
@@ -73,7 +71,8 @@ class Side:
     @property
     def samples(self) -> tuple[Ints, Ints]:
         """Rank and step of each sample."""
-        return (self._steps >> 32) - 1, self._steps & 0xFFFFFFFF
+        rank, step = unpaired(self._steps)
+        return rank - 1, step
 
     def sample(self, rank: Ints, step: Ints) -> Ints:
         """Number of each (rank, step); -1 where it is no complete step."""
@@ -218,10 +217,10 @@ def _phases(side: Side) -> Items:
     tables = side.tables
     phases = Phases(tables["annotations"], tables["cpu_ops"], tables["op_links"])
     links = tables["kernel_links"]
-    op, at = numbers(links["op_row"], -1), numbers(links["launch_start_ns"], -1)
+    op, at = numbers(links["op_row"], -1), numbers(links["launch_start_ns"], NO_TIME)
     guess = np.append(phases.of_ops.phase, OTHER)[op]
     found = phases.at(hosts(tables["kernels"]), at, guess).phase
-    linked = (at >= 0) | (op >= 0)
+    linked = (at > NO_TIME) | (op >= 0)
     return _of_kernels(side, np.where(linked, found, -1), list(PHASES))
 
 
@@ -262,7 +261,7 @@ def _complete_steps(tables: Tables) -> Ints:
 
 
 def _pair(rank: Ints, step: Ints) -> Ints:
-    return np.asarray((rank.astype(np.int64) + 1 << 32) + step)
+    return paired(rank + 1, step)
 
 
 @analysis(returns=RETURNS)

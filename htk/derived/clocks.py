@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, truths
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, CollectiveRows, timed_columns
+from htk.columns.types import NONE, Floats, Ints
+from htk.derived.match import CollectiveRows, timed_columns
 from htk.derived.waits import waits
 from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _ROUNDS = 3  # of weighting by how well each collective's ends agree
 _FLOOR_NS = 1000.0  # ends agree no better than this

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
-from htk.columns.intervals import Ints, Spans, sweep, union
+from htk.columns.intervals import Spans, sweep, union
 from htk.columns.nesting import Threads
+from htk.columns.types import Ints
 
 # In the order of precedence: of several that hold at once the first one names the time.
 PROFILER, GC, COMPILATION, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(9)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints, Spans, clip
+from htk.columns.intervals import Spans, clip
 from htk.columns.nesting import Threads
+from htk.columns.segments import SegmentTimes, heads, running_max
+from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates
 
-Mask = NDArray[np.bool_]
-NONE = -1
 CAUSES = (
     *STATES,
     "launch_latency",
@@ -183,26 +183,26 @@ def _waits_for_events(
     waited. Without such records: a wait was called between the launch of the activity and the
     launch before it.
     """
-    launch = numbers(kernel_links["launch_start_ns"], NONE)
+    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
     stream = numbers(kernels["stream"], NONE)
     if not syncs.num_rows:
         called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
         nowhere = np.full(len(stream), NONE, np.int64)
         at = numbers(launches["start_ns"])[called]
-        return _after(nowhere, launch, np.full(len(at), NONE, np.int64), at) & (launch >= 0)
+        return _after(nowhere, launch, np.full(len(at), NONE, np.int64), at) & (launch > NO_TIME)
     called = matching(syncs["name"], lambda n: "Stream Wait" in n)
     waited = matching(syncs["name"], "event_wait".__eq__)
     on = numbers(syncs["stream"], NONE)
     start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
-    queued = _after(stream, launch, on[called], start[called]) & (launch >= 0)
+    queued = _after(stream, launch, on[called], start[called]) & (launch > NO_TIME)
     return queued | _after(stream, numbers(kernels["start_ns"]), on[waited], end[waited])
 
 
 def _after(lane: Ints, time: Ints, on: Ints, at: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
     order = np.lexsort((time, lane))
-    before = np.append(NONE, time[order][:-1])
-    before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NONE
+    before = np.append(NO_TIME, time[order][:-1])
+    before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NO_TIME
     moments = SegmentTimes(on, at)
     until_now = moments.count_until(lane[order], time[order])[1]
     passed = np.zeros(len(time), bool)

@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
 from htk.derived.waits import Waits
 from htk.names.collectives import SYNCHRONISING
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-NONE = -1
 
 
 class Rows(Protocol):

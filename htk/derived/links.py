@@ -19,7 +19,9 @@ from htk.columns.arrow import (
     truths,
     valid,
 )
-from htk.columns.nesting import NONE, Nested, Rows, Threads, nested
+from htk.columns.groups import Groups
+from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.types import NONE
 from htk.schema import DERIVED
 
 
@@ -43,7 +45,9 @@ def kernel_links(
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
     by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
-    at, thread = _moment(launch, launch_start, launch_thread, cpu_ops, op, ops.thread)
+    at, thread = _moment(
+        launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
+    )
     by_flow = np.zeros(len(kernels), bool)
     if (at == NONE).any() and len(flows):
         by_flow = _follow_flows(kernels, flows, threads, ops, at, thread, op)
@@ -79,7 +83,7 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
             _step_column(_steps_at(annotations, ops.start)),
             _row(forward),
             text(how, pa.array(["sequence", "parent"])),
-            _row(_range_around(annotations, threads, ops.thread, ops.start)),
+            _row(_range_around(annotations, threads, ops.thread.astype(np.int32), ops.start)),
             boolean(np.ones(len(cpu_ops), bool)),
         ],
         schema=DERIVED["op_links"],
@@ -210,9 +214,9 @@ def _carry_in(
         return np.zeros(len(kernels), bool)
     start = numbers(kernels["start_ns"])
     never = np.iinfo(np.int64).max
-    lane = numbers(kernels["stream"], NONE) * 4096 + numbers(kernels["device"], NONE)
-    lanes, which = np.unique(lane, return_inverse=True)
-    first = np.full(len(lanes), never, np.int64)
+    streams = np.column_stack([numbers(kernels[c], NONE) for c in ("stream", "device")])
+    which = Groups.by_keys(streams).group_ids
+    first = np.full(int(which.max(initial=-1)) + 1, never, np.int64)
     np.minimum.at(first, which[linked], start[linked])
     ids = numbers(launches["correlation"])
     first_id = ids[ids > 0].min() if (ids > 0).any() else 0

@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from htk.columns.align import aligned_positions
 from htk.columns.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
 from htk.columns.groups import Groups
+from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.lateness import lateness
 from htk.derived.waits import Waits, waits
 from htk.schema.comm import COLLECTIVE_MATCHES
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-NONE = -1
 
 _SILENT = ("wait", "split", "new_window")
 _MESSAGES = ("send", "recv")
@@ -79,9 +76,12 @@ class CollectiveRows:
         rank, comm_rank = numbers(table["rank"], NONE), numbers(table["comm_rank"], NONE)
         self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
         self.cycle = numbers(table["cycle"], 0).astype(np.int64)
-        self.start, self.end = numbers(table["start_ns"], NONE), numbers(table["end_ns"], NONE)
+        self.start, self.end = (
+            numbers(table["start_ns"], NO_TIME),
+            numbers(table["end_ns"], NO_TIME),
+        )
         real = matching(table["timing"], lambda t: t in ("gpu", "cpu"))
-        self.timed: Mask = real & (self.start >= 0) & (self.end >= self.start)
+        self.timed: Mask = real & (self.start > NO_TIME) & (self.end >= self.start)
         self.group_size = numbers(table["group_size"], NONE).astype(np.int64)
         self.root = numbers(table["root"], NONE).astype(np.int64)
         self.peer = numbers(table["peer"], NONE).astype(np.int64)
@@ -95,8 +95,8 @@ class CollectiveRows:
     @cached_property
     def order(self) -> Ints:
         """What tells which came first on a rank: its true start, else when it was enqueued."""
-        enqueue = numbers(self.table["enqueue_ns"], NONE)
-        return np.where(self.timed | (enqueue < 0), self.start, enqueue)
+        enqueue = numbers(self.table["enqueue_ns"], NO_TIME)
+        return np.where(self.timed | (enqueue == NO_TIME), self.start, enqueue)
 
     @cached_property
     def size(self) -> Ints:

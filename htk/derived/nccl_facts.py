@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from htk.columns.align import aligned_positions, fitting_shifts
 from htk.columns.arrow import build, codes_of, number, numbers, text, texts, valid
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, CollectiveRows
+from htk.columns.types import NONE, Ints
+from htk.derived.match import CollectiveRows
 from htk.schema.comm import COLLECTIVE_FACTS
 
-Ints = NDArray[np.int64]
 Sequence = tuple[Ints, Ints, Ints]
 
 PROFILER = "kineto"

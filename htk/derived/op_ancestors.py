@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups
-from htk.columns.nesting import NONE, Nested, Rows, Threads, nested
+from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.types import NONE
 from htk.schema.links import OP_CALLERS, PYTHON_LINKS
 
 MODULE = "nn.Module: "

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-NONE = -1
 _NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers
 from htk.columns.groups import Groups
-from htk.columns.intervals import Clipped, ConcatenatedTimeline, Ints, Spans, clip, union
+from htk.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
+from htk.columns.types import NONE, Ints
 from htk.derived.links import steps_of
 from htk.schema.links import ACTIVITIES, WINDOWS
 
@@ -174,12 +175,11 @@ def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
     """One number for each (rank, cycle, device)."""
     keys = [
-        np.stack([numbers(t[c], -1).astype(np.int64) for c in ("rank", "cycle", "device")])
+        np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device")])
         for t in (activities, windows)
     ]
-    high = np.max([k.max(axis=1, initial=0) for k in keys], axis=0) + 2
-    flat = [((k[0] + 1) * high[1] + k[1] + 1) * high[2] + k[2] + 1 for k in keys]
-    return flat[0], flat[1]
+    numbers_of_both = Groups.by_keys(np.concatenate(keys)).group_ids
+    return numbers_of_both[: len(keys[0])], numbers_of_both[len(keys[0]) :]
 
 
 def _joined(parts: list[Ints]) -> Ints:

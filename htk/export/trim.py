@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.intervals import Spans, union
+from htk.columns.types import NO_TIME
 from htk.errors import MissingTable
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
@@ -31,9 +32,9 @@ def wanted(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
         name: _overlapping(spans, tables[name]) for name in ("events", *_CPU)
     }
     chosen |= {name: _at(spans, numbers(tables[name]["time_ns"])) for name in _INSTANTS}
-    launched = numbers(part.table("kernel_links")["launch_start_ns"], -1)
+    launched = numbers(part.table("kernel_links")["launch_start_ns"], NO_TIME)
     start = numbers(tables["kernels"]["start_ns"])
-    chosen["kernels"] = _at(spans, np.where(launched >= 0, launched, start))
+    chosen["kernels"] = _at(spans, np.where(launched > NO_TIME, launched, start))
     chosen["annotations"] = _annotations(spans, tables["annotations"])
     chosen["syncs"] = _with(tables, "syncs", "correlation", "launches", chosen)
     uncalled = numbers(tables["syncs"]["correlation"], -1) < 0  # MTIA's: by time

@@ -17,12 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
+from htk.columns.types import Ints, Mask
 from htk.errors import MissingTable
 from htk.graph.edges import KINDS, Edges, edges_of
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

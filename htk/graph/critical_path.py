@@ -8,14 +8,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, number, numbers, text
+from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
 from htk.graph.build import Graph, build
 from htk.graph.edges import KINDS
 from htk.graph.replay import critical, replay
 from htk.schema import TEXT, table
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 WHAT = {
     "run": "compute",

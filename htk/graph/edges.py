@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers, valid
-from htk.columns.groups import Groups, event_keys
+from htk.columns.groups import Groups, event_keys, paired, row_of
+from htk.columns.types import NO_TIME, Ints, Mask
 from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.sm_contention import waits_for_room
 from htk.graph.waits import Wait, communicators, handovers, synchronised, waits_for_events
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 KINDS = (
     "run",  # an activity's own length
@@ -152,12 +149,11 @@ def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activ
     collectives, matches = tables["collectives"], tables["collective_matches"]
     if not collectives.num_rows:
         return joined
-    ours, theirs = event_keys(tables["kernels"])[activities.row], event_keys(collectives)
-    order = np.argsort(ours)
-    place = np.minimum(np.searchsorted(ours[order], theirs), len(ours) - 1)
-    known = valid(collectives["event"]) & (ours[order][place] == theirs)
+    ours = event_keys(tables["kernels"])[activities.row]
+    activity = row_of(ours, event_keys(collectives))
+    known = valid(collectives["event"]) & (activity >= 0)
     known &= numbers(matches["match"], -1) >= 0
-    which, match = order[place][known], numbers(matches["match"], -1)[known]
+    which, match = activity[known], numbers(matches["match"], -1)[known]
     which, first = np.unique(which, return_index=True)
     members = Groups.by_keys(match[first])
     several = members.count[members.group_ids] > 1
@@ -231,13 +227,13 @@ def _queue(
     held = np.zeros(len(calls.start), bool)
     kernels, links = tables["kernels"], tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
-    lane = (rank << 16) + numbers(kernels["device"], -1)
-    start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], -1)
-    at = numbers(links["launch_start_ns"], -1)
+    lane = paired(rank, numbers(kernels["device"], -1))
+    start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
+    at = numbers(links["launch_start_ns"], NO_TIME)
     place = np.full(len(lane), -1, np.int64)
     place[activities.row] = np.arange(len(activities.row))
     for device in np.unique(lane[activities.row]).tolist():  # a few devices
-        mine = np.flatnonzero((lane == device) & (at >= 0))
+        mine = np.flatnonzero((lane == device) & (at > NO_TIME))
         mine = mine[np.argsort(at[mine], kind="stable")]
         depth = np.arange(len(mine)) - np.searchsorted(np.sort(start[mine]), at[mine], "right")
         deepest = int(depth.max(initial=0))

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups
 from htk.columns.intervals import subtract, union
+from htk.columns.types import Ints
 from htk.graph.build import Graph, build, steps_at_hand
 from htk.graph.replay import Replay, critical, once, replay
-
-Ints = NDArray[np.int64]
 
 STEP_PCT = 3.0
 EXPOSED_POINTS = 2.0

@@ -9,11 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
-from htk.columns.groups import Groups, event_keys
+from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
 _MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")
@@ -211,10 +209,6 @@ def _lane(*columns: NDArray[np.integer]) -> Ints:
 def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
     """Row of `collectives` for each activity; -1: none."""
     kernels, comm = tables["kernels"], tables["collectives"]
-    keys, theirs = event_keys(kernels), event_keys(comm)
     known = np.flatnonzero(valid(comm["event"]))
-    if not len(known):
-        return np.full(len(rows), -1, np.int64)
-    order = known[np.argsort(theirs[known], kind="stable")]
-    place = np.minimum(np.searchsorted(theirs[order], keys[rows]), len(order) - 1)
-    return np.where(theirs[order[place]] == keys[rows], order[place], -1)
+    place = row_of(event_keys(comm)[known], event_keys(kernels)[rows])
+    return np.append(known, -1)[place]

@@ -8,11 +8,9 @@ its period is steady; CPU work that runs ahead of the GPU is so accounted for.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.graph.build import Graph
-
-Ints = NDArray[np.int64]
 
 NEVER = -(1 << 62)  # the weight of an edge that an edit removed
 _EARLIEST = -(1 << 61)

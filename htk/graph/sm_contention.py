@@ -5,13 +5,10 @@ kernel of another stream that ended just then, else the one that was running.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints, Mask
 from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.waits import Wait
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _UNEXPLAINED_NS = 20_000
 _JUST_ENDED_NS = 20_000

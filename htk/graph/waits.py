@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.types import Ints, Mask
 from htk.graph.nodes import (
     SYNCHRONISES,
     Activities,
@@ -22,9 +22,6 @@ from htk.graph.nodes import (
     calls_of,
     collective_rows,
 )
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _WAIT_EVENT = re.compile(r"StreamWaitEvent")
 _COPY = re.compile(r"Memcpy")

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import quotient
-from htk.columns.intervals import Ints, Spans, sweep
+from htk.columns.intervals import Spans, sweep
+from htk.columns.types import Ints
 from htk.derived.windows import WindowedSpans, fill, kinds_of
 
 Per = Literal["rank", "step"]

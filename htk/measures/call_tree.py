@@ -6,14 +6,11 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
 from htk.columns.segments import heads, running_max
-
-NONE = -1
-Mask = NDArray[np.bool_]
+from htk.columns.types import NONE, Ints, Mask
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ import re
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 
-Ints = NDArray[np.int64]
-NONE = -1
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
 
 

@@ -7,18 +7,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text
 from htk.columns.groups import Groups
-from htk.derived.match import NONE, CollectiveRows
+from htk.columns.types import NONE, Floats, Ints
+from htk.derived.match import CollectiveRows
 from htk.derived.waits import Waits
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -208,12 +204,6 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
         several = len({h for h in seen if h}) > 1
         found.append(1 if several else 0 if seen and None not in seen else NONE)
     return text(np.array([*found, NONE])[codes], pa.array(["node", "across nodes"]))
-
-
-def event_keys(table: pa.Table) -> Ints:
-    """Rank, cycle and event of each row: what a collective shares with its kernel."""
-    columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
-    return np.column_stack([column.astype(np.int64) for column in columns])
 
 
 def only_source(

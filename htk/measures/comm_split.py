@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers
-from htk.measures.collective_calls import CollectiveCalls, Ints
+from htk.columns.types import Ints
+from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.exposure import comm_shares
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups
-from htk.columns.intervals import Clipped, Ints, Spans, clip, subtract, union
+from htk.columns.intervals import Clipped, Spans, clip, subtract, union
+from htk.columns.types import Ints
 
 
 def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end: Ints) -> Ints:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.groups import Groups, row_of
+from htk.columns.types import NO_TIME, Ints
 from htk.errors import UsageError
 from htk.schema import ACTIVITIES, WINDOWS
 
@@ -57,8 +57,8 @@ def refuse_steps(per: str) -> None:
 
 
 def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
-    """Kernels, copies and sets that HTA keeps, with `launch_start_ns` (-1: unlinked)."""
-    launch = numbers(kernel_links["launch_start_ns"], -1)
+    """Kernels, copies and sets that HTA keeps, with `launch_start_ns` (NO_TIME: unlinked)."""
+    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
     rows = kernels.append_column("launch_start_ns", number(launch, pa.int64()))
     on_stream = valid(kernels["stream"])
     keep = _launched_in_time(numbers(kernels["rank"], -1), launch, annotations)
@@ -108,15 +108,12 @@ def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Tab
 
 
 def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
-    """Start of the call with that correlation (-1: none)."""
+    """Return the start of the call with that correlation, or NO_TIME."""
     ids = numbers(launches["correlation"], -1)
     whose = numbers(launches["rank"], -1).astype(np.int64)
-    key, wanted = (whose << 40) + ids, (rank << 40) + correlation
-    order = np.argsort(key, kind="stable")
-    place = np.searchsorted(key[order], wanted)
-    found = np.append(order, -1)[np.minimum(place, len(order))]
-    hit = (found >= 0) & (np.append(key, -1)[found] == wanted) & (correlation > 0)
-    return np.where(hit, np.append(numbers(launches["start_ns"]), -1)[found], -1)
+    row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
+    row = np.where(correlation > 0, row, -1)
+    return np.append(numbers(launches["start_ns"]), NO_TIME)[row]
 
 
 def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.ndarray:
@@ -132,5 +129,5 @@ def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.nda
     for one in np.unique(rank).tolist():  # a rank each
         mine = rank == one
         last = start[whose == one].max(initial=np.iinfo(np.int64).min)
-        keep[mine] = (launch[mine] >= 0) & (launch[mine] < last)
+        keep[mine] = (launch[mine] > NO_TIME) & (launch[mine] < last)
     return keep

@@ -6,9 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, valid
-from htk.columns.groups import Ints
-
-NONE = -1
+from htk.columns.types import NONE, Ints
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, valid
-from htk.columns.groups import Groups, Ints
-from htk.measures.memory_use import NONE, MemoryUse
+from htk.columns.groups import Groups
+from htk.columns.segments import SegmentTimes
+from htk.columns.types import NONE, Ints, Mask
+from htk.measures.memory_use import MemoryUse
 from htk.measures.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER, Phases, hosts
-
-Mask = NDArray[np.bool_]
 
 NAMES = (
     "parameter",
@@ -116,7 +115,7 @@ class _When:
         host = hosts(cpu_ops)
         self._of_ops = self._phases.at(host, self._start, self._phases.of_ops.phase).phase
         self._starts = {
-            one: _Line(host[mine], self._start[mine])
+            one: SegmentTimes(host[mine], self._start[mine])
             for one in (FORWARD, BACKWARD, OPTIMIZER)
             if (mine := self._of_ops == one).any()
         }
@@ -125,7 +124,7 @@ class _When:
         """That of the operator that began last on the thread; a range of the user decides."""
         thread = _threads(self._ops, events)
         mine, theirs = thread[: self._ops.num_rows], thread[self._ops.num_rows :]
-        line = _Line(mine, self._start)
+        line = SegmentTimes(mine, self._start)
         time = numbers(events["time_ns"])
         row = line.last(theirs, time)
         phase = np.where(row == NONE, OTHER, self._of_ops[row])
@@ -138,7 +137,7 @@ class _When:
     def next(self, phase: int, host: Ints, time: Ints) -> Ints:
         """When an operator of that phase begins next."""
         line = self._starts.get(phase)
-        return np.full(len(host), _NEVER) if line is None else line.next_time(host, time)
+        return np.full(len(host), _NEVER) if line is None else line.next_time(host, time, _NEVER)
 
 
 def _threads(cpu_ops: pa.Table, events: pa.Table) -> Ints:

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text
-from htk.columns.groups import Groups, Ints
+from htk.columns.groups import Groups
 from htk.columns.nesting import nest
+from htk.columns.types import NONE, Ints
 
-NONE = -1
 # c10::DeviceType; accelerators other than CUDA and HIP keep their number.
 _KINDS = {0: "cpu", 1: "gpu", 6: "gpu", 12: "xpu", 13: "mps", 20: "privateuse"}
 

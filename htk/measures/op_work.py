@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
-from htk.columns.groups import Groups, Ints
-from htk.measures.call_tree import NONE, CallTree, Mask, labels_of
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
+from htk.measures.call_tree import CallTree, labels_of
 from htk.measures.captures import captured_ops
 from htk.measures.launching import launched_within
 from htk.models import op_costs

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups
-from htk.measures.call_tree import NONE, Mask
+from htk.columns.types import NONE, Mask
 
 FORWARD, BACKWARD = "forward", "backward"
 

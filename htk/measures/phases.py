@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
+from htk.columns.groups import Groups, paired
 from htk.columns.nesting import Nested
+from htk.columns.types import Ints
 
 PHASES = ("dataloader", "forward", "backward", "optimizer", "other")
 DATALOADER, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(PHASES))
@@ -70,7 +70,7 @@ class _Ranges(NamedTuple):
 
     def at(self, host: Ints, time: Ints) -> Ints:
         """Phase of the innermost one of that host at that time, or -1."""
-        found = self.nested.around(host.astype(np.int32), time)
+        found = self.nested.around(host, time)
         return np.append(self.phase, -1)[found]
 
     def segments(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -101,9 +101,8 @@ def recomputed(cpu_ops: pa.Table, op_links: pa.Table) -> NDArray[np.bool_]:
 
 
 def hosts(table: pa.Table) -> Ints:
-    """(rank, cycle) as one small number."""
-    rank = numbers(table["rank"], -1).astype(np.int64)
-    return np.asarray((rank + 1) * 256 + numbers(table["cycle"], 0))
+    """Return one number for each (rank, cycle), the same in every table."""
+    return paired(numbers(table["rank"], -1), numbers(table["cycle"], 0))
 
 
 def _ranges(annotations: pa.Table) -> _Ranges:
@@ -114,7 +113,7 @@ def _ranges(annotations: pa.Table) -> _Ranges:
     mine &= _on_stepping_thread(annotations, host)
     rows = np.flatnonzero(mine)
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
-    return _Ranges(Nested(host[rows].astype(np.int32), start, end), phases[rows])
+    return _Ranges(Nested(host[rows], start, end), phases[rows])
 
 
 def _on_stepping_thread(annotations: pa.Table, host: Ints) -> NDArray[np.bool_]:

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.groups import Groups
+from htk.columns.types import Floats, Ints
 from htk.measures.collective_calls import CollectiveCalls, scopes
 from htk.models.bandwidth import factor
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 FAST = 0.10
 
 

@@ -10,12 +10,10 @@ a link, whatever the number of ranks. Where multicast does part of the work it m
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.columns.groups import Groups
+from htk.columns.types import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 UNKNOWN = -1
 
 _WHOLE = ("broadcast", "reduce", "send", "recv", "send_recv", "hypercube")

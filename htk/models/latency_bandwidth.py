@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from htk.columns.types import Floats
 
 _LEAST_POINTS = 3  # of a piece
 _PAYS = 0.7  # another piece must bring the squared error below this share

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.humanize import shorten
 from htk.trace.trace import Trace
 

@@ -1,12 +1,10 @@
 """A rank's own clock, as its trace file tells it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.simulate.config import Config
 from htk.simulate.plants import Plants
-
-Ints = NDArray[np.int64]
 
 # The profiler counts from a multiple of 7,889,238 s; the job begins some days later.
 BASE_NS = 226 * 7_889_238 * 10**9

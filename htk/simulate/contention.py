@@ -7,10 +7,10 @@ timed, what overlapped is looked up here, and the step is timed again.
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.simulate.groups import Group
 from htk.simulate.instructions import Activity, Do, Program
 
-Ints = NDArray[np.int64]
 Shares = NDArray[np.float32]
 
 

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.simulate.config import Config
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Ints
 from htk.simulate.config import Config
 from htk.simulate.contention import Beside, Shares
 from htk.simulate.groups import Group
 from htk.simulate.instructions import COMPUTE, MAIN, Activity, Collective, Do, Program
 from htk.simulate.plants import Plants
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 OnGpu = tuple[Ints, Ints, Ints, Ints]  # start, end, common, cause: see Timed
 
 _GAP_NS = {"nvidia": 1000, "amd": 1, "intel": 500}  # between kernels of a stream, at least

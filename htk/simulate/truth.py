@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.models.wire import Sharding, ledger
 from htk.simulate.clock import Clocks
 from htk.simulate.config import Config
@@ -20,7 +20,6 @@ from htk.simulate.instructions import Activity, Collective, Do
 from htk.simulate.plants import Plants
 from htk.simulate.schedule import Timed
 
-Ints = NDArray[np.int64]
 _BITS = {"compute": 1, "comm": 2, "memory": 4}
 _MOVING = 8  # a collective whose last member has come
 _CAUSES = ("host", "stream", "dependency", "network")

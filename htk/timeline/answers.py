@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
-from htk.columns.intervals import Ints, union_lengths
+from htk.columns.intervals import union_lengths
+from htk.columns.types import Ints
 from htk.core.humanize import parse_int_ranges, shorten
 from htk.errors import HtkError, UsageError
 from htk.timeline.detail import Detail

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.timeline.lanes import Lanes
 from htk.timeline.sources import KINDS
@@ -21,8 +22,6 @@ MIN_PIXELS = 2.0
 MOST_SPANS = 6000
 MOST_PIXELS = 8000
 MOST_CELLS = 120_000  # of density in one answer; beyond, a cell is several pixels wide
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

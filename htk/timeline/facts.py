@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.humanize import format_duration, format_value
 from htk.schema import unit_of
 from htk.timeline.lanes import Lanes

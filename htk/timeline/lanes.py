@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.intervals import Ints
 from htk.columns.nesting import nest
+from htk.columns.types import Ints
 from htk.timeline.sources import SECTIONS, TABLES, Source, sources
 from htk.trace.trace import Trace
 

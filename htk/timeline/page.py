@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.intervals import Ints
+from htk.columns.types import Ints
 from htk.core.humanize import format_duration, format_number
 from htk.errors import HtkError
 from htk.timeline.answers import TraceTimeline

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
-from htk.columns.intervals import Ints, union
+from htk.columns.intervals import union
+from htk.columns.types import Ints
 from htk.derived.clocks import corrections
 from htk.measures.phases import OTHER, PHASES, Phases, hosts
 from htk.trace.trace import Trace

@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, matching, number, numbers, truths, valid, with_column
-from htk.columns.groups import event_keys
+from htk.columns.groups import event_keys, row_of
 from htk.columns.intervals import Spans, union
+from htk.columns.types import NO_TIME, NONE, Mask
 from htk.errors import UsageError
-
-Mask = NDArray[np.bool_]
 
 _ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
 
@@ -91,7 +90,7 @@ class Narrowing:
         keep = self._in_steps(links)
         keep &= self._in_time(numbers(kernels["start_ns"]))
         if self.selection.annotation is not None:
-            keep &= self._in_ranges(kernels["rank"], numbers(links["launch_start_ns"], -1))
+            keep &= self._in_ranges(kernels["rank"], numbers(links["launch_start_ns"], NO_TIME))
         return keep
 
     @cached_property
@@ -111,9 +110,9 @@ class Narrowing:
         ours = event_keys(kernels.filter(pa.array(self._chosen_kernels)))
         from_profile = matching(rows["source"], "kineto".__eq__)
         keys = event_keys(rows)
-        on_gpu = np.isin(keys, event_keys(kernels))
-        by_time = self._in_time(numbers(rows["start_ns"], -1))
-        return np.where(from_profile & on_gpu, np.isin(keys, ours), by_time)
+        on_gpu = row_of(event_keys(kernels), keys) != NONE
+        by_time = self._in_time(numbers(rows["start_ns"], NO_TIME))
+        return np.where(from_profile & on_gpu, row_of(ours, keys) != NONE, by_time)
 
     def _in_steps(self, links: pa.Table) -> Mask:
         if self.selection.steps is None:
@@ -194,7 +193,7 @@ class Narrowing:
     def _launched_spans(self) -> dict[int, Spans]:
         """Without GPU copies of ranges: from first start to last end of what each launched."""
         kernels, links = self.whole("kernels"), self.whole("kernel_links")
-        at = numbers(links["launch_start_ns"], -1)
+        at = numbers(links["launch_start_ns"], NO_TIME)
         ranks = numbers(kernels["rank"], -1)
         start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
         found = {}

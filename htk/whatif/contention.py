@@ -5,15 +5,12 @@ the same name and shapes on one GPU, with and without. Where none appears both w
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.columns.groups import Groups
 from htk.columns.intervals import covered, union
+from htk.columns.types import Floats, Ints
 from htk.graph.replay import Replay, replay
 from htk.whatif.step_model import StepModel
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _ALONE, _BESIDE = 0.05, 0.5
 _FEWEST = 8  # kernels seen with communication beside them

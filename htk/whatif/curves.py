@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.columns.types import Floats
 from htk.errors import UsageError
 from htk.graph.build import build
 from htk.whatif.contention import factor, share
@@ -25,8 +26,6 @@ from htk.whatif.edits import batch
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel, step_model
-
-Floats = NDArray[np.float64]
 
 _APART_NS = 500  # closer lengths tell no slope
 # One sigma of a kernel's change: at a recorded batch, and for each doubling away from the nearest.

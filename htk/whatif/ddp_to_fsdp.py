@@ -11,8 +11,8 @@ Python in a hook is not in it and assumed.
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.models.detected import detected
 from htk.whatif.fsdp_units import (
@@ -28,8 +28,6 @@ from htk.whatif.network_tiers import Network, network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
-
-Ints = NDArray[np.int64]
 
 RANKS = 1 << 20  # more than there are, to number their groups
 OUT, TOGETHER = "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"

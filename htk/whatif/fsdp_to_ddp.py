@@ -8,8 +8,8 @@ DistributedDataParallel reduces a bucket as soon as the gradients in it are as l
 from itertools import accumulate, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints, Mask
 from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
 from htk.whatif.micro_batches import micro_batches
@@ -17,9 +17,6 @@ from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
 _ELEMENT_BYTES = (2, 4)  # of a gradient

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints, Mask
 from htk.whatif.shapes import inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

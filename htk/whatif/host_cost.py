@@ -6,12 +6,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints, Mask
 from htk.graph.replay import NEVER
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import parted
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
 _SYNCHRONISES = re.compile(r"EventSynchronize")

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Mask, StepModel
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import followed
 
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass

@@ -8,14 +8,11 @@ slower than others.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Mask
 from htk.graph.replay import replay
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE, latency, part, wire
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _FASTEST = 0.1
 _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))

@@ -11,20 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.shapes import inputs
-from htk.whatif.step_model import Mask, StepFacts, StepModel
+from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 from htk.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
 
 ELEMENT = 2  # bytes of an activation
 _SHORTEST_NS = 2_500.0
 _TENSOR = ("gemm", "attention", "convolution")
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 
 _GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

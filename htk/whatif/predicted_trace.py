@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.groups import Groups
+from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_microseconds
 from htk.derived.clocks import corrections
 from htk.errors import UsageError
@@ -28,9 +28,6 @@ from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 from htk.whatif.predict import Baseline, apply_edits, ordered
 from htk.whatif.step_model import StepModel
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
 _LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')

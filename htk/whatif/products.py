@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.whatif.step_model import StepModel
-
-Floats = NDArray[np.float64]
 
 _SMOOTH = 32  # waves: so many are no longer told one by one
 _RAMPS = np.arange(0.0, 1025.0, 32.0)

@@ -11,16 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
+from htk.columns.types import Floats, Ints, Mask
 from htk.graph.build import Graph
 from htk.graph.nodes import collective_rows
 from htk.graph.replay import NEVER
 from htk.measures.passes import backward_kernels
 from htk.measures.phases import recomputed
 from htk.models.link_rates import scale_up_gbps
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 

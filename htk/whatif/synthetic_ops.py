@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.edges import KINDS
 from htk.graph.nodes import Activities
 from htk.graph.replay import NEVER, longest
 from htk.whatif.step_model import StepFacts, StepModel
-
-Ints = NDArray[np.int64]
 
 COMPUTE, COMM = 0, 1
 _ROOM = 1 << 20  # between the levels of neighbouring nodes

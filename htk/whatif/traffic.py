@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import texts
+from htk.columns.types import Mask
 from htk.models.wire import wire_bytes
 from htk.schema import TEXT
 from htk.whatif.label import TRAFFIC
@@ -17,7 +17,6 @@ from htk.whatif.transfers import gpus_of_a_node
 
 Key = tuple[str, int, str]  # type, ranks that take part, scope
 Sums = tuple[float, float, float]  # calls, message bytes, wire bytes
-Mask = NDArray[np.bool_]
 _NONE: Mapping[str, str] = {}
 
 

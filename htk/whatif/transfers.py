@@ -1,14 +1,11 @@
 """What a transfer costs: a latency, and its bytes at the pace of the network that it crosses."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Mask
 from htk.models.bandwidth import algorithm_bytes, factor
 from htk.models.detected import detected
 from htk.whatif.step_model import StepModel
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # Latency of a collective over NVLink or InfiniBand, ring of few ranks; NCCL's tuning tables put it
 # between 5 and 30 us.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
-from htk.columns.nesting import NONE
+from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
@@ -24,7 +24,6 @@ from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 _INT64 = pa.int64()
 _MOST_RANKS = 1_000_000  # more is damage
 _MESSAGES = ("send", "recv", "send_recv")

@@ -7,13 +7,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, mapped, nulls, number, numbers
-from htk.columns.nesting import NONE
+from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.raw import TYPES, RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, named
 
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 RECORD = "record_param_comms"
 # Operators whose shapes tell what the collective they launch carries.

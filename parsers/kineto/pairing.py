@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, numbers, valid
-from htk.columns.nesting import NONE, Nested, Threads
+from htk.columns.nesting import Nested, Threads
+from htk.columns.types import NONE, Mask
 from htk.derived.links import look_up
 from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
 
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 CPU_LIBRARIES = ("gloo", "mpi", "ucc")
 _SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move nothing

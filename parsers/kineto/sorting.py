@@ -9,10 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, number, text
+from htk.columns.types import Mask
 from htk.parsers.kineto.raw import RawEvents
 
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 _INT64 = pa.int64()
 
 # Categories of all ages and vendors (Kineto's ActivityType; the capitals are of 2021).

@@ -1,8 +1,8 @@
 """Experts get equally many tokens: what runs between dispatch and combine takes the mean."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
@@ -10,8 +10,6 @@ from htk.whatif.step_model import StepModel
 
 NAME = "balanced_experts"
 HELP = "All ranks' experts get equally many tokens: on. A bound."
-
-Ints = NDArray[np.int64]
 
 
 def apply(scene: StepModel, value: str) -> StepModel:

@@ -11,6 +11,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane, waited_for
 from htk.whatif.parallelism import replicating, sharded
@@ -24,8 +25,6 @@ HELP = "Size of the buckets in which DDP reduces gradients: 100MB."
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", re.I)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_PIECES = 64
-
-Ints = NDArray[np.int64]
 
 
 def apply(scene: StepModel, value: str) -> StepModel:

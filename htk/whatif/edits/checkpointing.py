@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.host_cost import cpu_edges, unlaunched
 from htk.whatif.micro_batches import micro_batches
-from htk.whatif.step_model import Mask, StepModel
+from htk.whatif.step_model import StepModel
 
 NAME = "checkpointing"
 HELP = "Recompute activations of every layer in the backward pass: on, off."

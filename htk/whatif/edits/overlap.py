@@ -3,10 +3,11 @@
 import numpy as np
 
 from htk.columns.intervals import subtract, union
+from htk.columns.types import Floats
 from htk.errors import UsageError
 from htk.graph.replay import replay
 from htk.whatif.contention import factor, share
-from htk.whatif.step_model import Floats, StepModel
+from htk.whatif.step_model import StepModel
 
 NAME = "overlap"
 HELP = (

@@ -8,6 +8,7 @@ launch) no longer does: the host issues it in time.
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
@@ -15,8 +16,6 @@ from htk.whatif.synthetic_ops import linked
 
 NAME = "prefetch_depth"
 HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
-
-Ints = NDArray[np.int64]
 
 
 def apply(scene: StepModel, value: str) -> StepModel:

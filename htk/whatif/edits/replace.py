@@ -4,8 +4,8 @@ import math
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.graph.replay import critical, replay
 from htk.whatif.amdahl import guard
@@ -22,8 +22,6 @@ HELP = (
 _VALUE = re.compile(r"(.+?)=(gone|fused|[\d.]+x?)(?:,claimed=([\d.]+x?))?")
 
 _FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs, 15 % in the middle
-
-Mask = NDArray[np.bool_]
 
 
 def apply(scene: StepModel, value: str) -> StepModel:

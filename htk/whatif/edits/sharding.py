@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints, Mask
 from htk.errors import UsageError
 from htk.models.wire import STRATEGIES
 from htk.whatif.ddp_to_fsdp import OUT, RANKS, from_replicas, summed
@@ -34,8 +34,6 @@ NAME = "sharding"
 HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
 
 _COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def apply(scene: StepModel, value: str) -> StepModel:

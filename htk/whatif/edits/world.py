@@ -5,13 +5,14 @@ from statistics import NormalDist
 
 import numpy as np
 
+from htk.columns.types import Mask
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import whole
 from htk.whatif.missing_ranks import partial
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
-from htk.whatif.step_model import Mask, StepModel
+from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
 
 NAME = "world"

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.columns import nesting
-from htk.columns.nesting import NONE, Nested
+from htk.columns.nesting import Nested
+from htk.columns.types import NONE
 from htk.derived import links
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace

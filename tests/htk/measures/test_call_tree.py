@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.columns.nesting import nest
-from htk.measures.call_tree import NONE, CallTree, Paths
+from htk.columns.types import NONE
+from htk.measures.call_tree import CallTree, Paths
 
 # Properly nested calls of two threads: each (thread, name, number of callees) opens or closes.
 CALLS = st.lists(
