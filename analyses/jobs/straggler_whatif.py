@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number, texts
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.errors import UsageError
@@ -16,7 +17,6 @@ from htk.straggler.answer import Question
 from htk.straggler.causes import Causes
 from htk.straggler.changes import at_median, lengths_even, like_peers, stages_even
 from htk.straggler.job import Job, label_codes
-from htk.straggler.program import Ints
 
 RETURNS = table(
     change=(TEXT, "What is other than recorded."),

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Ints
 from htk.schema.operation_types import OPERATION_TYPES
 from htk.straggler.changes import length_correlation, lengths_even, like_peers, stages_even
 from htk.straggler.job import Block, Job
@@ -21,9 +22,6 @@ from htk.straggler.slowdown import (
     steps_by_stage,
     steps_without,
 )
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SLOW = 1.1  # a job that is slower than this straggles, as the study has it
 LENGTHS = 0.9  # a correlation from which lengths are uneven

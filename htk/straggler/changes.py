@@ -5,15 +5,11 @@ lengths keep their slow stages.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Ints
 from htk.schema.operation_types import LABELS
 from htk.straggler.job import Block, Job, label_codes
 from htk.straggler.program import BACKWARD, FORWARD
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def like_peers(job: Job, replica: int, stage: int) -> Ints | None:

@@ -10,13 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
+from htk.columns.types import Ints, Mask
 from htk.errors import MissingTable
 from htk.schema.operation_types import CODES, LABELS, OPERATION_TYPES, operation_type
 from htk.straggler.lanes import LaneReplay
 from htk.straggler.program import Program, program_of
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
 

@@ -13,10 +13,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.graph.replay import longest
 from htk.straggler.program import Program
-
-Ints = NDArray[np.int64]
 
 _NODES = 1 << 18  # replayed at once: what fits a processor's cache
 

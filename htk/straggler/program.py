@@ -20,14 +20,10 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Ints, Mask
 from htk.errors import AnalysisError
 from htk.schema.operation_types import CODES
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FORWARD, BACKWARD = CODES["forward_compute"], CODES["backward_compute"]
 PIPELINE = tuple(

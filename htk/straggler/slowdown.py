@@ -3,14 +3,11 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Floats, Ints, Mask
 from htk.schema.operation_types import LABELS
 from htk.straggler.job import Block, Job, label_codes
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Chosen = Callable[[Block], Mask]
 
 

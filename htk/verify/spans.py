@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
+from htk.columns.types import NONE
 from htk.verify.reading import Span
 
 Intervals = list[tuple[int, int]]
-NONE = -1
 
 
 def union(intervals: Iterable[tuple[int, int]]) -> Intervals:

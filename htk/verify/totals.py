@@ -7,8 +7,9 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
+from htk.columns.types import NONE
 from htk.verify.reading import Recording, Span
-from htk.verify.spans import NONE, Intervals, Nesting, common, covered, union
+from htk.verify.spans import Intervals, Nesting, common, covered, union
 
 Key = tuple[Any, ...]
 Row = dict[str, int | None]

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from htk import schema as vocabulary
 from htk.columns.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
+from htk.columns.types import Ints, Mask
 from htk.core.parser import Parsed
 from htk.names.kinds import kind_of
 from htk.parsers.common.log_records import Issues
 from htk.schema import TEXT
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 FARTHEST_NS = 1 << 61  # times beyond it are damage
 ACTIVITIES = ("kernel", "copy", "set")
 _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compared

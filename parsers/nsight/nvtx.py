@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import codes_of, matching, number, numbers
+from htk.columns.types import Ints, Mask
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
-from htk.parsers.common.span_tables import Ints, Mask, optional, table
+from htk.parsers.common.span_tables import optional, table
 from htk.parsers.nsight.payloads import payloads
 from htk.parsers.nsight.report import Report, Rows
 from htk.parsers.nsight.tables import threads

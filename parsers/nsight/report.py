@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, text, valid
+from htk.columns.types import Ints
 from htk.parsers.common.log_records import Issues
-from htk.parsers.common.span_tables import Ints, timed
+from htk.parsers.common.span_tables import timed
 from htk.parsers.common.sqlite_file import Database
 
 _I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.binary()

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
 from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.derived.links import look_up
 from htk.parsers.common.span_tables import (
-    Ints,
     activity_names,
     dimensions,
     empty,
