@@ -22,10 +22,12 @@ from htk.parsers import (
     profiler_plugin,
     ras,
     rccl_replay,
+    rocprof_json,
 )
 
 PARSERS: tuple[Parser, ...] = (
     nsight,
+    rocprof_json,
     flight_recorder,
     memory_snapshot,
     memory_timeline,

@@ -1,5 +1,7 @@
 """From columns of a foreign profile to tables of the vocabulary: names, kinds, event numbers."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +18,9 @@ from htk.parsers.common.log_records import Issues
 from htk.schema import TEXT
 
 FARTHEST_NS = 1 << 61  # times beyond it are damage
+_STEP = re.compile(
+    r"^(ProfilerStep#|(?:train(?:ing)?[_ ]?)?(?:step|iter|iteration)[ _#:=-]*)(\d{1,9})$", re.I
+)
 ACTIVITIES = ("kernel", "copy", "set")
 _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compared
     "syncs": "cuda_sync",
@@ -50,8 +55,53 @@ def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) 
     return columns
 
 
-def activity_names(activity: NDArray[Any]) -> pa.Array:
-    return text(activity, pa.array(ACTIVITIES))
+def activities(
+    activity: int,
+    name: pa.Array,
+    start: Ints,
+    end: Ints,
+    device: Ints,
+    stream: Ints,
+    correlation: Ints,
+    **more: pa.Array,
+) -> pa.Table:
+    """Rows of `kernels` of one sort (0 kernel, 1 copy, 2 set); what is below 0 is not known, and a
+    correlation of 0 ties to nothing."""
+    sort = np.full(len(start), activity, np.int64)
+    codes, names = codes_of(name)
+    return table(
+        "kernels",
+        {
+            "device": optional(device, device >= 0, pa.int32()),
+            "stream": optional(stream, stream >= 0),
+            "name": name,
+            "activity": constant_text(ACTIVITIES[activity], len(start)),
+            **kinds_of(codes, names, sort),
+            "start_ns": number(start, pa.int64()),
+            "end_ns": number(end, pa.int64()),
+            "correlation": optional(correlation, correlation > 0),
+            **more,
+        },
+        len(start),
+    )
+
+
+def step_numbers(name: pa.Array, spent: Ints) -> Ints:
+    """Step of each range that counts steps (`ProfilerStep#7`, `step 7`, `iteration_7`), -1: none.
+
+    Of several ways to count in one recording, that which covers most time.
+    """
+    codes, names = codes_of(name)
+    matches = [_STEP.match(n) for n in names.to_pylist()]
+    ways = [m[1].lower() if m else "" for m in matches]
+    covered: Counter[str] = Counter()
+    time = np.bincount(codes, spent.astype(np.float64), minlength=len(ways))
+    for way, total in zip(ways, time.tolist(), strict=True):
+        if way:
+            covered[way] += total
+    chosen = max(covered, key=lambda way: covered[way], default=None)
+    steps = [int(m[2]) if m and way == chosen else -1 for m, way in zip(matches, ways, strict=True)]
+    return np.array([*steps, -1], np.int64)[codes]
 
 
 def int_texts(values: Ints) -> pa.Array:

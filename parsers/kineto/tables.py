@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk import schema as vocabulary
 from htk.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
-from htk.names.kinds import kind_of
+from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted
 
@@ -65,15 +65,13 @@ def _events(columns: Columns) -> pa.Table:
 def _kernels(columns: Columns) -> pa.Table:
     activity = _activities(columns)
     codes, names = columns.codes("name")
-    kind, family = _kinds(codes, names, activity)
     return _table(
         "kernels",
         columns,
         **_device(columns),
         name=text(codes, names),
         activity=text(activity, pa.array(["kernel", "copy", "set"])),
-        kind=kind,
-        family=family,
+        **kinds_of(codes, names, activity),
         **_span(columns),
         correlation=columns.number("correlation"),
         external_id=_external_id(columns),
@@ -100,22 +98,6 @@ def _activities(columns: Columns) -> NDArray[np.int32]:
     lowered = [c.lower() for c in categories.to_pylist()]
     found = [1 if c in _COPIES else 2 if c in _SETS else 0 for c in lowered]
     return np.array([*found, 0], np.int32)[codes]
-
-
-def _kinds(
-    codes: NDArray[np.int32], names: pa.Array, activity: NDArray[np.int32]
-) -> tuple[pa.Array, pa.Array]:
-    """Kind and family, found once for each distinct (name, activity)."""
-    pair = codes.astype(np.int64) * 3 + activity
-    distinct, which = np.unique(pair, return_inverse=True)
-    kinds = []
-    for value in distinct.tolist():  # a few hundred distinct names, not events
-        code, act = divmod(value, 3)
-        name = names[code].as_py() if code >= 0 else ""
-        kinds.append(kind_of(name, ("kernel", "copy", "set")[act]))
-    kind_codes, kind_names = codes_of(texts([k.kind for k in kinds]))
-    family_codes, family_names = codes_of(texts([k.family for k in kinds]))
-    return text(kind_codes[which], kind_names), text(family_codes[which], family_names)
 
 
 def _device(columns: Columns) -> dict[str, pa.Array]:

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import codes_of, matching, number, numbers
+from htk.columns.arrow import matching, number, numbers
 from htk.columns.types import Ints, Mask
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
-from htk.parsers.common.span_tables import optional, table
+from htk.parsers.common.span_tables import optional, step_numbers, table
 from htk.parsers.nsight.payloads import payloads
 from htk.parsers.nsight.report import Report, Rows
 from htk.parsers.nsight.tables import threads
@@ -33,9 +33,6 @@ _RANGE = re.compile(
 )
 _EVALUATION = "autograd::engine::evaluate_function: "
 _BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$|Backward\d*>?$")
-_STEP = re.compile(
-    r"^(ProfilerStep#|(?:train(?:ing)?[_ ]?)?(?:step|iter|iteration)[ _#:=-]*)(\d{1,9})$", re.I
-)
 _UNNAMED = "unnamed range"
 
 
@@ -99,7 +96,7 @@ class Ranges:
         """Ranges that are no operators; NCCL's own calls are among them."""
         chosen = np.flatnonzero(~self.is_operator)
         rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
-        steps = _steps(name, rows)
+        steps = step_numbers(name, rows.end - rows.start)
         return table(
             "annotations",
             {
@@ -141,22 +138,6 @@ def _is_range(name: str) -> bool:
 def _whole(digits: pa.Array) -> Ints:
     known = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, pa.string()))
     return numbers(known.cast(pa.int64()), -1)
-
-
-def _steps(name: pa.Array, rows: Rows) -> Ints:
-    """Step of each range, -1: none. Of several ways to count, the one that covers most time."""
-    codes, names = codes_of(name)
-    matches = [_STEP.match(n) for n in names.to_pylist()]
-    ways = [m[1].lower() if m else "" for m in matches]
-    numbers_of = np.array([int(m[2]) if m else -1 for m in matches] + [-1], np.int64)
-    covered: dict[str, int] = {}
-    spent = np.bincount(codes, (rows.end - rows.start).astype(float), minlength=len(ways))
-    for way, time in zip(ways, spent.tolist(), strict=True):
-        if way:
-            covered[way] = covered.get(way, 0) + time
-    chosen = max(covered, key=lambda way: covered[way], default=None)
-    is_chosen = np.array([way == chosen and way != "" for way in ways] + [False], bool)
-    return np.where(is_chosen[codes], numbers_of[codes], -1)
 
 
 def _span(rows: Rows) -> dict[str, pa.Array]:

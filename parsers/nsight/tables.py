@@ -12,11 +12,10 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.derived.links import look_up
 from htk.parsers.common.span_tables import (
-    activity_names,
+    activities,
     dimensions,
     empty,
     int_texts,
-    kinds_of,
     optional,
     table,
 )
@@ -142,24 +141,12 @@ def _graphs(report: Report, rows: Rows) -> pa.Table:
 
 
 def _activities(rows: Rows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
-    length = len(rows)
-    kinds = np.full(length, activity, np.int64)
-    codes, names = codes_of(name)
-    device, stream = (numbers(rows.table[c], -1) for c in ("deviceId", "streamId"))
-    return table(
-        "kernels",
-        {
-            "device": optional(device, device >= 0, pa.int32()),
-            "stream": optional(stream, stream >= 0),
-            "name": name,
-            "activity": activity_names(kinds),
-            **kinds_of(codes, names, kinds),
-            **_span(rows),
-            "correlation": _integers(rows, "correlationId", positive=True),
-            "context": _integers(rows, "contextId"),
-            **more,
-        },
-        length,
+    device, stream, correlation = (
+        numbers(rows.table[c], -1) for c in ("deviceId", "streamId", "correlationId")
+    )
+    context = _integers(rows, "contextId")
+    return activities(
+        activity, name, rows.start, rows.end, device, stream, correlation, context=context, **more
     )
 
 

@@ -1,0 +1,192 @@
+"""What rocprofv3 records, whichever way it writes it, in the vocabulary.
+
+Times are those of the machine's clock since it booted; nothing ties them to the date.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, mapped, matching, number, text, texts
+from htk.parsers.common.nccl_ranges import CALL, FACTS
+from htk.parsers.common.span_tables import (
+    Ints,
+    Mask,
+    activities,
+    dimensions,
+    int_texts,
+    optional,
+    step_numbers,
+    table,
+)
+
+# As Kineto writes copies; where host memory is pinned rocprofv3 does not say.
+_COPIES = {
+    "HOST_TO_HOST": "Memcpy HtoH (Host -> Host)",
+    "HOST_TO_DEVICE": "Memcpy HtoD (Host -> Device)",
+    "DEVICE_TO_HOST": "Memcpy DtoH (Device -> Host)",
+    "DEVICE_TO_DEVICE": "Memcpy DtoD (Device -> Device)",
+}
+_CLONE = re.compile(r"( \[clone .*\])?(\.kd)?$")
+_CALLS = {"HIP": "hip_runtime", "HSA": "hsa_api", "ROCDECODE": "rocdecode", "ROCJPEG": "rocjpeg"}
+_MARK = re.compile(r"^roctx(Mark|RangePop|RangeStop)")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Rows of one sort, a value a row; -1: none."""
+
+    name: pa.Array
+    start: Ints
+    end: Ints
+    correlation: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class GpuWork(Spans):
+    """Kernels or copies."""
+
+    device: Ints
+    stream: Ints
+    size: Ints  # bytes copied, or shared memory of a kernel
+    registers: Ints
+    grid: tuple[Ints, Ints, Ints]  # work items
+    block: tuple[Ints, Ints, Ints]
+
+
+@dataclass(frozen=True)
+class Calls(Spans):
+    """Calls of libraries and marked ranges."""
+
+    thread: Ints
+    domain: pa.Array  # HIP_RUNTIME_API, HSA_CORE_API, MARKER_CORE_RANGE_API, RCCL_API, …
+
+
+def kernel_name(name: str) -> str:
+    """The name without what the compiler hangs on it."""
+    return _CLONE.sub("", name)
+
+
+def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: Calls) -> dict[str, pa.Table]:
+    """Every table that one process fills, without events and collectives."""
+    made = [maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)]
+    domain = mapped(calls.domain, lambda d: _CALLS.get(d.partition("_")[0]))
+    launched = np.flatnonzero(codes_of(domain)[0] >= 0)
+    found = {
+        "launches": table(
+            "launches",
+            {
+                "api": domain.take(pa.array(launched)),
+                "correlation": optional(
+                    calls.correlation[launched], calls.correlation[launched] > 0
+                ),
+                **_on_thread(calls, launched, pid),
+            },
+            len(launched),
+        ),
+        "annotations": _annotations(calls, pid),
+    }
+    if made:
+        found["kernels"] = pa.concat_tables(made).unify_dictionaries()
+    return found
+
+
+def rccl_calls(calls: Calls, pid: int) -> pa.Table:
+    """Calls of RCCL, which tell the type of a collective but not its size."""
+    chosen = np.flatnonzero(
+        matching(calls.name, lambda name: CALL.match(name) is not None)
+        & matching(calls.domain, lambda d: d.startswith("RCCL"))
+    )
+    columns = _on_thread(calls, chosen, pid)
+    unknown = {
+        name: pa.nulls(len(chosen), pa.uint64() if name == "comm" else pa.int64()) for name in FACTS
+    }
+    return pa.table({**columns, **unknown})
+
+
+def _annotations(calls: Calls, pid: int) -> pa.Table:
+    """Ranges of roctx and calls of RCCL; a mark is no range."""
+    marker = matching(calls.domain, lambda d: d.startswith("MARKER_CORE"))
+    ranges = matching(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
+    if ranges.any():  # newer versions write the calls of roctx beside the ranges
+        marker = ranges
+    marker &= ~matching(calls.name, lambda name: _MARK.match(name) is not None)
+    marker &= calls.end > calls.start
+    rccl = matching(calls.domain, lambda d: d.startswith("RCCL"))
+    chosen = np.flatnonzero(marker | rccl)
+    columns = _on_thread(calls, chosen, pid)
+    spent = calls.end[chosen] - calls.start[chosen]
+    steps = step_numbers(columns["name"], spent)
+    return table(
+        "annotations",
+        {
+            **columns,
+            "on_gpu": pa.array(np.zeros(len(chosen), bool)),
+            "step": optional(steps, steps >= 0, pa.int32()),
+        },
+        len(chosen),
+    )
+
+
+def _kernels(work: GpuWork) -> pa.Table:
+    """rocprofv3 counts work items; the vocabulary counts blocks."""
+    blocks = [
+        -(-grid // np.maximum(block, 1)) for grid, block in zip(work.grid, work.block, strict=True)
+    ]
+    return activities(
+        0,
+        work.name,
+        work.start,
+        work.end,
+        work.device,
+        work.stream,
+        work.correlation,
+        grid=dimensions(blocks),
+        block=dimensions(list(work.block)),
+        registers=optional(work.registers, work.registers >= 0),
+        shared_memory_bytes=optional(work.size, work.size >= 0),
+    )
+
+
+def _copies(work: GpuWork) -> pa.Table:
+    name = mapped(work.name, lambda n: _COPIES.get(n.removeprefix("MEMORY_COPY_"), n))
+    taken = work.end - work.start
+    known: Mask = (work.size >= 0) & (taken > 0)
+    rate = np.where(known, work.size / np.where(known, taken, 1), 0.0)
+    return activities(
+        1,
+        name,
+        work.start,
+        work.end,
+        work.device,
+        work.stream,
+        work.correlation,
+        size_bytes=optional(work.size, work.size >= 0),
+        bandwidth_gbps=number(rate, pa.float64(), known),
+    )
+
+
+def _on_thread(calls: Calls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
+    return {
+        "name": calls.name.take(pa.array(chosen)),
+        "process": texts([str(pid)] * len(chosen)),
+        "thread": int_texts(calls.thread[chosen]),
+        "start_ns": number(calls.start[chosen], pa.int64()),
+        "end_ns": number(calls.end[chosen], pa.int64()),
+    }
+
+
+def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
+    """The name of each number, as the file lists them; unknown numbers are shown as such."""
+    distinct, which = np.unique(codes, return_inverse=True)
+    listed = [names.get(code) or f"kernel {code}" for code in distinct.tolist()]
+    return text(which, pa.array(listed, pa.string()))
+
+
+__all__ = ["Calls", "GpuWork", "Spans", "kernel_name", "named", "rccl_calls", "tables"]
