@@ -22,10 +22,12 @@ from htk.parsers import (
     profiler_plugin,
     ras,
     rccl_replay,
+    rocpd,
     rocprof_json,
 )
 
 PARSERS: tuple[Parser, ...] = (
+    rocpd,
     nsight,
     rocprof_json,
     flight_recorder,

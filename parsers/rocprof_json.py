@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from htk.columns.arrow import texts
+from htk.columns.types import Ints
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import (
@@ -32,7 +33,7 @@ from htk.parsers.common.rocprof_tables import (
     rccl_calls,
     tables,
 )
-from htk.parsers.common.span_tables import FARTHEST_NS, Ints, empty, recording
+from htk.parsers.common.span_tables import FARTHEST_NS, empty, recording
 
 NAME = "rocprof_json"
 

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, mapped, matching, number, text, texts
+from htk.columns.types import Ints, Mask
 from htk.parsers.common.nccl_ranges import CALL, FACTS
 from htk.parsers.common.span_tables import (
-    Ints,
-    Mask,
     activities,
     dimensions,
     int_texts,
@@ -185,7 +184,7 @@ def _on_thread(calls: Calls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
 def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     """The name of each number, as the file lists them; unknown numbers are shown as such."""
     distinct, which = np.unique(codes, return_inverse=True)
-    listed = [names.get(code) or f"kernel {code}" for code in distinct.tolist()]
+    listed = [names.get(code) or f"unknown {code}" for code in distinct.tolist()]
     return text(which, pa.array(listed, pa.string()))
 
 

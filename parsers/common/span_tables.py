@@ -160,7 +160,7 @@ def recording(
 
 
 def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """The tables with their `event` columns, and the table of all events."""
+    """The tables in order of time with their `event` columns, and the table of all events."""
     spans = {n: t for n, t in tables.items() if n in (*_CATEGORIES, "kernels", "launches")}
     starts = [numbers(t["start_ns"]) for t in spans.values()]
     order = np.argsort(np.concatenate(starts), kind="stable") if starts else np.empty(0, np.int64)
@@ -172,7 +172,8 @@ def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         own = event[first : first + len(spans_of)]
         place = spans_of.schema.get_field_index("event")
         field = spans_of.schema.field(place)
-        numbered[name] = spans_of.set_column(place, field, number(own, pa.int64()))
+        with_event = spans_of.set_column(place, field, number(own, pa.int64()))
+        numbered[name] = with_event.take(pa.array(np.argsort(own)))
         first += len(spans_of)
     rows = [_events_of(name, t) for name, t in spans.items()]
     joined = pa.concat_tables(rows).unify_dictionaries().take(pa.array(order))

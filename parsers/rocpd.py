@@ -1,0 +1,277 @@
+"""rocprofv3: its SQLite database, `rocprofv3 --output-format rocpd` (ROCm 7, schema 3).
+
+A database may hold several processes (each with tables of its own, named by an id, once databases
+were joined): each is a recording of its own. Read: kernel dispatches, memory copies, regions
+(calls of HIP and HSA, ranges of roctx, calls of RCCL), GPUs, the environment. Not read: counters,
+samples, allocations, arguments of calls. The file's own views are not used.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers, text, valid
+from htk.columns.types import Ints
+from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.derived.links import look_up
+from htk.errors import MalformedTrace
+from htk.parsers.common.log_records import Issues, compact_json, whole_number
+from htk.parsers.common.nccl_ranges import collectives
+from htk.parsers.common.rocprof_tables import (
+    Calls,
+    GpuWork,
+    kernel_name,
+    named,
+    rccl_calls,
+    tables,
+)
+from htk.parsers.common.span_tables import empty, recording, timed
+from htk.parsers.common.sqlite_file import MAGIC, Database, open_database
+
+NAME = "rocpd"
+
+_I, _S = pa.int64(), pa.string()
+_SUFFIX = re.compile(r"^rocpd_(?:kernel_dispatch|region|memory_copy)(.*)$")
+_WORK = ("start", "end", "pid", "tid", "event_id")
+_DISPATCH = (*_WORK, "agent_id", "kernel_id", "queue_id", "stream_id", "group_segment_size")
+_AXES = tuple(f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
+_COPY = (*_WORK, "name_id", "dst_agent_id", "src_agent_id", "size", "stream_id", "queue_id")
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+
+
+def sniff(head: Head) -> bool:
+    return head.data.startswith(MAGIC) and b"rocpd_" in head.data
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    with open_database(source, issues, options.progress) as database:
+        suffixes = {m[1] for name in database.columns if (m := _SUFFIX.match(name))}
+        sets = [_Set.of(database, suffix, issues) for suffix in sorted(suffixes)]
+    recordings = [
+        one for of in sets for pid in of.processes() if (one := of.recording(pid)) is not None
+    ]
+    if not recordings:
+        raise MalformedTrace(
+            f"{source.name}: a database of rocprofv3 without dispatches, copies or regions "
+            "(schema 3 is read); record with: rocprofv3 --kernel-trace --hip-trace -- …"
+        )
+    first, *others = recordings
+    tables_of = {**first.tables, "parse_issues": issues.table()}
+    return Parsed(tables_of, first.rank, first.world_size, first.facts, tuple(others))
+
+
+@dataclass(frozen=True)
+class _Set:
+    """The tables of one id: rows of one or more processes of one run."""
+
+    dispatches: pa.Table
+    copies: pa.Table
+    regions: pa.Table
+    strings: Mapping[int, str]
+    symbols: pa.Table
+    events: pa.Table
+    agents: pa.Table
+    threads: Mapping[int, int]  # number of the row -> thread id
+    owners: Mapping[int, dict[str, object]]  # number of the row -> process
+    hosts: Mapping[int, str]
+    truncated: bool
+
+    @classmethod
+    def of(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
+        def read(table: str, *whole: str, **others: pa.DataType) -> pa.Table:
+            return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(whole, _I) | others)
+
+        def spans(table: str, *whole: str) -> pa.Table:
+            found = read(table, *whole)
+            usable = timed(found["start"], found["end"], f"rocpd_{table}", issues)
+            return found.filter(pa.array(usable))
+
+        threads = read("info_thread", "id", "tid")
+        processes = read("info_process", "id", "pid", "nid", environment=_S)
+        nodes = read("info_node", "id", hostname=_S)
+        return cls(
+            spans("kernel_dispatch", *_DISPATCH, *_AXES),
+            spans("memory_copy", *_COPY),
+            spans("region", *_WORK, "name_id"),
+            _mapping(read("string", "id", string=_S), "string"),
+            read(
+                "info_kernel_symbol",
+                "id",
+                "arch_vgpr_count",
+                "accum_vgpr_count",
+                display_name=_S,
+                kernel_name=_S,
+            ),
+            read("event", "id", "stack_id", "category_id", extdata=_S),
+            read("info_agent", "id", "type_index", type=_S, product_name=_S, name=_S),
+            _mapping(threads, "tid"),
+            {row["id"]: row for row in processes.to_pylist()},
+            _mapping(nodes, "hostname"),
+            issues.has("damaged_table"),
+        )
+
+    def processes(self) -> list[int]:
+        """Those with GPU work, else those with regions."""
+        for sources in ((self.dispatches, self.copies), (self.regions,)):
+            owners = np.concatenate([numbers(t["pid"], -1) for t in sources])
+            if len(owners):
+                return [int(p) for p in np.unique(owners).tolist()]
+        return []
+
+    def recording(self, owner: int) -> Parsed | None:
+        process = self.owners.get(owner, {})
+        pid = whole_number(process.get("pid")) or owner
+        calls = self._calls(_of(self.regions, owner))
+        kernels = self._kernels(_of(self.dispatches, owner))
+        made = tables(pid, kernels, self._copies(_of(self.copies, owner)), calls)
+        rank, facts = self._facts(process)
+        found = recording(made, facts, rank, Issues())
+        own = dict(found.tables)
+        if not own["events"].num_rows:
+            return None
+        own["collectives"] = collectives(
+            NAME,
+            own.get("kernels", empty("kernels")),
+            own["launches"],
+            rccl_calls(calls, pid),
+            own["annotations"],
+        )
+        return Parsed(own, rank, found.world_size, found.facts)
+
+    def _kernels(self, rows: pa.Table) -> GpuWork:
+        symbols = self.symbols.to_pylist()
+        names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
+        registers = np.array(
+            [(s["arch_vgpr_count"] or 0) + (s["accum_vgpr_count"] or 0) for s in symbols] + [-1]
+        )
+        ids = numbers(rows["kernel_id"], -1)
+        place = look_up(numbers(self.symbols["id"], -1), np.arange(len(symbols)), ids)
+        sizes = [numbers(rows[name], 1) for name in _AXES]
+        return GpuWork(
+            named(ids, names),
+            *self._common(rows),
+            self._device(rows["agent_id"]),
+            _stream(rows),
+            numbers(rows["group_segment_size"], -1),
+            registers[place],
+            (sizes[0], sizes[1], sizes[2]),
+            (sizes[3], sizes[4], sizes[5]),
+        )
+
+    def _copies(self, rows: pa.Table) -> GpuWork:
+        """A copy belongs to the GPU that it reaches, else to the one that it leaves."""
+        to, source = self._device(rows["dst_agent_id"]), self._device(rows["src_agent_id"])
+        nothing = np.full(len(rows), -1, np.int64)
+        return GpuWork(
+            named(numbers(rows["name_id"], -1), self.strings),
+            *self._common(rows),
+            np.where(to >= 0, to, source),
+            _stream(rows),
+            numbers(rows["size"], -1),
+            nothing,
+            (nothing, nothing, nothing),
+            (nothing, nothing, nothing),
+        )
+
+    def _calls(self, rows: pa.Table) -> Calls:
+        """Regions; what roctx marked stands in the event, under `message`."""
+        place = self._event_place(rows)
+        category = np.append(numbers(self.events["category_id"], -1), -1)[place]
+        function = named(numbers(rows["name_id"], -1), self.strings)
+        messages = self.events["extdata"].combine_chunks().dictionary_encode()
+        known = [_message(value) for value in messages.dictionary.to_pylist()]
+        codes = np.append(numbers(messages.indices, -1), -1)[place]
+        message = text(codes, pa.array([k or "" for k in known], pa.string())).cast(_S)
+        said = pa.compute.not_equal(message, "")
+        name = pa.compute.if_else(said, message, function.cast(_S))
+        return Calls(
+            name.dictionary_encode().cast(function.type),
+            *self._common(rows),
+            _looked_up(self.threads, numbers(rows["tid"], -1)),
+            named(category, self.strings),
+        )
+
+    def _common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
+        """Start, end, and the id that a call shares with what it launched."""
+        stack = np.append(numbers(self.events["stack_id"], 0), 0)[self._event_place(rows)]
+        return numbers(rows["start"]), numbers(rows["end"]), stack
+
+    def _event_place(self, rows: pa.Table) -> Ints:
+        ids = numbers(self.events["id"], -1)
+        return look_up(ids, np.arange(len(ids)), numbers(rows["event_id"], -2))
+
+    def _device(self, agent: pa.ChunkedArray) -> Ints:
+        """Index among the GPUs."""
+        gpus = {
+            row["id"]: row["type_index"] if row["type_index"] is not None else place
+            for place, row in enumerate(self._gpus)
+        }
+        return _looked_up(gpus, numbers(agent, -1))
+
+    @property
+    def _gpus(self) -> list[dict[str, Any]]:
+        return [row for row in self.agents.to_pylist() if row["type"] == "GPU"]
+
+    def _facts(self, process: Mapping[str, object]) -> tuple[int | None, dict[str, object]]:
+        variables = _variables(process.get("environment"))
+        rank = next((whole_number(variables[n]) for n in _RANKS if n in variables), None)
+        size = next((whole_number(variables[n]) for n in _SIZES if n in variables), None)
+        if rank is not None and not 0 <= rank < (size or 1 << 31):
+            rank = size = None
+        names = [str(gpu["product_name"] or gpu["name"]) for gpu in self._gpus]
+        listed = [{"name": name} for name in names]
+        return rank, {
+            "host": self.hosts.get(whole_number(process.get("nid")) or -1),
+            "world_size": size,
+            "rank_from": "environment",
+            "device_name": names[0] if names else None,
+            "device_count": len(names) or None,
+            "device_properties": compact_json(listed) if listed else None,
+            "base_ns": 0,
+        }
+
+
+def _of(rows: pa.Table, owner: int) -> pa.Table:
+    return rows.filter(pa.array(numbers(rows["pid"], -1) == owner))
+
+
+def _stream(rows: pa.Table) -> Ints:
+    """The HIP stream, else the queue of the GPU."""
+    stream, queue = rows["stream_id"], rows["queue_id"]
+    return np.where(valid(stream), numbers(stream, -1), numbers(queue, -1))
+
+
+def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:
+    pairs = zip(rows["id"].to_pylist(), rows[value].to_pylist(), strict=True)
+    return {key: given for key, given in pairs if key is not None and given is not None}
+
+
+def _looked_up(values: Mapping[int, object], keys: Ints) -> Ints:
+    """The value of each key (-1: none); each distinct key is asked for once."""
+    distinct, which = np.unique(keys, return_inverse=True)
+    found = [whole_number(values.get(key)) for key in distinct.tolist()]
+    return np.array([-1 if f is None else f for f in found], np.int64)[which]
+
+
+def _message(extdata: str | None) -> str | None:
+    try:
+        held = json.loads(extdata or "{}")
+    except (ValueError, RecursionError):
+        return None
+    message = held.get("message") if isinstance(held, dict) else None
+    return message if isinstance(message, str) else None
+
+
+def _variables(written: object) -> Mapping[str, object]:
+    try:
+        held = json.loads(written) if isinstance(written, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}

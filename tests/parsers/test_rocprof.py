@@ -1,0 +1,210 @@
+"""rocprofv3: its JSON against plain json, its database against the JSON of the same job."""
+
+import gzip
+import json
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.errors import MalformedTrace
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+from sample_traces.rocprof_export import BOOT_NS, Database, as_database, as_json
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+JSON, DATABASE = SAMPLES / "rocprof_json/two_steps.json", SAMPLES / "rocpd/two_steps.db"
+GEMM, NCCL = "void gemm<float>(float*)", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
+Rows = list[dict[str, Any]]
+
+
+@lru_cache
+def kept(path: Path) -> Trace:
+    return opened(path)
+
+
+def opened(path: Path) -> Trace:
+    return open_trace(path, OpenOptions(cache=False))
+
+
+def rows(trace: Trace, table: str, **wanted: Any) -> Rows:
+    return [r for r in trace.tables[table].to_pylist() if all(r[k] == v for k, v in wanted.items())]
+
+
+@lru_cache
+def read(path: Path) -> dict[str, Any]:
+    """The file as json reads it."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    (process,) = json.loads(text)["rocprofiler-sdk-tool"]
+    return dict(process)
+
+
+@pytest.fixture(scope="module", params=["sample", "recorded"])
+def file(request: pytest.FixtureRequest) -> Path:
+    if request.param == "sample":
+        return JSON
+    shared: Path = request.getfixturevalue("shared")
+    return shared / "traces/rocprof/908_results.json.gz"
+
+
+def test_kernels_are_those_of_plain_json(file: Path) -> None:
+    process = read(file)
+    names = {s["kernel_id"]: s["formatted_kernel_name"] for s in process["kernel_symbols"]}
+    wanted: Counter[tuple[Any, ...]] = Counter()
+    spent: Counter[tuple[Any, ...]] = Counter()
+    for record in process["buffer_records"]["kernel_dispatch"]:
+        info = record["dispatch_info"]
+        name = names[info["kernel_id"]].removesuffix(".kd").removesuffix(" [clone .kd]")
+        key = (info["agent_id"]["handle"], record["stream_id"]["handle"], name)
+        wanted[key] += 1
+        spent[key] += record["end_timestamp"] - record["start_timestamp"]
+    gpus = {
+        a["logical_node_type_id"]: a["id"]["handle"] for a in process["agents"] if a["type"] == 2
+    }
+    found: Counter[tuple[Any, ...]] = Counter()
+    taken: Counter[tuple[Any, ...]] = Counter()
+    for row in rows(kept(file), "kernels", activity="kernel"):
+        key = (gpus[row["device"]], row["stream"], row["name"].removesuffix(" [clone .kd]"))
+        found[key] += 1
+        taken[key] += row["end_ns"] - row["start_ns"]
+    assert found == wanted and taken == spent
+
+
+def test_busy_time_is_the_union_over_all_streams(file: Path) -> None:
+    records = read(file)["buffer_records"]
+    spans = sorted(
+        (r["start_timestamp"], r["end_timestamp"])
+        for r in records["kernel_dispatch"] + records["memory_copy"]
+    )
+    busy, reach = 0, 0
+    for start, end in spans:  # by brute force
+        busy += max(end, reach) - max(start, reach)
+        reach = max(end, reach)
+    (row,) = ask(kept(file), "time_breakdown").to_pylist()
+    assert (row["busy_ns"], row["total_ns"]) == (busy, reach - spans[0][0])
+
+
+@pytest.mark.parametrize("path", [JSON, DATABASE], ids=["json", "database"])
+def test_a_job_by_hand(path: Path) -> None:
+    trace = kept(path)
+    kernels = rows(trace, "kernels")
+    assert {k["device"] for k in kernels} == {1}
+    assert Counter((k["name"], k["stream"]) for k in kernels) == {
+        (GEMM, 3): 2,
+        (GEMM, 4): 2,
+        (NCCL, 5): 2,
+        ("Memcpy HtoD (Host -> Device)", 3): 2,
+        ("Memcpy DtoH (Device -> Host)", 3): 2,
+    }
+    (gemm, *_) = [k for k in kernels if k["name"] == GEMM]
+    assert (gemm["grid"], gemm["block"]) == ("[4,1,1]", "[256,1,1]")  # 1,000 work items
+    assert (gemm["registers"], gemm["shared_memory_bytes"]) == (72, 512)
+    assert gemm["start_ns"] == BOOT_NS + 6_000
+    (down, _) = [k for k in kernels if "DtoH" in k["name"]]
+    assert (down["size_bytes"], down["bandwidth_gbps"]) == (4, 0.004)
+    links = trace.tables["kernel_links"].to_pylist()
+    calls = rows(trace, "launches")
+    called = [
+        (k["name"], calls[link["launch_row"]]["thread"], link["step"])
+        for k, link in zip(kernels, links, strict=True)
+        if k["activity"] == "kernel"
+    ]
+    assert sorted(called) == sorted(
+        (name, thread, step)
+        for step in (3, 4)
+        for name, thread in ((GEMM, "908"), (GEMM, "973"), (NCCL, "908"))
+    )
+    assert [r["name"] for r in rows(trace, "annotations")] == [
+        "step 3",
+        "ncclAllReduce",
+        "step 4",
+        "ncclAllReduce",
+    ]
+    collectives = rows(trace, "collectives")
+    assert [(c["type"], c["in_bytes"]) for c in collectives] == [("all_reduce", None)] * 2
+
+
+def test_the_database_holds_what_the_json_does() -> None:
+    for table in ("kernels", "launches", "annotations", "events"):
+        both = [
+            kept(path).tables[table].drop_columns(["rank"]).to_pylist() for path in (JSON, DATABASE)
+        ]
+        assert both[0] == both[1], table
+
+
+def test_the_environment_names_the_rank() -> None:
+    (row,) = rows(kept(DATABASE), "ranks")
+    assert (row["rank"], row["world_size"], row["host"]) == (1, 2, "node7")
+
+
+def test_databases_that_were_joined_are_processes_of_their_own(tmp_path: Path) -> None:
+    database = Database(tmp_path / "t.db")
+    database.run("_b", {"RANK": "3", "WORLD_SIZE": "4"}, pid=77, late=500)
+    database.run("_a", {"RANK": "0", "WORLD_SIZE": "4"})
+    database.close()
+    trace = opened(tmp_path / "t.db")
+    assert trace.ranks == [0, 3]
+    for rank, late in ((0, 0), (3, 500)):
+        first = min(k["start_ns"] for k in rows(trace, "kernels", rank=rank))
+        assert first == BOOT_NS + 3_000 + late
+        assert len(rows(trace, "kernels", rank=rank)) == 10
+    linked = trace.tables["kernel_links"]["launch_start_ns"].to_pylist()
+    assert [k["start_ns"] > at for k, at in zip(rows(trace, "kernels"), linked, strict=True)]
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    process = json.loads(JSON.read_text())
+    change(process["rocprofiler-sdk-tool"][0])
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(process))
+    return path
+
+
+def test_a_record_of_another_shape_is_counted_and_the_others_are_kept(tmp_path: Path) -> None:
+    def damage(process: dict[str, Any]) -> None:
+        listed = process["buffer_records"]["kernel_dispatch"]
+        listed[0]["start_timestamp"] = "soon"
+        listed[1]["end_timestamp"] = 0
+        listed[2]["dispatch_info"] = None
+        process["kernel_symbols"].append("none")
+
+    trace = opened(changed(tmp_path, damage))
+    assert len(rows(trace, "kernels", activity="kernel")) == 3
+    issues = Counter(i["kind"] for i in rows(trace, "parse_issues") for _ in range(i["count"]))
+    assert issues == {"broken_event": 2, "no_time": 1}
+
+
+def test_a_file_that_was_cut_keeps_its_whole_dispatches(tmp_path: Path) -> None:
+    whole = JSON.read_text()
+    cut = whole.rindex('"dispatch_info"')
+    (tmp_path / "t.json").write_text(whole[:cut])
+    trace = opened(tmp_path / "t.json")
+    assert len(rows(trace, "kernels", activity="kernel")) == 5
+    assert {k["name"] for k in rows(trace, "kernels", activity="kernel")} == {GEMM, NCCL}
+    assert rows(trace, "ranks")[0]["truncated"]
+
+
+def test_before_streams_were_recorded_the_queue_stands_for_them(tmp_path: Path) -> None:
+    def older(process: dict[str, Any]) -> None:
+        for record in process["buffer_records"]["kernel_dispatch"]:
+            del record["stream_id"]
+
+    trace = opened(changed(tmp_path, older))
+    assert {k["stream"] for k in rows(trace, "kernels", activity="kernel")} == {17}
+
+
+def test_nothing_recorded_is_said(tmp_path: Path) -> None:
+    path = changed(tmp_path, lambda process: process["buffer_records"].clear())
+    with pytest.raises(MalformedTrace, match="no kernel, copy, call or range was recorded"):
+        opened(path)
+
+
+def test_the_samples_are_what_their_script_writes(tmp_path: Path) -> None:
+    as_json(tmp_path / "t.json")
+    assert (tmp_path / "t.json").read_bytes() == JSON.read_bytes()
+    as_database(tmp_path / "t.db")
+    assert opened(tmp_path / "t.db").tables["events"] == kept(DATABASE).tables["events"]
