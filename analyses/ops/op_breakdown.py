@@ -15,7 +15,14 @@ from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, percent, pooled
-from htk.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of, without_operator
+from htk.measures.call_tree import (
+    CallTree,
+    DeviceTimes,
+    Mask,
+    Paths,
+    labels_of,
+    without_operator,
+)
 from htk.schema import TEXT, table
 
 By = Literal["name", "shape", "stack", "module", "thread"]
@@ -59,13 +66,15 @@ def op_breakdown(
 
     GPU time is linked to the operator round the launching call (by correlation), else by External
     id, else by flow arrows. It is a sum over activities, not a union. Totals of an operator that
-    calls itself count the outermost call. GPU work without an operator has rows of its own.
+    calls itself count the outermost call. GPU work without an operator, or of one that lies
+    outside the selection, has rows of its own.
     """
     tree = CallTree.of(cpu_ops, op_links)
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
     apart, label = _told_apart(by, tree, cpu_ops, op_callers, python_calls, python_links)
     name, names = labels_of(cpu_ops["name"])
-    kept = np.flatnonzero(truths(op_links["selected"]))
+    selected = truths(op_links["selected"])
+    kept = np.flatnonzero(selected)
     who = pooled(per, numbers(cpu_ops["rank"], NONE), numbers(op_links["step"], NONE))
     groups = Groups.by_keys(np.column_stack([who, name, apart])[kept])
     first = kept[groups.first_row]
@@ -86,7 +95,7 @@ def op_breakdown(
         schema=RETURNS,
     )
     launcher = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
-    lost = _without_operator(launcher, kernel_links, times)
+    lost = _without_operator(launcher, kernel_links, times, selected)
     ranked = _ranked(pa.concat_tables([found, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
     return with_coverage(shown, rows_left_out=ranked.num_rows - shown.num_rows)
@@ -177,10 +186,12 @@ def _texts_at(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
     return found
 
 
-def _without_operator(who: Ints, kernel_links: pa.Table, times: DeviceTimes) -> pa.Table:
-    """Rows for GPU time that belongs to no operator."""
+def _without_operator(
+    who: Ints, kernel_links: pa.Table, times: DeviceTimes, selected: Mask
+) -> pa.Table:
+    """Return rows for the GPU time that belongs to no operator of the selection."""
     rows: list[dict[str, object]] = []
-    for why, lost in without_operator(kernel_links, times):
+    for why, lost in without_operator(kernel_links, times, selected):
         groups = Groups.by_keys(who[lost])
         device, kernels = groups.sum(times.length[lost]), groups.count
         for k, (rank, step) in enumerate(groups.keys.tolist()):

@@ -176,8 +176,10 @@ class DeviceTimes:
         return int(self.length.sum())
 
 
-def without_operator(kernel_links: pa.Table, times: DeviceTimes) -> Iterator[tuple[str, Mask]]:
-    """GPU activities that belong to no operator: why, and which."""
+def without_operator(
+    kernel_links: pa.Table, times: DeviceTimes, selected: Mask
+) -> Iterator[tuple[str, Mask]]:
+    """Yield why GPU activities belong to no operator of the selection, and which they are."""
     lost = times.row == NONE
     carried = truths(kernel_links["carry_in"])
     launched = numbers(kernel_links["launch_row"], NONE) != NONE
@@ -187,6 +189,7 @@ def without_operator(kernel_links: pa.Table, times: DeviceTimes) -> Iterator[tup
         ("(graph launched outside operators)", lost & launched & graph),
         ("(launched outside operators)", lost & launched & ~graph),
         ("(not linked)", lost & ~launched & ~carried),
+        ("(operator outside the selection)", ~lost & ~np.append(selected, True)[times.row]),
     ):
         if rows.any():
             yield why, rows

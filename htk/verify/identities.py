@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.verify.check import Check
 from htk.verify.spans import common, union
-from htk.verify.subject import Subject, columns, keyed, rows_of, total
+from htk.verify.subject import Rows, Subject, add, columns, keyed, rows_of, total
 from htk.verify.tally import NotApplicable, Tally
 
 _MOST_RANGES = 12
@@ -37,6 +37,11 @@ def checks() -> list[Check]:
             "operators + outside = kernels, in kernel_top, kernel_families, op_breakdown, op_tree, "
             "module_breakdown, phase_breakdown",
             _kernel_time,
+        ),
+        Check(
+            "halves",
+            "the recording cut in two at its middle: both halves together = the whole",
+            _halves,
         ),
         Check(
             "launched",
@@ -187,6 +192,34 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
             yield f"phase_breakdown per {per}", table, ("kernel_ns", "kernels")
 
 
+def _halves(subject: Subject, tally: Tally) -> None:
+    """Compare what selections of the time before and after an instant hold with the whole."""
+    starts, ends = columns(subject.trace.tables["rank_windows"], "start_ns", "end_ns")
+    if not starts:
+        raise NotApplicable("needs GPU activities")
+    middle = (min(starts) + max(ends)) // 2 - subject.trace.origin_ns
+    if middle <= 0:
+        raise NotApplicable("no time between the first event and the middle of the GPU's work")
+    halves = subject.trace.sel(to_ns=middle), subject.trace.sel(from_ns=middle)
+    for analysis, keys, values, options in (
+        ("time_breakdown", _DEVICE, _SUMS, {}),
+        ("kernel_top", ("rank", "name"), ("count", "total_ns"), {"n": 0, "per": "rank"}),
+        ("phase_breakdown", ("rank", "phase"), ("kernels", "kernel_ns"), {}),
+    ):
+        sums: Rows = {}
+        for half in halves:
+            add(sums, rows_of(half, analysis, keys, values, **options))
+        for key, row in rows_of(subject.trace, analysis, keys, values, **options).items():
+            both = sums.get(key, dict.fromkeys(values, 0))
+            tally.rows(f"{analysis}, halves", {key: both}, {key: row})
+    for half, name in zip(halves, ("first", "second"), strict=True):
+        kernels = rows_of(half, "kernel_top", (), ("total_ns",), n=0).get((), {"total_ns": 0})
+        operators = rows_of(half, "op_breakdown", (), ("device_self_ns",), n=0)
+        for row in operators.values():
+            label = f"op_breakdown against kernel_top, {name} half"
+            tally.equal(label, row["device_self_ns"], kernels["total_ns"])
+
+
 def _launched(subject: Subject, tally: Tally) -> None:
     names = ("activities", "kernel_ns", "call_ns", "delay_ns")
     by_call = subject.answer("launch_stats", n=0)
@@ -288,6 +321,9 @@ def _waits(subject: Subject, tally: Tally) -> None:
         tally.equal(
             f"transfer of {name} and collective_times", total(sums, "transfer_ns"), transfers
         )
+    late = subject.answer_or_none("late_arrivals", n=0)
+    if late is not None:
+        tally.equal("late_arrivals and collective_times", total(late, "wait_total_ns"), waits)
     calls = total(subject.answer("comm_summary", by="type"), "calls")
     tally.equal("calls of comm_summary and collective_times", calls, table.num_rows)
 

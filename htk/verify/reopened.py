@@ -18,7 +18,7 @@ from htk.schema import TABLES
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from htk.verify.check import Check
-from htk.verify.subject import Rows, Subject, keyed, rows_of
+from htk.verify.subject import Rows, Subject, add, keyed, rows_of
 from htk.verify.tally import NotApplicable, Tally
 
 _MOST_RANKS = 16
@@ -76,7 +76,7 @@ def _alone(subject: Subject, tally: Tally) -> None:
             _same_rows(subject, tally, alone, rank, (analysis, keys, options))
         for analysis, keys, options, values in _POOLED:
             rows = rows_of(alone, analysis, keys, values, **options)
-            _add(pooled.setdefault(analysis, {}), rows)
+            add(pooled.setdefault(analysis, {}), rows)
     if len(chosen) < len(ranks):
         tally.left_out.append(f"{len(ranks) - len(chosen)} of {len(ranks)} ranks")
     elif not any(row["rank"] is None for row in subject.files):
@@ -114,13 +114,6 @@ def _whole_numbers(table: pa.Table, analysis: str) -> tuple[str, ...]:
 
 
 _COUNTS = ("count", "kernels", "calls", "activities", "gpu_ranges", "launching_calls")
-
-
-def _add(sums: Rows, rows: Rows) -> None:
-    for key, row in rows.items():
-        old = sums.setdefault(key, dict.fromkeys(row))
-        for name, value in row.items():
-            old[name] = value if old[name] is None else old[name] + (value or 0)
 
 
 def _cache(subject: Subject, tally: Tally) -> None:

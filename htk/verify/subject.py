@@ -143,6 +143,14 @@ def rows_of(
         return {}
 
 
+def add(sums: Rows, rows: Rows) -> None:
+    """Add the values of rows to the sums with the same keys."""
+    for key, row in rows.items():
+        old = sums.setdefault(key, dict.fromkeys(row))
+        for name, value in row.items():
+            old[name] = value if old[name] is None else old[name] + (value or 0)
+
+
 def columns(table: pa.Table, *names: str) -> list[list[Any]]:
     """Return columns as lists."""
     return [table[name].to_pylist() for name in names]

@@ -42,6 +42,29 @@ def test_by_hand(tmp_path: Path) -> None:
     assert sum(row["pct_of_device_time"] for row in found.values()) == pytest.approx(100)
 
 
+def test_gpu_time_of_an_operator_before_the_selected_time_is_not_lost(tmp_path: Path) -> None:
+    """aten::mm begins at 10, its products run at 15 and 30; aten::add begins at 40."""
+    events = [
+        op("aten::mm", 10, 9),
+        launch(1, 11),
+        kernel("gemm", 15, 5, 1),
+        launch(2, 13),
+        kernel("gemm", 30, 7, 2),
+        op("aten::add", 40, 9),
+        launch(3, 41),
+        kernel("add", 45, 2, 3),
+    ]
+    path = write(tmp_path / "t.json", *events, **of_rank(0))
+    trace = open_trace(path, OpenOptions(cache=False))  # begins at 10
+    late = ask(trace.sel(from_ns=12_000), "op_breakdown").to_pylist()
+    assert {row["op"]: (row["device_self_ns"], row["kernels"]) for row in late} == {
+        "(operator outside the selection)": (7_000, 1),
+        "aten::add": (2_000, 1),
+    }
+    early = ask(trace.sel(to_ns=12_000), "op_breakdown").to_pylist()
+    assert {row["op"]: row["device_self_ns"] for row in early} == {"aten::mm": 5_000}
+
+
 def test_device_time_by_forward_operator(tmp_path: Path) -> None:
     found = rows(tmp_path)
     assert found["aten::addmm"]["backward_device_ns"] == 40_000
