@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
@@ -18,7 +18,6 @@ from htk.measures.breakdown import Pool, percent, pooled
 from htk.measures.call_tree import (
     CallTree,
     DeviceTimes,
-    Mask,
     Paths,
     labels_of,
     without_operator,
