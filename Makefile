@@ -1,13 +1,16 @@
 # The two commands of the README, and what they need.
 #   make demo   set up and analyse the sample that comes with htk
 #   make test   set up and pass the tests
+# Beside them: make lint, make docs, make menu, make nightly; CONTRIBUTING.md says what each does.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 
-.PHONY: demo test nightly lint menu docs clean
+NIGHTLY := tests fuzz oldest newest
+
+.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint menu docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -19,9 +22,17 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto
 
-# What takes too long for each run.
-nightly: $(VENV)/.dev
+# What takes too long for each change; `make -k nightly` goes on after a failure.
+nightly: $(NIGHTLY:%=nightly-%)
+
+nightly-tests: $(VENV)/.dev  # those that are marked so
 	$(BIN)/pytest -n auto -m nightly
+
+nightly-fuzz: $(VENV)/.dev  # other and more examples of the properties
+	$(BIN)/pytest -n auto -m 'hypothesis and not nightly' --hypothesis-profile=nightly
+
+nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
+	.ci/dependencies $* $(PYTHON)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -13,10 +13,11 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
 PATIENCE_MS = 180_000  # with a browser on a busy machine
 # A busy machine is no failure, and two runs of the tests say the same; other examples than
-# these are looked for with --hypothesis-profile=default.
+# these, and more, are looked for by `make nightly-fuzz`.
 settings.register_profile(
     "htk", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("nightly", settings.get_profile("htk"), derandomize=False, max_examples=1000)
 settings.load_profile("htk")
 
 
