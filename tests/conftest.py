@@ -17,7 +17,9 @@ PATIENCE_MS = 180_000  # with a browser on a busy machine
 settings.register_profile(
     "htk", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("nightly", settings.get_profile("htk"), derandomize=False, max_examples=1000)
+settings.register_profile(
+    "nightly", settings.get_profile("htk"), derandomize=False, max_examples=1000
+)
 settings.load_profile("htk")
 
 

@@ -83,6 +83,16 @@ def test_commands_of_the_docs_run(
     assert code == 0, capsys.readouterr().err
 
 
+def test_the_readme_shows_what_the_summary_prints(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = readme.partition("$ htk summary sample\n")[2].partition("```")[0].splitlines()
+    assert main.run(["summary", "sample"]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert len(shown) >= 10 and shown == printed[: len(shown)], "README.md: replace the lines shown"
+
+
 def test_there_are_commands_in_the_docs() -> None:
     assert len(_commands()) > 20
 

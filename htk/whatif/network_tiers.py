@@ -38,7 +38,7 @@ def link_tier(scene: StepModel, across: bool) -> LinkTier:
     middle = np.array([np.median(length[known & (sent == size)]) for size in sizes])
     sure = _GOOD_TO * middle
     terms = np.vstack([np.column_stack([1 / sure, sizes / sure]), [1 / usual, 0.0]])
-    fixed, slope = np.linalg.lstsq(terms, np.append(middle / sure, 1.0))[0]
+    fixed, slope = np.linalg.lstsq(terms, np.append(middle / sure, 1.0), rcond=None)[0]
     if not 0 <= fixed <= middle.min() or slope <= 0:
         fixed = min(usual, float(middle.min()))
         slope = float(np.median((middle - fixed) / sizes))
