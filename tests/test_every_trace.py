@@ -146,6 +146,9 @@ def test_an_answer_or_a_reason(name: str, kind: str, traces: dict[str, Trace]) -
             assert len(str(reason)) > 20 and "\n" not in str(reason)
         else:
             answer.to_json()
+            if "rank" in answer.table.column_names and traces[kind].ranks:
+                ranks = answer.table["rank"].unique().to_pylist()
+                assert set(ranks) <= {None, *traces[kind].ranks}
 
 
 @pytest.mark.parametrize("name", ANALYSES)

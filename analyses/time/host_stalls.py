@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups
+from htk.columns.groups import Groups, unpaired
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
@@ -94,7 +94,7 @@ def host_stalls(
     paths, labels = _paths(cpu_ops, op_links, np.unique(stalls.op[stalls.op >= 0]))
     path = np.append(paths, -1)[stalls.op]
     cause = _cause(stalls, cpu_ops, names)
-    keys = np.stack([stalls.host // 256 - 1, cause, stalls.name, path], axis=1)
+    keys = np.stack([unpaired(stalls.host)[0], cause, stalls.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
     idle, lasted = groups.sum(caused), groups.sum(stalls.end - stalls.start)
     order = np.lexsort((-lasted, -idle))[: n or None]

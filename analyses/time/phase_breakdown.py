@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, text, truths
-from htk.columns.groups import Groups
+from htk.columns.groups import Groups, unpaired
 from htk.columns.intervals import union_lengths
 from htk.columns.types import NO_TIME, Ints
 from htk.core.analysis import analysis, with_coverage
@@ -109,7 +109,7 @@ def _host_spans(
     rank = numbers(cpu_ops["rank"], -1)[top]
     keys = np.stack([rank, step, found.phase], axis=1)
     host, begin, finish, phase = phases.ranges.segments()
-    more = np.stack([host // 256 - 1, _steps_at(annotations, host, begin), phase], axis=1)
+    more = np.stack([unpaired(host)[0], _steps_at(annotations, host, begin), phase], axis=1)
     keys = np.concatenate([keys, more]).astype(np.int64)
     if per == "rank":
         keys[:, 1] = _LAST

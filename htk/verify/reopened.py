@@ -33,6 +33,7 @@ _OF_ONE_RANK: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("launch_stats", ("launched_by",), {"n": 0}),
     ("memory_bandwidth", ("direction", "memory"), {}),
     ("idle_breakdown", ("device", "cause"), {}),
+    ("host_stalls", ("cause", "name", "stack"), {"n": 0}),
     ("collective_times", ("source", "event", "type", "start_ns", "end_ns"), {}),
 )
 _POOLED: tuple[tuple[str, tuple[str, ...], dict[str, Any], tuple[str, ...]], ...] = (
