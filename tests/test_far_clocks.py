@@ -22,11 +22,12 @@ CLOCKS = {
 }
 # Which ranks ran at the same time is another question on each clock.
 OVER_RANKS = {
-    "stragglers",
-    "late_arrivals",
-    "pipeline_bubble",
     "clock_alignment",
+    "critical_path",
+    "late_arrivals",
     "memory_timeline",
+    "pipeline_bubble",
+    "stragglers",
 }
 
 

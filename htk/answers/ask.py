@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from htk.analyses import ANALYSES, find
 from htk.core.analysis import Analysis, coverage_of
-from htk.errors import UsageError
+from htk.core.recording_hints import hint
+from htk.errors import MissingTable, UsageError
 from htk.output.result import Result
 from htk.schema import DERIVED, TABLES
 from htk.trace.coverage import coverage
@@ -27,6 +28,8 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
             f"{chosen.name} has no option {unknown[0]!r}; it has {', '.join(chosen.options)}"
         )
     trace.check_selection()
+    if options.get("per") == "step" and not trace.has_steps:
+        raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
     table = _table_of_answer(trace, chosen, options)
     facts = coverage(trace, _reads(chosen)) | dict(coverage_of(table))
     return Result(chosen, table, facts)

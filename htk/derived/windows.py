@@ -43,24 +43,52 @@ def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Tabl
     rows: list[tuple[int, int, int, int, bool]] = []
     for low, high, which in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
         mine = (device == which) & (step >= 0)  # a few devices in one process
-        rows += _steps(which, low, high, step[mine], end[mine], _cut_step(annotations))
+        recorded = steps_of(annotations)[0]
+        rows += _steps(
+            which,
+            (low, high),
+            Spans(start[mine], end[mine]),
+            step[mine],
+            recorded,
+            _cut_step(annotations),
+        )
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     return _windows(columns[0], columns[1], columns[2], columns[3], columns[4] > 0)
 
 
 def _steps(
-    device: int, low: int, high: int, step: Ints, end: Ints, cut: int
+    device: int,
+    window: tuple[int, int],
+    spans: Spans,
+    step: Ints,
+    recorded: NDArray[np.integer],
+    cut: int,
 ) -> list[tuple[int, int, int, int, bool]]:
-    """Steps one behind the other; the first begins with the window."""
+    """Return the steps one behind the other; the first begins with the window.
+
+    A step whose predecessor was not recorded begins with the first activity that it launched.
+    """
     rows = []
-    at = low
+    begin, high = window
     launched = Groups.by_keys(step)
-    reaches = np.maximum.accumulate(launched.max(end))
-    for k, reach in zip(launched.keys.ravel().tolist(), reaches.tolist(), strict=True):
-        rows.append((device, k, at, reach, k != cut))
-        at = reach
-    if rows and at < high:
-        rows.append((device, -1, at, high, False))
+    reaches = np.maximum.accumulate(launched.max(spans.end))
+    firsts = launched.min(spans.start)
+    before = None
+    for k, first, reach in zip(
+        launched.keys.ravel().tolist(), firsts.tolist(), reaches.tolist(), strict=True
+    ):
+        missing = (
+            len(recorded) > 0
+            and before is not None
+            and not np.isin(np.arange(before + 1, k), recorded).all()
+        )
+        if missing and first > begin:
+            rows.append((device, -1, begin, first, False))
+            begin = first
+        rows.append((device, k, begin, reach, k != cut))
+        begin, before = reach, k
+    if rows and begin < high:
+        rows.append((device, -1, begin, high, False))
     return rows
 
 

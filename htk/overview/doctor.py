@@ -24,6 +24,8 @@ RETURNS = table(
     advice=(TEXT, "What to do about it."),
 )
 
+_DAY_NS = 86_400_000_000_000
+
 Row = tuple[str, str, str, str, str | None]
 
 
@@ -155,8 +157,15 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     if len(trace.ranks) < 2:
         return
     starts = numbers(trace.tables["ranks"]["start_ns"])
-    spread = format_duration(int(starts.max() - starts.min()))
-    yield "clocks", "first events", "ok", f"ranks begin within {spread}", None
+    spread = int(starts.max()) - int(starts.min())
+    far = spread > _DAY_NS
+    yield (
+        "clocks",
+        "first events",
+        "warning" if far else "ok",
+        f"ranks begin within {format_duration(spread)}",
+        "more than a day apart: files of several runs, or of a clock of its own" if far else None,
+    )
     clocks = trace.tables["rank_clocks"].to_pylist()
     known = [c for c in clocks if c["offset_ns"] is not None]
     if len(known) < 2:

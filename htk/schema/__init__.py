@@ -63,6 +63,8 @@ ABSOLUTE_TIMES = (
     "enqueue_ns",
     "launch_start_ns",
     "launch_end_ns",
+    "gap_start_ns",
+    "gap_end_ns",
 )
 
 # What parsers fill.

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from htk.columns.arrow import constant_text, number
 from htk.derived import registry
 from htk.io.store import Entry
-from htk.schema import DERIVED, TABLES, TEXT
+from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,15 @@ class TraceFile:
     format: str = ""
     file_bytes: int | None = None
     duplicates: tuple[str, ...] = ()  # other files of this rank and time, left out
+    shift_ns: int = 0  # added to all times: the file lost what its times are relative to
+    placed_by: str | None = None  # what told the shift; "nothing": its times stay relative
 
     def table(self, name: str) -> pa.Table:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
         if name == "ranks":
             return self._who()
-        if name == "parse_issues" and self.duplicates:
-            return pa.concat_tables([self._table(name), self._duplicate_issues()])
+        if name == "parse_issues" and (self.duplicates or self.placed_by):
+            return pa.concat_tables([self._table(name), self._issues_of_opening()])
         return self._table(name)
 
     def _table(self, name: str) -> pa.Table:
@@ -53,11 +55,14 @@ class TraceFile:
             "format": self.format,
             "file_bytes": self.file_bytes,
         }
+        for name in ("start_ns", "end_ns"):
+            if self.shift_ns and row.get(name) is not None:
+                row[name] = int(str(row[name])) + self.shift_ns
         schema = TABLES["ranks"]
         return pa.Table.from_pylist([row], schema=schema)
 
-    def _duplicate_issues(self) -> pa.Table:
-        rows = [
+    def _issues_of_opening(self) -> pa.Table:
+        rows: list[dict[str, object]] = [
             {
                 "rank": self.rank,
                 "cycle": self.cycle,
@@ -68,6 +73,23 @@ class TraceFile:
             }
             for other in self.duplicates
         ]
+        if self.placed_by is not None:
+            if self.shift_ns:
+                text = (
+                    f"the file lost its base time; placed by the {self.placed_by} of another rank"
+                )
+            else:
+                text = "the file lost its base time; its times cannot be compared with other ranks"
+            rows.append(
+                {
+                    "rank": self.rank,
+                    "cycle": self.cycle,
+                    "file": self.file,
+                    "kind": "no_base_time",
+                    "text": text,
+                    "count": 1,
+                }
+            )
         return pa.Table.from_pylist(rows, schema=TABLES["parse_issues"])
 
     def _derived(self, name: str) -> pa.Table:
@@ -90,6 +112,8 @@ class TraceFile:
         if own is not None and field.name != "cycle":
             if field.name in ("event", "op_event") and self.first_event:
                 return pc.add(own, self.first_event)
+            if field.name in ABSOLUTE_TIMES and self.shift_ns:
+                return pc.add(own, self.shift_ns)
             return own
         if field.name == "rank":
             known = None if self.rank is not None else np.zeros(length, bool)

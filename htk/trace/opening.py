@@ -16,6 +16,7 @@ from htk.io.store import Entry, MemoryEntry, Store
 from htk.parsers import PARSERS
 from htk.schema import TABLES
 from htk.trace.file import TraceFile
+from htk.trace.placing import placed
 from htk.trace.trace import Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
@@ -69,7 +70,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     read, unread, failed = _read_all(sources, options)
     if not read:
         raise _nothing(sources, unread, failed)
-    parts = _parts(read, options)
+    parts = placed(_parts(read, options))
     if options.strict:
         _refuse_losses(parts, unread, failed)
     return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed))

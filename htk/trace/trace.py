@@ -127,6 +127,11 @@ class Trace:
         if chosen.steps is not None and not chosen.steps & self._known_steps:
             raise MissingTable(f"nothing within {self._chosen()}")
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded, on the host or on a GPU."""
+        return bool(self._known_steps)
+
     @cached_property
     def _known_steps(self) -> set[int]:
         whole = self._everyone

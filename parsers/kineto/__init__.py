@@ -60,7 +60,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         )
     known = header_facts.facts(raw.header)
     base_ns = header_facts.base_ns(raw.header)
-    found = sort_events(raw)
+    found = sort_events(raw, base_ns)
     made = tables(raw, found, base_ns)
     made["comm_groups"] = comm_groups(raw.header)
     made["collectives"] = collectives(
@@ -94,8 +94,9 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
 def _issues(raw: RawEvents, found: Sorted) -> pa.Table:
     """What was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues]
-    length, _ = Columns(raw, found.complete, 0).values("dur")
+    length, there = Columns(raw, found.complete, 0).values("dur")
     for kind, bad, text in (
+        ("no_duration", ~there, "complete event without dur, taken as 0"),
         ("negative_duration", length < 0, "taken as 0"),
         ("overflowed_duration", length > DAY_NS, "longer than a day, taken as 0"),
     ):
@@ -106,6 +107,9 @@ def _issues(raw: RawEvents, found: Sorted) -> pa.Table:
         rows.append(
             ("no_time", None, int(found.untimed[0]), "event without ts", len(found.untimed))
         )
+    if len(found.strays):
+        text = "time more than a day from all others, left out"
+        rows.append(("stray_time", None, int(found.strays[0]), text, len(found.strays)))
     return _issue_table(rows)
 
 

@@ -40,6 +40,8 @@ CATEGORIES = {
 }
 MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
 STEP = "ProfilerStep#"
+FARTHEST_NS = 1 << 61  # from 1970, 73 years; sums and differences of such times fit an int64
+_MANY = 20  # times as many events: beside them, what lies a day apart is damage
 DAY_NS = 86_400_000_000_000  # a longer event is an overflowed counter (seen on ROCm), not work
 
 
@@ -50,16 +52,20 @@ class Sorted:
     complete: Rows
     of: dict[str, Rows]
     untimed: Rows  # complete events without a time: lost
+    strays: Rows  # events more than a day from the others, or beyond what is read: lost
 
 
-def sort_events(raw: RawEvents) -> Sorted:
-    """Tell the events apart by phase and category."""
+def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
+    """Return the rows of each table, by phase and category; `base_ns` is added to all times."""
     phase = _dense_codes(raw, "ph")
     timed = np.ones(raw.rows, bool)
     rows = raw.column_rows("ts") if raw.has("ts") else np.empty(0, np.int64)
     if rows is not None:
         timed[:] = False
         timed[rows] = True
+    strays = _strays(raw, np.flatnonzero(timed), base_ns)
+    untimed = ~timed
+    timed[strays] = False
     is_complete = _is_phase(raw, phase, "X")
     complete = is_complete & timed
     table = _table_codes(raw)
@@ -68,7 +74,28 @@ def sort_events(raw: RawEvents) -> Sorted:
     of["flows"] = np.flatnonzero(_is_phase(raw, phase, "s", "f", "t") & timed)
     of["counters"] = np.flatnonzero(_is_phase(raw, phase, "C") & timed)
     of["memory"] = np.flatnonzero(_is_phase(raw, phase, "i", "I") & timed & named(raw, _is_memory))
-    return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & ~timed))
+    return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & untimed), strays)
+
+
+def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
+    """Return rows whose time cannot be: beyond ±2^61 ns, or a few rows a day from all others.
+
+    Two recordings in one file, hours or days apart, both hold many events and are no strays.
+    """
+    times, _ = Columns(raw, rows, 0).values("ts")
+    if not len(times) or (
+        times.max() - times.min() <= DAY_NS and abs(int(times[0]) + base_ns) < FARTHEST_NS - DAY_NS
+    ):
+        return rows[:0]
+    damaged = (times > FARTHEST_NS - base_ns) | (times < -FARTHEST_NS - base_ns)
+    order = np.argsort(times, kind="stable")
+    # Neighbours' distance as an unsigned number: it may exceed what an int64 holds.
+    apart = times[order][1:].astype(np.uint64) - times[order][:-1].astype(np.uint64)
+    cluster = np.append(0, np.cumsum(apart > np.uint64(DAY_NS)))
+    size = np.bincount(cluster)
+    lonely = (size * _MANY <= size.max()) | ((size == 1) & (size.max() > 1))
+    damaged[order] |= lonely[cluster]
+    return rows[damaged]
 
 
 def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:

@@ -89,3 +89,29 @@ def test_each_device_of_each_rank_fills_its_own_windows() -> None:
     pieces = sorted(zip(filled.row.tolist(), filled.window.tolist(),
                         (filled.end - filled.start).tolist(), strict=True))  # fmt: skip
     assert pieces == [(0, 0, 6), (1, 1, 3), (2, 2, 4)]
+
+
+def test_a_step_after_an_unrecorded_gap_begins_with_its_own_first_activity() -> None:
+    rows = [(3, 0, 5), (4, 6, 4), (13, 50, 6), (14, 57, 3)]
+    recorded = make(
+        "annotations",
+        [
+            {"step": k, "start_ns": s, "end_ns": s + 5}
+            for k, s in ((3, 0), (4, 5), (13, 48), (14, 54))
+        ],
+    )
+    assert steps_of(rows, recorded) == [
+        (3, 0, 5, True),
+        (4, 5, 10, True),
+        (None, 10, 50, False),
+        (13, 50, 56, True),
+        (14, 56, 60, True),
+    ]
+
+
+def test_a_step_that_ran_nothing_on_the_gpu_is_no_gap() -> None:
+    rows = [(1, 0, 5), (3, 20, 5)]
+    recorded = make(
+        "annotations", [{"step": k, "start_ns": 10 * k, "end_ns": 10 * k + 9} for k in (1, 2, 3)]
+    )
+    assert steps_of(rows, recorded) == [(1, 0, 5, True), (3, 5, 25, True)]
