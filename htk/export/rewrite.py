@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from isal import igzip
 
 from htk.core.parser import Source
 from htk.errors import TraceError, UsageError
@@ -16,7 +17,7 @@ from htk.io.decompress import open_stream
 from htk.io.sources import resolve
 from htk.parsers import kineto
 from htk.parsers.kineto import text
-from htk.parsers.kineto.text import Copied, Entry, Event
+from htk.parsers.kineto.text import Copied, Entry, Event, Run
 from htk.trace.file import TraceFile
 from htk.trace.opening import Inputs, with_sample
 from htk.trace.trace import Trace
@@ -82,6 +83,23 @@ def write(
     ):
         copied = text.copy(stream, packed.write, entry, event, progress)
     return Written(target, copied, target.stat().st_size)
+
+
+def write_runs(source: Source, target: Path, entry: Entry, run: Run) -> Written:
+    """The same with many events at a time, and a quicker compressor."""
+    with (
+        source.open() as file,
+        open_stream(file) as stream,
+        part_of(target) as raw,
+        _quickly_packed(raw) as packed,
+    ):
+        copied = text.copy_runs(stream, packed.write, entry, run)
+    return Written(target, copied, target.stat().st_size)
+
+
+def _quickly_packed(raw: BinaryIO) -> gzip.GzipFile:
+    packed: gzip.GzipFile = igzip.IGzipFile("", "wb", 2, raw, mtime=0)  # type: ignore[no-untyped-call]
+    return packed
 
 
 @contextmanager

@@ -1,254 +1,366 @@
 """Traces without what tells whose they are; times, links and kinds of work stay as they were.
 
-Every text is replaced unless it is known to be public: what is allowed is listed here, not what is
-forbidden. One `Names` serves all ranks, so that a name is replaced by the same one everywhere.
+What may stay is listed: public names as a whole, numbers where a key is known to hold numbers.
+Every other text becomes another one, the same everywhere, and `scrub_check` looks for it in what
+was written. One `Replacements` serves all ranks.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Collection
+from enum import IntEnum
+from functools import cache
+from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from htk.names.collectives import BACKENDS
-from htk.names.kinds import kind_of
-from htk.parsers.kineto import scan
+from htk.derived.host_states import span_state
+from htk.export.pieces import Pieces
+from htk.export.scrub_kernels import COMM_STEMS, STEMS, is_stem, kernel_stem
+from htk.measures.phases import phase_of_range
+from htk.models.detected import detected
+from htk.models.hardware import catalogue
+from htk.names.public import is_public, listed_names
 from htk.parsers.kineto.columns import COLUMNS
-from htk.parsers.kineto.scan import Member
 
-# Names that PyTorch, the drivers and the communication libraries give, and nobody else.
-_PUBLIC_NAME = re.compile(
-    r"(aten|prims?|fsdp|inductor|_?c10d(_functional)?)::\w+(\.\w+)?"
-    rf"|({'|'.join(BACKENDS)}):\w+|record_param_comms|detach|ProfilerStep\*?(#\d+)?"
-    r"|(cuda|cu|hip|hsa)[A-Z]\w*|Memcpy \w+( \([\w ]+->[\w ]+\))?|Memset( \(\w+\))?"
-    r"|nccl(Dev)?Kernel_\w+(\([\w *&]*\))?|\[(memory|OutOfMemory)\]|ac2g|fwdbwd"
-    r"|(Event|Stream|Context|Device) Sync|Stream Wait Event|Event Record"
-    r"|event_(wait|record)|dma_request"
-    r"|Buffer Flush|Resource|Lazy Function Loading|Runtime Triggered Module Loading"
-    r"|Activity Buffer Request|Command Buffer Full|(Iteration Start: )?PyTorch Profiler"
-    r"|Record Window End|Trace|Spans|Traces|(process|thread)_(name|labels|sort_index)"
-    r"|(enumerate\(DataLoader\)#)?_(Single|MultiProcessing)\w*DataLoaderIter\.__next__"
-    r"|AccumulateGrad|torch::autograd::AccumulateGrad"
-    r"|FSDP::\w+|DistributedDataParallel\.forward|FullyShardedDataParallel\.\w+",
-    re.ASCII,
+
+class Holds(IntEnum):
+    """What stands behind a key."""
+
+    ANYTHING = 0  # not known: numbers are replaced too
+    NUMBERS = 1
+    SHAPES = 2  # left empty: another shape would be another number of operations
+    STACK = 3
+    VALUES = 4  # of arguments: emptied
+
+
+_NUMERIC_TEXT = {
+    "pid", "tid", "id", "grid", "block", "channel_type", "stream_id", "finished", "size",
+    "Comms Id", "Process Group Name", "Process Group ID", "Process Group Ranks", "In split size",
+    "Out split size", "Communicator_id", "Is asynchronized op", "Input Tensors start",
+    "Output Tensors start", "Addr", "num_warps", "num_stages", "sort_index",
+}  # fmt: skip
+# Keys that htk does not read and that any trace of PyTorch may hold.
+_OTHER_NUMBERS = {
+    "Trace iteration", "Profiler Event Index", "packet_ptr", "sqid", "seq_id", "host_ctx",
+    "k_work_ptr", "external ts", "src", "dst", "ptr", "tts", "tdur", "bind_id", "weight",
+}  # fmt: skip
+_OTHER_KEYS = {"args", "Trace name", "Scope", "scope", "direction", "mem size", "cname", "sf", "v"}
+_SHAPES = {
+    "Input Dims", "Input dims", "Input Shapes", "Output Dims", "in_dims", "input_shapes",
+    "Input Strides", "Input strides",
+}  # fmt: skip
+_VALUES = {"Concrete Inputs", "kwinputs"}
+_STACKS = {"Call stack", "Module Hierarchy", "stack", "frames", "CallFrom"}
+
+_NUMBER_AS_TEXT = re.compile(
+    r"-?\d{1,20}(?:\.\d{1,9})?|0x[0-9a-fA-F]{1,16}|nan|-?inf|N/A"
+    r"|(?:grid)?[\[(](?:-?\d{1,20}(?:\.\.\.)?(?:, ?(?:-?\d{1,20}|\.\.\.))*,?)?[\])]"
 )
-_PUBLIC_PREFIX = re.compile(  # what comes before a name that is replaced
+_NUMBER = re.compile(rb"-?\d[\d.eE+-]*")
+_LISTS = re.compile(rb"\[[\d\s,\[\]-]*\]")
+_AFTER_OBJECT = re.compile(rb"\}[\s,\]]*-?\d")
+# What comes before a name that is replaced.
+_PREFIX = re.compile(
     r"autograd::engine::evaluate_function: |nn\.Module: |Optimizer\.(?:step|zero_grad)#"
-    r"|FSDP::\w+ |## |FullyShardedDataParallel\.\w+ |pg_|Torch-Compiled Region: "
+    r"|FSDP::(?:pre_forward|post_forward|pre_backward|post_backward|all_gather|all_gather_copy_out"
+    r"|reduce_scatter|all_reduce|post_backward_reduce|post_backward_reshard"
+    r"|post_backward_accumulate|root_pre_forward)(?: |$)"
+    r"|FullyShardedDataParallel\.(?:forward|_pre_forward|_post_forward|_pre_backward"
+    r"|_post_backward)(?: |$)|## Call CompiledFxGraph |Torch-Compiled Region: "
+    r"|torch::autograd::CppNode<"
 )
-_BACKWARD = re.compile(r"(\w+?)Backward\d*")
-_OPTIMIZERS = {"Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adamax", "NAdam", "RAdam", "LBFGS"}
-_CATEGORY = re.compile(r"[a-z_0-9]{1,30}|Trace|Kernel|Memcpy|Memset|Operator|Runtime")
-_VALUE = re.compile(  # of an argument: numbers, types, enumerations
-    r"[-+\d.eE]*|0x[0-9a-fA-F]+|True|False|true|false|None|null|inf|nan"
-    r"|(c10::)?(BFloat16|Half|Float\w*|Complex\w*)|float|double|int|long int|long|bool|short"
-    r"|unsigned (char|int|long)|signed char|Scalar|ScalarList|Tensor|TensorList|GenericList|Device"
-    r"|Generator|Dict|None|Layout|NoneType"
-    r"|Host|Pageable|Pinned|Unknown|Array|Managed|Unified|Device|Memcpy|Memset"
-    r"|(Bool|Byte|Char|Short|Int|Long|Half|Float|Double|BFloat16|Float8_\w+|UInt\d+)"
-    r"|_?(all_?gather|all_?reduce|reduce_?scatter|broadcast|barrier|send|recv|reduce|gather|scatter"
-    r"|all_?to_?all)\w*|wait|default_pg|undefined|nccl|gloo|mpi|cuda:nccl|cpu:gloo(,cuda:nccl)?"
-    r"|mesh_\w{1,12}|stream ?\d+|CPU|GPU ?\d+|python|Spans|ms|us|ns"
-    r"|thread \d+ \(python3?\)|Iteration Start: PyTorch Profiler|Trace|\[memory\]",
-    re.IGNORECASE | re.ASCII,
-)
-_SHAPES = {"Input Dims", "Input dims", "Input Shapes", "Output Dims", "in_dims", "input_shapes"}
-_EMPTIED = {"Input Strides", "Concrete Inputs", "Input strides", "kwinputs"}
-_STACKS = {"Call stack", "Module Hierarchy", "stack", "frames"}
-# Keys of arguments: those that htk reads, and what stands beside them in any trace.
-_PUBLIC_KEYS = {column.key for column in COLUMNS} | _SHAPES | _EMPTIED | _STACKS
-_PUBLIC_KEYS |= {"name", "labels", "sort_index", "cbid", "Op count", "Profiler Event Index"}
-_NUMBER = re.compile(rb"\d+")
-_TEXT_IN_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-# Where a family's name alone would not be told as that family.
-_STEMS = {
-    "communication": "ncclDevKernel_Generic",
-    "elementwise": "pointwise_kernel",
-    "loss": "cross_entropy_kernel",
-    "optimizer": "multi_tensor_apply_kernel",
-    "other": "kernel",
-    "random": "philox_kernel",
-    "recurrent": "fused_recurrent_kernel",
-    "reduction": "reduce_kernel",
-}
-# The header's members whose texts are public: hardware, versions, units.
-_PUBLIC_HEADER = {
+_OPTIMIZER_CALL = re.compile(r"(\w+)\.(?:step|zero_grad)")
+_MODULE = re.compile(r"(.*)_(\d{1,6})", re.DOTALL)
+# What tells the host's state or the phase that a range stands for.
+_TELLING_STEMS = ("gc:range", "recompile", "data_load", "optimizer", "backward", "forward")
+_STEMS = ("op", "function", "range", "key", "frame", "text", "Module", *_TELLING_STEMS)
+
+_HEADER_NUMBERS = {
+    "schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version",
+    "hip_runtime_version", "hip_driver_version", "baseTimeNanoseconds", "profile_memory",
+    "record_shapes", "with_stack", "with_flops", "with_modules", "rank", "world_size", "pg_count",
+    "pg_size", "ranks", "pg_name", "num_errors",
+    # of a device
+    "id", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock",
+    "maxThreadsPerMultiprocessor", "regsPerBlock", "warpSize", "sharedMemPerBlock", "numSms",
+    "regsPerMultiprocessor", "sharedMemPerBlockOptin", "sharedMemPerMultiprocessor", "gpuMemory",
+}  # fmt: skip
+_HEADER_VERSIONS = {"nccl_version", "roctracer_version", "cuda_version"}
+_HEADER_MEMBERS = {
     "schemaVersion", "deviceProperties", "cupti_version", "cuda_runtime_version",
     "cuda_driver_version", "cuda_version", "hip_runtime_version", "hip_driver_version",
-    "displayTimeUnit", "baseTimeNanoseconds", "profile_memory", "record_shapes", "with_stack",
-    "with_flops", "with_modules", "trace_id", "nccl_version",
+    "roctracer_version", "displayTimeUnit", "baseTimeNanoseconds", "profile_memory",
+    "record_shapes", "with_stack", "with_flops", "with_modules", "distributedInfo", "traceName",
+    "host_name", "hostname", "worker_name", "nccl_version",
 }  # fmt: skip
+_HEADER_KEYS = _HEADER_MEMBERS | _HEADER_NUMBERS | {"name", "backend", "backend_config"}
+_HEADER_KEYS |= {"pg_config", "pg_desc"}
+_OTHER_DEVICE_WORDS = (
+    "NVIDIA AMD Instinct Tesla Radeon Graphics SXM2 SXM3 SXM4 SXM5 PCIe PCIE HBM2 HBM2e HBM3 HBM3e"
+    " NVL OAM 16GB 32GB 40GB 80GB 94GB 96GB 141GB"
+)
+_VERSION = re.compile(r"\d{1,2}(?:\.\d{1,3}){1,2}")
 
 
-_REPLACED_HEADER = {"distributedInfo", "traceName", "host_name", "hostname", "worker_name"}
-_DISTRIBUTED = {
-    "backend", "rank", "world_size", "pg_count", "pg_config", "pg_name", "pg_desc", "pg_size",
-    "backend_config", "ranks", "nccl_version",
-}  # fmt: skip
+@cache
+def known_keys() -> dict[str, Holds]:
+    """Return every key that stays, and what stands behind it."""
+    holds = dict.fromkeys([*_HEADER_KEYS, *_OTHER_KEYS], Holds.ANYTHING)
+    for column in COLUMNS:
+        is_number = column.kind in ("ints", "floats", "nanos") or column.key in _NUMERIC_TEXT
+        holds[column.key] = Holds.NUMBERS if is_number else Holds.ANYTHING
+    numeric = _NUMERIC_TEXT | _OTHER_NUMBERS | _HEADER_NUMBERS
+    holds |= dict.fromkeys(numeric, Holds.NUMBERS)
+    holds |= dict.fromkeys(_SHAPES, Holds.SHAPES)
+    return holds | dict.fromkeys(_VALUES, Holds.VALUES) | dict.fromkeys(_STACKS, Holds.STACK)
 
 
-class Names:
-    """What every replaced text became, in the order in which they were met."""
+class Replacements:
+    """What every replaced text became, in the order in which they were met.
 
-    def __init__(self, operators: frozenset[str] = frozenset()) -> None:
-        self._operators = operators  # names of public operators, without their namespace
-        self._given: dict[str, dict[str, str]] = defaultdict(dict)
+    `kernels` and `functions` are the names of GPU kernels and of Python functions, which become
+    names of that sort.
+    """
 
-    def replaced(self, text: str, kind: str) -> str:
-        known = self._given[kind]
-        return known.setdefault(text, f"{kind}_{len(known) + 1}")
+    def __init__(
+        self,
+        kernels: Collection[str] = (),
+        functions: Collection[str] = (),
+        operators: Collection[str] = (),
+        ranges: Collection[str] = (),
+        keep: str | None = None,
+    ) -> None:
+        self._kernels = frozenset(kernels)
+        self._sorts = dict.fromkeys(ranges, "range") | dict.fromkeys(functions, "function")
+        self._sorts |= dict.fromkeys(operators, "op")
+        self._keep = re.compile(keep) if keep else None
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._replaced: dict[str, str] = {}
+        self._numbers: dict[bytes, int] = {}
+        self.removed: set[str] = set()  # texts that must not be found in what is written
+        self.kept: set[str] = set()  # texts that stay because they were asked for
 
-    def size(self, number: int) -> int:
-        """Another size: 0 and 1 stay, others become the next of a fixed walk."""
-        if number < 2:
-            return number
-        return int(self.replaced(str(number), "size").rpartition("_")[2]) + 1
+    def name(self, text: str) -> str:
+        """Return what stands for a text: itself where it is public."""
+        if is_public(text) or text in known_keys() or is_device(text):
+            return text
+        if self._keep is not None and self._keep.fullmatch(text):
+            self.kept.add(text)
+            return text
+        if text not in self._replaced:
+            self._replaced[text] = self._new(text)
+            if self._replaced[text] != text:
+                self.removed.add(text)
+        return self._replaced[text]
 
-    def event(self, name: str, category: str) -> str:
-        """The name of an event."""
-        if _PUBLIC_NAME.fullmatch(name):
-            return name
-        if category == "kernel":
-            return self._kernel(name)
-        match = _PUBLIC_PREFIX.match(name)
-        if match is None:
-            return name if self._is_backward(name) else self.replaced(name, _kind(category))
-        rest = name[match.end() :]
-        if rest in _OPTIMIZERS or rest.partition(".")[0] in _OPTIMIZERS or self._is_backward(rest):
-            return name
-        if _PUBLIC_NAME.fullmatch(rest):
-            return name
-        if name.startswith("nn.Module: "):  # the number tells instances of a class apart
-            module, mark, number = rest.rpartition("_")
-            if mark and number.isdigit():
-                return f"nn.Module: {self.replaced(module, 'Module')}_{number}"
-        return match.group() + self.replaced(rest, "name")
+    def key(self, text: str) -> str:
+        """Return what stands for a key."""
+        return text if text in known_keys() else self.name(text)
 
-    def value(self, text: str) -> str:
-        """Any text that an argument or the header holds."""
-        return text if _VALUE.fullmatch(text) else self.replaced(text, "text")
+    def value(self, text: str, holds: Holds) -> str:
+        """Return what stands for a text behind such a key."""
+        if holds is Holds.NUMBERS and _NUMBER_AS_TEXT.fullmatch(text):
+            return text
+        if holds in (Holds.VALUES, Holds.SHAPES):
+            if not is_public(text):
+                self.removed.add(text)
+            return ""
+        if holds is Holds.STACK and (";" in text or "\n" in text):
+            self.removed.add(text)
+            frames = re.split(r"(;|\n)", text)
+            return "".join(f if f in ";\n" else self._frame(f) for f in frames)
+        return self._frame(text) if holds is Holds.STACK and text else self.name(text)
 
-    def _is_backward(self, name: str) -> bool:
-        """Whether it is the backward of a public operator: AddmmBackward0, not MineBackward."""
-        match = _BACKWARD.fullmatch(name)
-        plain = match[1].lower() if match else ""
-        return plain in self._plain_operators
+    def outside(self, piece: bytes, holds: Holds) -> bytes:
+        """Return what stands for punctuation and numbers behind such a key."""
+        if holds is Holds.SHAPES:
+            return _LISTS.sub(b"[]", piece)
+        return _NUMBER.sub(self._number, piece)
 
-    @cached_property
-    def _plain_operators(self) -> frozenset[str]:
-        return frozenset(name.replace("_", "").lower() for name in self._operators)
+    def _number(self, match: re.Match[bytes]) -> bytes:
+        number = match.group()
+        return str(self._numbers.setdefault(number, len(self._numbers) + 1)).encode()
 
-    def _kernel(self, name: str) -> str:
-        """A name that tells the same kind and family of kernel, and no more."""
-        was = kind_of(name, "kernel")
-        stem = _STEMS.get(was.family, f"{was.family}_kernel")
-        if was.tensor_core is not None:
-            exact = f"{stem}_{'hmma' if was.tensor_core else 'simt'}"
-            now = kind_of(f"{exact}_1", "kernel")
-            if (now.family, now.tensor_core) == (was.family, was.tensor_core):
-                stem = exact
-        return self.replaced(name, stem)
+    def _frame(self, text: str) -> str:
+        self._sorts.setdefault(text, "frame")
+        return self.name(text)
 
+    def _new(self, text: str) -> str:
+        if text in self._kernels:
+            return self._numbered(kernel_stem(text))
+        if prefix := _PREFIX.match(text):
+            rest = text[prefix.end() :]
+            return prefix.group() + (self._rest(prefix.group(), rest) if rest else "")
+        return self._numbered(_stem(text, self._sorts.get(text, "text")))
 
-def entry(names: Names, key: str, value: bytes) -> bytes | None:
-    """A member of the header."""
-    if key in _PUBLIC_HEADER:
-        return value
-    if key in _REPLACED_HEADER:
-        return _texts(names, value)
-    return None
+    def _rest(self, prefix: str, rest: str) -> str:
+        if prefix.startswith("nn."):  # the number tells instances of a class apart
+            match = _MODULE.fullmatch(rest)
+            module, number = (match[1], f"_{match[2]}") if match else (rest, "")
+            self._sorts.setdefault(module, "Module")
+            return self.name(module) + number
+        if prefix.startswith("Optimizer.") and (call := _OPTIMIZER_CALL.fullmatch(rest)):
+            return self.name(call[1]) + rest[len(call[1]) :]
+        return self.name(rest)
 
+    def _numbered(self, stem: str) -> str:
+        self._counts[stem] += 1
+        return f"{stem}_{self._counts[stem]}"
 
-def event(names: Names, piece: bytes) -> bytes:
-    """An event: its name, category and arguments; numbers byte for byte."""
-    members, _ = scan.members(piece, 0)
-    known = {scan.plain(member.key): member.value for member in members}
-    category = scan.plain(known.get("cat", b'""'))
+    # Of a file's parts
 
-    def one(member: Member) -> bytes:
-        key, value = scan.plain(member.key), member.value
-        if key == "name":
-            return _quoted(names.event(_said(value), category))
-        if key == "cat":
-            return value if _CATEGORY.fullmatch(_said(value)) else _quoted("other")
-        if key == "args" and value.startswith(b"{"):
-            return _object(names, value, lambda inner: _argument(names, inner))
-        if key in ("ph", "bp", "s"):
-            return value
-        return _texts(names, value)
+    def events(self, text: bytes) -> bytes:
+        """Return events, valid JSON with commas between, with what stands for their texts."""
+        pieces = Pieces(text)
+        pieces.replace_strings(pieces.is_key, lambda p: _quoted(self.key(said(p)), p))
+        holds = held(pieces)
+        for kind in Holds:
+            chosen = holds == kind
+            if chosen.any():
+                pieces.replace_strings(chosen & ~pieces.is_key, self._valued(kind))
+                if kind not in (Holds.NUMBERS, Holds.STACK):
+                    pieces.replace_after(chosen & pieces.may_precede_number, self._unquoted(kind))
+        pieces.replace_after(pieces.before_unkeyed_number(), self._after_object)
+        return pieces.joined()
 
-    return _written([(member.key, one(member)) for member in members])
+    def _valued(self, holds: Holds) -> Callable[[bytes], bytes]:
+        return lambda piece: _quoted(self.value(said(piece), holds), piece)
 
+    def _unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
+        return lambda piece: self.outside(piece, holds)
 
-def _argument(names: Names, member: Member) -> bytes:
-    key, value = scan.plain(member.key), member.value
-    if key in _SHAPES:
-        return _NUMBER.sub(lambda m: str(names.size(int(m.group()))).encode(), value)
-    if key in _EMPTIED:
-        return b"[]"
-    if key in _STACKS and value.startswith(b'"'):
-        frames = re.split(r"(;|\n)", _said(value))
-        return _quoted("".join(f if f in ";\n" else names.replaced(f, "frame") for f in frames))
-    return _texts(names, value)
+    def _after_object(self, piece: bytes) -> bytes:
+        return _NUMBER.sub(self._number, piece) if _AFTER_OBJECT.search(piece) else piece
 
+    def header(self, key: str, value: bytes) -> bytes | None:
+        """Return a member of the header; None: it is left out."""
+        try:
+            said = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if key not in _HEADER_MEMBERS:
+            self._forget(key, said)
+            return None
+        return msgspec.json.encode(self._of_header(key, said))
 
-def _texts(names: Names, value: bytes) -> bytes:
-    """Any JSON with its texts replaced, also those within a text that is JSON itself."""
-    if not value.startswith((b"[", b"{", b'"')):
-        return value
+    def _of_header(self, key: str, said: Any) -> Any:
+        if isinstance(said, dict):
+            return {self.key(k): self._of_header(k, v) for k, v in said.items()}
+        if isinstance(said, list):
+            return [self._of_header(key, item) for item in said]
+        if isinstance(said, str):
+            return self._text_of_header(key, said)
+        if isinstance(said, int | float) and not isinstance(said, bool):
+            if key in _HEADER_NUMBERS or key in _HEADER_VERSIONS:
+                return said
+            return self._numbers.setdefault(repr(said).encode(), len(self._numbers) + 1)
+        return said
 
-    def one(match: re.Match[bytes]) -> bytes:
-        said = _said(match.group())
-        if said[:1] in "[{" and said:
-            return _quoted(_texts(names, said.encode()).decode())
-        return _quoted(names.value(said))
+    def _text_of_header(self, key: str, said: str) -> str:
+        if said[:1] in ("[", "{") and said:
+            try:
+                inner = msgspec.json.decode(said)
+            except msgspec.DecodeError:
+                return self.name(said)
+            self.removed.add(said)
+            return msgspec.json.encode(self._of_header(key, inner)).decode()
+        if key in _HEADER_NUMBERS and _NUMBER_AS_TEXT.fullmatch(said):
+            return said
+        if key in _HEADER_VERSIONS and _VERSION.fullmatch(said):
+            return said
+        if key == "name" and not is_device(said) and (gpu := detected(said)) is not None:
+            self.name(said)
+            return gpu.device_name
+        return self.name(said)
 
-    if value.startswith(b"{"):
-        return _object(names, value, lambda member: _texts(names, member.value))
-    if value.startswith(b"[") and b"{" in value:
-        return _list(names, value)
-    return _TEXT_IN_JSON.sub(one, value)
-
-
-def _list(names: Names, value: bytes) -> bytes:
-    """A list that may hold objects."""
-    found: list[bytes] = []
-    at = 1
-    while True:
-        at = scan.skip_space(value, at)
-        if value[at] == ord("]"):
-            return b"[" + b", ".join(found) + b"]"
-        if value[at] == ord(","):
-            at += 1
-            continue
-        end = scan.value_end(value, at)
-        found.append(_texts(names, value[at:end]))
-        at = end
-
-
-def _object(names: Names, value: bytes, to: Callable[[Member], bytes]) -> bytes:
-    members, _ = scan.members(value, 0)
-    return _written([(_key(names, member.key), to(member)) for member in members])
-
-
-def _key(names: Names, key: bytes) -> bytes:
-    said = scan.plain(key)
-    known = said in _PUBLIC_KEYS or said in _DISTRIBUTED or said.isdigit()
-    return key if known else _quoted(names.replaced(said, "key"))
-
-
-def _written(members: list[tuple[bytes, bytes]]) -> bytes:
-    return b"{" + b", ".join(key + b": " + value for key, value in members) + b"}"
-
-
-def _said(text: bytes) -> str:
-    return scan.plain(text) if text.startswith(b'"') else text.decode("utf8", "replace")
-
-
-def _quoted(text: str) -> bytes:
-    return msgspec.json.encode(text)
+    def _forget(self, key: str, said: Any) -> None:
+        """Remember the texts of what is left out, to look for them."""
+        if isinstance(said, str):
+            self.name(said)
+        elif isinstance(said, dict):
+            for inner, value in said.items():
+                self.key(inner)
+                self._forget(inner, value)
+        elif isinstance(said, list):
+            for item in said:
+                self._forget(key, item)
 
 
-def _kind(category: str) -> str:
-    return {"python_function": "function", "cpu_op": "op", "ac2g": "flow"}.get(category, "name")
+def _stem(name: str, sort: str) -> str:
+    """Return what the replacement of a name begins with: the same state and phase are told."""
+    told = (span_state(name), phase_of_range(name))
+    stems = (
+        stem
+        for stem in (sort, *_TELLING_STEMS)
+        if (span_state(f"{stem}_1"), phase_of_range(f"{stem}_1")) == told
+    )
+    return next(stems, sort)
+
+
+def held(pieces: Pieces) -> NDArray[np.int8]:
+    """Return what stands behind the key that each string of some events belongs to."""
+    keys = pieces.keys()
+    holds = np.full(len(pieces.distinct) + 1, Holds.ANYTHING, np.int8)  # the last: no key
+    flags = np.zeros(len(holds), bool)
+    flags[keys] = True
+    for code in np.flatnonzero(flags[:-1]).tolist():
+        holds[code] = known_keys().get(said(pieces.text(code)), Holds.ANYTHING)
+    return np.asarray(holds[keys])
+
+
+def is_replacement(text: str) -> bool:
+    """Return whether a text has the form of a replacement, whatever it was before."""
+    if ";" in text or "\n" in text:
+        return all(is_replacement(frame) or is_public(frame) for frame in re.split(r"[;\n]", text))
+    if text.startswith(("[", "{")):
+        return all(is_replacement(inner) for inner in re.findall(r'"([^"]*)"', text))
+    if prefix := _PREFIX.match(text):
+        rest = re.sub(r"\.(?:step|zero_grad)$", "", text[prefix.end() :])
+        return not rest or is_replacement(rest)
+    stem, mark, number = text.rpartition("_")
+    if not mark or not number.isdigit():
+        return is_public(text) or text in known_keys()
+    return stem in _STEMS or is_stem(stem) or is_replacement(stem)
+
+
+def number_as_text(text: str) -> bool:
+    """Return whether a text is a number or a list of numbers."""
+    return _NUMBER_AS_TEXT.fullmatch(text) is not None
+
+
+@cache
+def vocabulary() -> str:
+    """Return all that replacements and public names are made of: a text that is a part of it tells
+    nothing."""
+    return "\n".join(
+        (*listed_names(), *known_keys(), *COMM_STEMS, *STEMS.values(), *_STEMS, _PREFIX.pattern)
+    )
+
+
+def is_device(name: str) -> bool:
+    """Return whether a name is made of the words of known models and no others."""
+    return all(word in _device_words() for word in re.split(r"[ -]", name))
+
+
+@cache
+def _device_words() -> frozenset[str]:
+    models = (name for gpu in catalogue().values() for name in (gpu.device_name, *gpu.also))
+    words = {word for name in models for word in re.split(r"[ -]", name)}
+    return frozenset(words | set(_OTHER_DEVICE_WORDS.split()))
+
+
+def said(piece: bytes) -> str:
+    """Return what the inside of a JSON string says."""
+    if b"\\" in piece:
+        return str(msgspec.json.decode(b'"' + piece + b'"'))
+    return piece.decode()
+
+
+def _quoted(text: str, piece: bytes) -> bytes:
+    """Return the inside of a JSON string; as it stood where it says the same."""
+    if text == piece.decode():
+        return piece
+    return msgspec.json.encode(text)[1:-1]

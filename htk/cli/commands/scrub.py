@@ -1,6 +1,5 @@
 """`htk scrub`: a trace that can leave the company."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +12,28 @@ from htk.core.humanize import format_bytes, pluralize
 @click.command("scrub")
 @opening_options
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
-def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
+@click.option("--keep", metavar="PATTERN", help="Names to keep, e.g. 'mylib::.*'.")
+def command(paths: tuple[str, ...], output: str, keep: str | None, **given: Any) -> None:
     """Write traces without names, paths, stacks, hosts and shapes of yours; times stay.
 
-    Names that PyTorch, CUDA and NCCL give stay too, others become op_1, gemm_kernel_2, … the same
-    on all ranks. A kernel's new name tells its family. Sizes in shapes become other numbers, so
-    FLOPs and rooflines of the copy mean nothing. Byte counts, grids, groups of ranks, GPU models
-    and the time of the recording stay: look at the copy before it leaves.
+    Names that PyTorch, CUDA and NCCL give stay if they are on a list, others become op_1,
+    gemm_kernel_2, … the same on all ranks. A kernel's new name tells its family. Shapes are left
+    out, and with them FLOPs, rooflines and sizes that only shapes tell. What was written is then
+    searched for every text that was replaced, and removed if one is found. Times, byte counts,
+    grids, groups of ranks, process numbers and GPU models stay.
     """
     from htk.cli.commands.common import named, opened
-    from htk.export import scrub
-    from htk.export.rewrite import kineto_parts, sources_of, write
+    from htk.export.rewrite import sources_of
+    from htk.export.scrub_files import scrub_files
 
     trace = opened(paths, given)
-    sources = sources_of(named(paths))
-    parts = kineto_parts(trace.files)
-    operators = trace.tables["cpu_ops"]["name"].unique().to_pylist()
-    known = frozenset(n.removeprefix("aten::") for n in operators if n.startswith("aten::"))
-    names = scrub.Names(known)
-    for place, part in enumerate(parts):
-        who = f"file{place}" if part.rank is None else f"rank{part.rank}"
-        again = f".{part.cycle}" if part.cycle else ""
-        written = write(
-            sources[part.file],
-            Path(output) / f"{who}{again}.pt.trace.json.gz",
-            partial(scrub.entry, names),
-            lambda _, text: scrub.event(names, text),
-        )
-        made, stored = written.copied, format_bytes(written.stored_bytes)
-        click.echo(f"{written.file}: {made.kept:,} events, {stored}", err=True)
-    left_out = len(trace.files) - len(parts)
-    if left_out:
-        files = pluralize(left_out, "file")
-        click.echo(f"left out, no trace of the PyTorch profiler: {files}", err=True)
+    scrubbed = scrub_files(trace, sources_of(named(paths)), Path(output), keep)
+    for written in scrubbed.files:
+        stored = format_bytes(written.stored_bytes)
+        click.echo(f"{written.file}: {written.copied.kept:,} events, {stored}", err=True)
+    removed = pluralize(scrubbed.removed, "text")
+    click.echo(f"{removed} replaced; none of them is in what was written", err=True)
+    if keep is not None:
+        few = ", ".join(scrubbed.kept[:10]) + (", …" if len(scrubbed.kept) > 10 else "")
+        kept = pluralize(len(scrubbed.kept), "text")
+        click.echo(f"--keep keeps {kept}: {few or 'none'}", err=True)

@@ -1,0 +1,162 @@
+"""Events as text, rewritten without a loop over them: what stands between quotes has a code.
+
+A run of whole events is cut at its quotes into pieces: what is outside of a string (punctuation,
+numbers, and the quotes), what is inside of one, and so on in turns. Equal pieces are looked at
+once, and Arrow puts all of them together again.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_QUOTE, _BACKSLASH, _COLON, _CLOSING, _SPACE = b'"\\:} '
+_COMMA, _BRACKET, _MINUS, _ZERO, _NINE = b",]-09"
+_MOST_PUNCTUATION = 32
+_SHORTEST_NUMBER = 5  # bytes of a piece that holds a number: ":5,"
+
+Codes = NDArray[np.int32]
+Chosen = NDArray[np.bool_]  # of the strings
+Rewrite = Callable[[bytes], bytes]
+
+
+class Pieces:
+    """The pieces of a run of valid JSON events, and what is to stand in their place."""
+
+    def __init__(self, text: bytes) -> None:
+        letters = np.frombuffer(text, np.uint8)
+        quotes = _quotes(letters)
+        offsets = np.empty(len(quotes) + 2, np.int32)
+        offsets[0], offsets[-1] = 0, len(text)
+        offsets[1:-1] = quotes
+        offsets[1:-1:2] += 1  # an opening quote belongs to what is before it
+        self._pieces = pa.BinaryArray.from_buffers(
+            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+        )
+        self._order = np.arange(len(offsets) - 1, dtype=np.int32)
+        self._added: list[bytes] = []
+        strings = self._pieces.take(pa.array(self._order[1::2])).dictionary_encode()
+        self.codes: Codes = strings.indices.to_numpy()
+        self.distinct: pa.BinaryArray = strings.dictionary
+        self.is_key = self._before_colon(letters, quotes[1::2])
+        # Which pieces outside of strings close an object: what follows belongs to no key before.
+        self._closes = np.zeros(len(self.codes) + 1, bool)
+        closing = np.flatnonzero(letters == _CLOSING)
+        before = np.searchsorted(quotes, closing)
+        outside = before % 2 == 0
+        self._closes[before[outside] // 2] = True
+        self._numbered = np.zeros(len(self._closes), bool)
+        self._numbered[before[outside][_number_follows(letters, closing[outside])] // 2] = True
+        lengths = offsets[3::2] - offsets[2:-1:2]
+        self.may_precede_number: Chosen = lengths >= _SHORTEST_NUMBER
+        self.may_precede_number[-1:] = True  # no quote ends the last piece
+
+    def _before_colon(self, letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> Chosen:
+        """Which strings are keys: a colon follows, perhaps behind white space."""
+        following = letters[np.minimum(ends + 1, len(letters) - 1)]
+        is_key = following == _COLON
+        blank = np.flatnonzero(following <= _SPACE)
+        if len(blank):
+            codes, distinct = self._after(blank)
+            colon = [piece[1:].lstrip().startswith(b":") for piece in distinct]
+            is_key[blank] = np.array(colon, bool)[codes]
+        return np.asarray(is_key)
+
+    def keys(self) -> Codes:
+        """Return the code of the key that each string, or what follows it, belongs to: the last key
+        before it; -1 where an object ended in between."""
+        numbers = np.arange(len(self.is_key), dtype=np.int32)
+        unkeyed = self._closes[:-1] & ~self.is_key  # in a list, behind an object of that list
+        last = np.maximum.accumulate(np.where(self.is_key | unkeyed, numbers, 0))
+        codes = self.codes[last]
+        codes[~self.is_key[last]] = -1
+        return np.asarray(codes)
+
+    def text(self, code: int) -> bytes:
+        """Return a distinct string, escapes as they stand."""
+        return bytes(self.distinct[code].as_py())
+
+    def strings(self, chosen: Chosen | None = None) -> list[bytes]:
+        """Return each distinct string once, keys included, escapes as they stand."""
+        codes = self.codes if chosen is None else self.codes[chosen]
+        return self._texts(self._used(codes))
+
+    def replace_strings(self, chosen: Chosen, to: Rewrite) -> None:
+        """Put what `to` makes of each distinct string among the chosen in its place."""
+        used = self._used(self.codes[chosen])
+        new = np.full(len(self.distinct), -1, np.int32)
+        for code, piece in zip(used.tolist(), self._texts(used), strict=True):
+            new[code] = self._code(piece, to(piece))
+        replaced = np.flatnonzero(chosen & (new[self.codes] >= 0))
+        self._order[2 * replaced + 1] = new[self.codes[replaced]]
+
+    def replace_after(self, chosen: Chosen, to: Rewrite) -> None:
+        """Put what `to` makes of what follows the chosen strings, up to the next, in its place."""
+        positions = np.flatnonzero(chosen)
+        if len(positions):
+            codes, distinct = self._after(positions)
+            new = np.array([self._code(piece, to(piece)) for piece in distinct], np.int32)[codes]
+            replaced = new >= 0
+            self._order[2 * positions[replaced] + 2] = new[replaced]
+
+    def before_unkeyed_number(self) -> Chosen:
+        """Return which strings are followed by the end of an object and perhaps a number in the
+        list that holds the object."""
+        return np.asarray(self._numbered[1:])
+
+    def joined(self) -> bytes:
+        """Return the text with what was replaced."""
+        pieces = pa.concat_arrays([self._pieces, pa.array(self._added, pa.binary())])
+        whole = pieces.take(pa.array(self._order))
+        offsets = np.frombuffer(whole.buffers()[1], np.int32)[: len(whole) + 1]
+        return bytes(memoryview(whole.buffers()[2])[: offsets[-1]])
+
+    def _code(self, piece: bytes, replacement: bytes) -> int:
+        """Return the code of a replacement, -1 where there is none."""
+        if replacement == piece:
+            return -1
+        self._added.append(replacement)
+        return len(self._pieces) + len(self._added) - 1
+
+    def _after(self, positions: NDArray[np.int64]) -> tuple[Codes, list[bytes]]:
+        """Codes and texts of what follows some strings."""
+        numbers = pa.array((2 * positions + 2).astype(np.int32))
+        encoded = self._pieces.take(numbers).dictionary_encode()
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+    def _used(self, codes: Codes) -> NDArray[np.int64]:
+        flags = np.zeros(len(self.distinct), bool)
+        flags[codes] = True
+        return np.flatnonzero(flags)
+
+    def _texts(self, codes: NDArray[np.int64]) -> list[bytes]:
+        texts: list[bytes] = self.distinct.take(pa.array(codes)).to_pylist()
+        return texts
+
+
+def _number_follows(letters: NDArray[np.uint8], closing: NDArray[np.int64]) -> Chosen:
+    """Whether a number may be the next thing behind each closing brace, but for punctuation."""
+    following = closing + 1
+    for _ in range(_MOST_PUNCTUATION):
+        letter = letters[np.minimum(following, len(letters) - 1)]
+        skipped = (letter <= _SPACE) | (letter == _COMMA) | (letter == _BRACKET)
+        skipped &= following < len(letters)
+        if not skipped.any():
+            return np.asarray((letter == _MINUS) | ((letter >= _ZERO) & (letter <= _NINE)))
+        following = following + skipped
+    return np.ones(len(closing), bool)
+
+
+def _quotes(letters: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where strings begin and end: quotes that no backslash takes the meaning of."""
+    quotes = np.flatnonzero(letters == _QUOTE)
+    suspects = quotes[(quotes > 0) & (letters[quotes - 1] == _BACKSLASH)]
+    if not len(suspects):
+        return quotes
+    slashes = np.flatnonzero(letters == _BACKSLASH)
+    first = np.append(True, slashes[1:] != slashes[:-1] + 1)
+    run_start = np.maximum.accumulate(np.where(first, slashes, 0))
+    last = np.searchsorted(slashes, suspects - 1)
+    escaped = (suspects - run_start[last]) % 2 == 1
+    return np.setdiff1d(quotes, suspects[escaped], assume_unique=True)
