@@ -8,7 +8,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from htk.names.collectives import collective_type, dtype_bytes
+from htk.names.collectives import BACKENDS, collective_type, dtype_bytes
 
 _PHASES = tuple("BEXIiCbneSTpFstfPNODMVvRcGg")
 _CATEGORIES = (
@@ -77,8 +77,9 @@ _PUT_TOGETHER = re.compile(
     r"|(?:GPU|stream|thread) ?\d{1,10} ?(?: \(python3?\))?",
     re.ASCII,
 )
-_COLLECTIVE = re.compile(r"(?:(?:nccl|gloo|mpi|ucc|rccl|xccl|hccl|cncl):)?(_?[a-z0-9_]{4,40})")
-_SEND = re.compile(r"(?:nccl|gloo|mpi|ucc|rccl|xccl|hccl):(?:send|recv) \d{1,6}(?:->|<-)\d{1,6}")
+_BACKENDS = "|".join(BACKENDS)
+_COLLECTIVE = re.compile(rf"(?:(?:{_BACKENDS}):)?(_?[a-z0-9_]{{4,40}})")
+_SEND = re.compile(rf"(?:{_BACKENDS}):(?:send|recv) \d{{1,6}}(?:->|<-)\d{{1,6}}")
 _VERSIONED = re.compile(r"((?:cuda|cu|hip)[A-Z]\w+?)(?:_v\d{1,5})?(?:_ptsz|_ptds)?", re.ASCII)
 
 
