@@ -38,6 +38,7 @@ _SUBJECTS = {
     "memory": "Memory",
     "run": "How it was run",
     "causes": "Causes",
+    "jobs": "Whole jobs",
 }
 
 

@@ -11,13 +11,15 @@ torch is imported when a recording begins, never before.
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from htk.core.extras import require
 from htk.errors import UsageError
+from htk.recording.clocks import Clock, DeviceClock, HostClock
+from htk.recording.operations import OperationLog, Worker, megatron_worker
 
 # What NCCL and its watchdog read when a process group is made; FR: PyTorch 2.6 and later.
 FLIGHT_RECORDER = {
@@ -49,8 +51,81 @@ class Recording:
             self._profiler.step()
 
 
-@contextmanager
+@overload
 def capture(
+    folder: str | Path,
+    *,
+    operations: Literal[True],
+    rotate_mib: int = 64,
+    keep: int = 16,
+    first_step: int = 0,
+    worker: Worker | None = None,
+) -> AbstractContextManager[OperationLog]: ...
+
+
+@overload
+def capture(
+    folder: str | Path,
+    *,
+    operations: Literal[False] = False,
+    wait: int = 1,
+    warmup: int = 2,
+    active: int = 10,
+    repeat: int = 1,
+    skip_first: int = 0,
+    ranks: str | int | Sequence[int] = "all",
+    shapes: bool = True,
+    memory: bool = False,
+    stacks: bool = False,
+    environment: bool = True,
+) -> AbstractContextManager[Recording]: ...
+
+
+def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> Any:
+    """Record the training that runs in the block.
+
+    `operations=False`: profile some steps (`profiled_steps` has the options).
+    `operations=True`: log a row for each operation, always (`logged_operations` has the options).
+    """
+    recorded = logged_operations if operations else profiled_steps
+    return recorded(folder, **options)
+
+
+@contextmanager
+def logged_operations(
+    folder: str | Path,
+    *,
+    rotate_mib: int = 64,
+    keep: int = 16,
+    first_step: int = 0,
+    worker: Worker | None = None,
+) -> Iterator[OperationLog]:
+    """Log a row for each operation of this rank, in files of `rotate_mib` of which `keep` stay.
+
+    `keep=0` keeps all. `worker` says where the rank stands in the job, where neither Megatron's
+    groups nor plain data parallelism tell it. `first_step` is the number of the first step.
+    """
+    require("torch", "a recording")
+    import torch
+
+    rank, world = _who(torch)
+    clock: Clock = DeviceClock(torch.cuda) if torch.cuda.is_available() else HostClock()
+    log = OperationLog(
+        Path(folder),
+        worker or megatron_worker(rank, world),
+        clock,
+        rotate_mib=rotate_mib,
+        keep=keep,
+        first_step=first_step,
+    )
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+@contextmanager
+def profiled_steps(
     folder: str | Path,
     *,
     wait: int = 1,

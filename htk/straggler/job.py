@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
+from htk.columns.groups import numbered
 from htk.columns.types import Ints, Mask
 from htk.errors import MissingTable
 from htk.schema.operation_types import CODES, LABELS, OPERATION_TYPES, operation_type
@@ -172,8 +173,8 @@ class _Rows:
         facts["operations_left_out"] = int(len(chosen) - chosen.sum())
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(_narrow(columns["step"][rows]), kind="stable")]
-        replicas, replica = np.unique(columns["dp_rank"][rows], return_inverse=True)
-        stages, stage = np.unique(columns["stage"][rows], return_inverse=True)
+        replicas, replica = numbered(columns["dp_rank"][rows])
+        stages, stage = numbered(columns["stage"][rows])
         ranks = np.full((len(replicas), len(stages)), -1, np.int64)
         ranks[replica, stage] = columns["rank"][rows]
         return cls(
@@ -211,14 +212,20 @@ def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[Ints, Mask]:
 
 def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
     """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
-    worker = np.stack([columns["dp_rank"], columns["stage"], columns["rank"]])
-    changes = np.flatnonzero(np.append(True, (np.diff(worker) != 0).any(axis=0)))
-    distinct = np.unique(worker[:, changes], axis=1) if worker.size else worker
-    first = np.append(True, (np.diff(distinct[:2]) != 0).any(axis=0))[: distinct.shape[1]]
-    if first.all():
-        return np.ones(worker.shape[1], bool)
-    facts["tensor_parallel_ranks_left_out"] = int((~first).sum())
-    return np.isin(columns["rank"], distinct[2, first])
+    if columns["rank"].min(initial=0) < 0:  # not recorded
+        return np.ones(len(columns["rank"]), bool)
+    ranks, which = numbered(columns["rank"])
+    replica, stage = np.empty(len(ranks), np.int64), np.empty(len(ranks), np.int64)
+    replica[which], stage[which] = columns["dp_rank"], columns["stage"]
+    order = np.lexsort((ranks, stage, replica))
+    again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
+    others = order[1:][again]
+    if not len(others):
+        return np.ones(len(which), bool)
+    facts["tensor_parallel_ranks_left_out"] = len(others)
+    lowest = np.ones(len(ranks), bool)
+    lowest[others] = False
+    return np.asarray(lowest[which])
 
 
 def _blocks(rows: _Rows) -> Iterator[Block]:

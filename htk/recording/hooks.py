@@ -1,0 +1,157 @@
+"""Hooks that log operations: on modules and optimizers of a plain loop, on Megatron's timers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from htk.schema.operation_types import CODES, operation_type
+
+if TYPE_CHECKING:
+    from htk.recording.operations import OperationLog
+
+
+def watch(log: "OperationLog", model: Any, optimizer: Any, reductions: bool) -> None:
+    """Log what a plain loop does, from hooks that torch calls anyway."""
+    passes = _Passes(log)
+    model.register_forward_pre_hook(passes.forward_begins)
+    model.register_forward_hook(passes.forward_ends)
+    if optimizer is not None:
+        optimizer.register_step_pre_hook(passes.optimizer_begins)
+        optimizer.register_step_post_hook(passes.optimizer_ends)
+    if reductions and hasattr(model, "register_comm_hook"):
+        # DDP looks at annotations, which torch's own types would have to be imported for.
+        model.register_comm_hook(log, lambda state, bucket: _reduce_bucket(state, bucket))
+
+
+class _Passes:
+    """Forwards and backwards of one model, numbered by micro-batch."""
+
+    def __init__(self, log: "OperationLog") -> None:
+        import torch
+
+        self._log, self._torch = log, torch
+        self._step, self._batch = -1, -1
+        self._began: Any = None
+
+    def forward_begins(self, *_: Any) -> None:
+        if not self._torch.is_grad_enabled():  # an evaluation is no part of a step
+            return
+        if self._step != self._log.steps:
+            self._step, self._batch = self._log.steps, -1
+        self._batch += 1
+        self._began = self._log.clock.mark()
+
+    def forward_ends(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._began is None:
+            return
+        log, batch = self._log, self._batch
+        log.add("forward_compute", self._began, log.clock.mark(), batch, None)
+        self._began = None
+        first = next((t for t in _tensors(output) if t.requires_grad), None)
+        if first is not None:
+            first.register_hook(lambda _: self._backward_begins(batch))
+
+    def _backward_begins(self, batch: int) -> None:
+        log = self._log
+        began = log.clock.mark()
+
+        def ended() -> None:
+            log.add("backward_compute", began, log.clock.mark(), batch, None)
+
+        self._torch.autograd.Variable._execution_engine.queue_callback(ended)
+
+    def optimizer_begins(self, *_: Any) -> None:
+        self._began = self._log.clock.mark()
+
+    def optimizer_ends(self, *_: Any) -> None:
+        self._log.add("optimizer", self._began, self._log.clock.mark(), None, None)
+        self._began = None
+
+
+def _reduce_bucket(log: "OperationLog", bucket: Any) -> Any:
+    """DDP's usual mean over the ranks, logged: one row for each bucket."""
+    import torch.distributed as dist
+
+    began = log.clock.mark()
+    group = dist.group.WORLD
+    mean = bucket.buffer().div_(dist.get_world_size(group))
+    future = dist.all_reduce(mean, group=group, async_op=True).get_future()
+
+    def ended(done: Any) -> Any:
+        log.add("grads_all_reduce", began, log.clock.mark(), None, None)
+        return done.value()[0]
+
+    return future.then(ended)
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    """Tensors of a module's output, whatever holds them."""
+    if hasattr(output, "requires_grad"):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, list | tuple):
+        for value in output:
+            yield from _tensors(value)
+
+
+class LoggingTimers:
+    """Megatron's timers; those of operations log what they time."""
+
+    def __init__(self, timers: Any, log: "OperationLog") -> None:
+        self._timers, self._log = timers, log
+        self._wrapped: dict[str, _Timer] = {}
+        self.count: Counter[str] = Counter()
+        self.step = -1
+
+    def __call__(self, name: str, *args: Any, **options: Any) -> Any:
+        timer = self._timers(name, *args, **options)
+        known = operation_type(name)
+        if known not in CODES:
+            return timer
+        if name not in self._wrapped:
+            self._wrapped[name] = _Timer(self, self._log, known)
+        self._wrapped[name].timer = timer
+        return self._wrapped[name]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timers, name)
+
+
+class _Timer:
+    """One timer; micro-batch and chunk are those of the schedule, by how often it has run."""
+
+    def __init__(self, timers: LoggingTimers, log: "OperationLog", type_: str) -> None:
+        self.timer: Any = None
+        self._timers, self._log, self._type = timers, log, type_
+        self._began: Any = None
+
+    def start(self, *args: Any, **options: Any) -> None:
+        self.timer.start(*args, **options)
+        self._began = self._log.clock.mark()
+
+    def stop(self, *args: Any, **options: Any) -> None:
+        if self._began is not None:
+            batch, chunk = self._place()
+            self._log.add(self._type, self._began, self._log.clock.mark(), batch, chunk)
+            self._began = None
+        self.timer.stop(*args, **options)
+
+    def _place(self) -> tuple[int | None, int | None]:
+        timers, log = self._timers, self._log
+        if timers.step != log.steps:
+            timers.step = log.steps
+            timers.count.clear()
+        nth = timers.count[self._type]
+        timers.count[self._type] += 1
+        if not self._type.endswith("_compute"):
+            return None, None
+        stages, chunks = (log.worker.sizes.get(name, 1) for name in ("pp_size", "vpp_size"))
+        group, within = divmod(nth, stages * chunks)
+        chunk, batch = divmod(within, stages)
+        forward = self._type.startswith("forward")
+        return group * stages + batch, chunk if forward else chunks - 1 - chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.timer, name)
