@@ -66,8 +66,11 @@ class OperatorWork:
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         calls = _calls(cpu_ops, _with_callers(tree, launching))
         tokens, iteration = _iterations(annotations, kernels, kernel_links)
-        served = np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool)
-        known = np.array([isinstance(f, Cost) for f in calls.costs], bool) | served
+        told = np.array([isinstance(f, Cost) for f in calls.costs], bool)
+        served = (
+            np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool) & ~told
+        )
+        known = told | served
         modelled = np.append(known, False)[calls.kind]
         comm = matching(kernels["kind"], lambda kind: kind == "comm")
         best = np.append(_answering(tree, launching, modelled), NONE)[launcher]

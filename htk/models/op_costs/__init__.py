@@ -6,9 +6,10 @@ One module for each family; `cost` asks the one that knows the operator.
 from functools import lru_cache
 
 from htk.models.op_costs import (
-    attention,
+    attention_ops,
     convolution,
     elementwise,
+    fft,
     inductor,
     loss,
     matmul,
@@ -16,7 +17,9 @@ from htk.models.op_costs import (
     norm,
     optimizer,
     pooling,
+    recurrent,
     reduction,
+    served_products,
     serving,
     tables,
 )
@@ -31,8 +34,11 @@ _FAMILIES = (
     loss,
     optimizer,
     convolution,
-    attention,
+    attention_ops,
     matmul,
+    served_products,
+    fft,
+    recurrent,
     tables,
 )
 MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.items()}
@@ -58,11 +64,26 @@ def cost(
     """What a call costs, or why that is not known. `unknown`: type of tensors without one."""
     model = model_of(name)
     if model is None:
-        return "no model"
+        return _untold(name)
     if dims is None:
         return "no shapes recorded"
     call = read(name, dims, types, values, unknown)
     return "shapes unreadable" if call is None else cost_of(model, call)
+
+
+_LENGTHS = "lengths of requests not recorded"
+_EXPERTS = "sizes of experts not recorded"
+# Operators of servers whose arguments lack the sizes.
+_UNTOLD = {
+    "trtllm::attention": _LENGTHS,
+    "vllm::moe_forward": _EXPERTS,
+    "vllm::moe_forward_shared": _EXPERTS,
+    "trtllm::fused_moe": _EXPERTS,
+}
+
+
+def _untold(name: str) -> str:
+    return _UNTOLD.get(name) or (_LENGTHS if serving.is_served(name) else "no model")
 
 
 def served_cost(
@@ -75,7 +96,7 @@ def served_cost(
 ) -> Found:
     """What a call of a server's attention costs in an iteration of so many tokens."""
     if tokens is None:
-        return "lengths of requests not recorded"
+        return _LENGTHS
     if dims is None:
         return "no shapes recorded"
     call = read(name, dims, types, values, unknown)

@@ -1,64 +1,107 @@
 """Attention: 2·B·H·P·(dqk + dv), P the pairs of a query and a key that count.
 
 With a causal mask P = Σ min(i, Nkv) where the mask hangs at the top left (aten), and
-Σ max(0, Nkv − Nq + i) where at the bottom right (FlashAttention from 2.1). Backward the model asks
-for twice the forward; flash kernels compute the scores once more: 2·B·H·P·(3·dqk + 2·dv).
+Σ max(0, Nkv − Nq + i) where at the bottom right (FlashAttention from 2.1). A sliding window leaves
+each query so many keys to the left and to the right of its own place. Backward the model asks for
+twice the forward; flash kernels compute the scores once more: 2·B·H·P·(3·dqk + 2·dv).
 Queries and keys of ragged batches have no recorded lengths: one of the longest, the rest alike.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, label
+from htk.models.op_costs.call import Cost, OperatorCall, Tensor, label
 
 Layout = Literal["heads first", "tokens first"]
 Corner = Literal["top left", "bottom right"]
 
 
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query sees, from its own place on the mask's diagonal; None: no limit."""
+
+    corner: Corner
+    left: int | None = None
+    right: int | None = None
+
+    def pairs(self, queries: int, keys: int) -> int:
+        """Return the pairs of a query and a key that count."""
+        own = keys - queries if self.corner == "bottom right" else 0
+        upto = queries * keys
+        if self.right is not None:
+            upto = _clamped_sum(queries, own + self.right + 1, keys)
+        return upto - (0 if self.left is None else _clamped_sum(queries, own - self.left, keys))
+
+
 def pairs(queries: int, keys: int, corner: Corner | None) -> int:
-    """Pairs of a query and a key that count."""
-    if corner is None:
-        return queries * keys
-    if corner == "top left":
-        ramp = min(queries, keys)
-        return ramp * (ramp + 1) // 2 + (queries - ramp) * keys
-    first = max(1, keys - queries + 1)
-    seen = min(queries, keys)
-    return (first + keys) * seen // 2 if seen else 0
+    """Return the pairs that a causal mask leaves; None: no mask."""
+    return queries * keys if corner is None else Mask(corner, None, 0).pairs(queries, keys)
+
+
+def _clamped_sum(count: int, first: int, most: int) -> int:
+    """Return Σ min(max(first + i, 0), most) over i < count."""
+
+    def below(end: int) -> int:  # Σ min(t, most) over 0 <= t < end
+        ramp = max(min(end, most), 0)
+        return ramp * (ramp - 1) // 2 + max(end - most, 0) * most
+
+    return below(first + count) - below(first)
 
 
 @dataclass(frozen=True)
-class Where:
-    """Places of the arguments."""
+class Places:
+    """Where an operator has its arguments."""
 
     layout: Layout
     causal: int
     corner: Corner = "top left"
     backward: bool = False
+    first: int | None = None  # of queries, keys, values; else 0, or 1 behind a gradient
     lengths: tuple[int, int] | None = None  # cumulated lengths of queries, of keys
     longest: tuple[int, int] | None = None
-    mask_type: bool = False  # 1: top left, 2: bottom right
+    mask_type: bool = False  # `causal` holds 1: top left, 2: bottom right
+    windows: tuple[int, int] | None = None  # keys to the left, to the right; negative: all
+    window: int | None = None  # keys in all, the query's own the last
+    pair: int | None = None  # both windows in one list
+    pages: int | None = None  # of a paged cache, whose lengths no shape tells
 
 
-def _attention(call: OperatorCall, where: Where) -> Cost:
-    first = 1 if where.backward else 0
+def attention(call: OperatorCall, places: Places) -> Cost:
+    """Return what a call costs whose arguments lie there."""
+    if places.pages is not None and (table := call.maybe(places.pages)) and table.count:
+        raise LookupError(f"{call.name}: the lengths in a paged cache are not recorded")
+    first = places.first if places.first is not None else int(places.backward)
     q, k, v = (call.tensor(first + n) for n in range(3))
-    heads, head = _heads(q, where.layout)
-    value = v.shape[-1]
-    corner = _corner(call, where)
-    count, assumed = _pairs(call, where, q, k, corner)
-    forward = 2 * heads * count * (head + value)
-    out = q.count // max(head, 1) * value * q.element
-    moved = q.bytes + k.bytes + v.bytes + out
-    if not where.backward:
+    heads, head = _heads(q, places.layout)
+    count, assumed = _pairs(call, places, q, k)
+    return work(q, k.bytes + v.bytes, count * heads, head, v.shape[-1], places.backward, assumed)
+
+
+def work(
+    q: Tensor, cache: int, pairs_: int, head: int, value: int, backward: bool, assumed: str | None
+) -> Cost:
+    """Return the cost of that many pairs over all heads, with keys and values of `cache` bytes."""
+    out = q.count // max(head, 1) * value * max(q.element, 2)  # fp8 goes in, 16 bits come out
+    forward = 2 * pairs_ * (head + value)
+    moved = q.bytes + cache + out
+    if not backward:
         return Cost(forward, moved, "attention", label(q.type), True, assumed=assumed)
-    done = 2 * heads * count * (3 * head + 2 * value)
-    gradients = q.bytes + k.bytes + v.bytes
+    done = 2 * pairs_ * (3 * head + 2 * value)
+    gradients = q.bytes + cache
     return Cost(
         done, moved + out + gradients, "attention", label(q.type), True, 2 * forward, assumed
     )
+
+
+def ragged(queries: int, keys: int, sequences: int, longest: tuple[int, int], mask: Mask) -> int:
+    """Return the pairs of one sequence of the longest lengths and of others that are alike."""
+    rest = sequences - 1
+    count = mask.pairs(*longest)
+    if rest > 0:
+        totals = zip((queries, keys), longest, strict=True)
+        others = [max(total - most, 0) // rest for total, most in totals]
+        count += rest * mask.pairs(others[0], others[1])
+    return count
 
 
 def _heads(q: Tensor, layout: Layout) -> tuple[int, int]:
@@ -66,77 +109,53 @@ def _heads(q: Tensor, layout: Layout) -> tuple[int, int]:
     return q.shape[-3 if layout == "heads first" else -2], q.shape[-1]
 
 
-def _corner(call: OperatorCall, where: Where) -> Corner | None:
-    given = call.value(where.causal)
-    if where.mask_type:
-        return {1: "top left", 2: "bottom right"}.get(given)  # type: ignore[return-value]
-    return where.corner if given is True else None
+def mask_of(call: OperatorCall, places: Places) -> Mask:
+    """Return the mask that the arguments describe."""
+    causal = call.value(places.causal)
+    corner = places.corner
+    if places.mask_type:
+        corner = "bottom right" if causal == 2 else "top left"
+        causal = causal in (1, 2)
+    left, right = _windows(call, places)
+    return Mask(corner, left, 0 if causal is True else right)
 
 
-def _pairs(
-    call: OperatorCall, where: Where, q: Tensor, k: Tensor, corner: Corner | None
-) -> tuple[int, str | None]:
-    """Over the whole batch."""
-    if where.lengths and (ends := call.maybe(where.lengths[0])) is not None and ends.count > 1:
-        return _ragged(call, where, q, k, corner, ends.count - 1)
-    place = -2 if where.layout == "heads first" else -3
+def _windows(call: OperatorCall, places: Places) -> tuple[int | None, int | None]:
+    if places.window is not None:
+        keys = call.value(places.window)
+        return (keys - 1 if _is_count(keys) and keys > 0 else None), None
+    sides = [call.value(place) for place in places.windows or ()]
+    if places.pair is not None and isinstance(both := call.value(places.pair), list):
+        sides = both[:2]
+    if len(sides) != 2:
+        return None, None
+    left, right = (n if _is_count(n) and n >= 0 else None for n in sides)
+    return left, right
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _pairs(call: OperatorCall, places: Places, q: Tensor, k: Tensor) -> tuple[int, str | None]:
+    """Over the whole batch, of one head."""
+    mask = mask_of(call, places)
+    if places.lengths and (ends := call.maybe(places.lengths[0])) is not None and ends.count > 1:
+        return _of_ragged(call, places, q, k, mask, ends.count - 1)
+    axis = -2 if places.layout == "heads first" else -3
     batch = q.count // max(q.shape[-1] * q.shape[-2] * q.shape[-3], 1)
-    return batch * pairs(q.shape[place], k.shape[place], corner), None
+    return batch * mask.pairs(q.shape[axis], k.shape[axis]), None
 
 
-def _ragged(
-    call: OperatorCall, where: Where, q: Tensor, k: Tensor, corner: Corner | None, sequences: int
+def _of_ragged(
+    call: OperatorCall, places: Places, q: Tensor, k: Tensor, mask: Mask, sequences: int
 ) -> tuple[int, str | None]:
-    tokens = [t.count // max(t.shape[-1] * t.shape[-2], 1) for t in (q, k)]
+    queries, keys = (t.count // max(t.shape[-1] * t.shape[-2], 1) for t in (q, k))
+    told = [call.value(place) or 0 for place in places.longest or (-1, -1)]
     longest = [
-        min(int(call.value(place, 0)) or total, total)
-        for place, total in zip(where.longest or (), tokens, strict=False)
-    ] or tokens
-    if all(n * sequences == total for n, total in zip(longest, tokens, strict=True)):
-        return sequences * pairs(longest[0], longest[1], corner), None
-    rest = max(sequences - 1, 1)
-    others = [max(total - n, 0) // rest for n, total in zip(longest, tokens, strict=True)]
-    count = pairs(longest[0], longest[1], corner)
-    if sequences > 1:
-        count += rest * pairs(others[0], others[1], corner)
-    return count, "one sequence of the longest length, the others alike"
-
-
-def _at(layout: Layout, causal: int, **places: object) -> Model:
-    return partial(_attention, where=Where(layout, causal, **places))  # type: ignore[arg-type]
-
-
-_ATEN: dict[str, Model] = {
-    "aten::scaled_dot_product_attention": _at("heads first", 5),
-    "aten::_scaled_dot_product_attention_math": _at("heads first", 5),
-    "aten::_scaled_dot_product_flash_attention": _at("heads first", 4),
-    "aten::_scaled_dot_product_efficient_attention": _at("heads first", 6),
-    "aten::_scaled_dot_product_cudnn_attention": _at("heads first", 6),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _at("heads first", 5),
-    "aten::_scaled_dot_product_flash_attention_backward": _at("heads first", 11, backward=True),
-    "aten::_scaled_dot_product_efficient_attention_backward": _at("heads first", 11, backward=True),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _at("heads first", 14, backward=True),
-    "aten::_cudnn_attention_forward": _at("heads first", 9, lengths=(4, 5), longest=(6, 7)),
-    "aten::_flash_attention_forward": _at("tokens first", 8, lengths=(3, 4), longest=(5, 6)),
-    "aten::_flash_attention_backward": _at(
-        "tokens first", 11, backward=True, lengths=(6, 7), longest=(8, 9)
-    ),
-    "aten::_efficient_attention_forward": _at(
-        "tokens first", 9, lengths=(4, 5), longest=(6, 7), mask_type=True
-    ),
-    "aten::_efficient_attention_backward": _at(
-        "tokens first", 14, backward=True, lengths=(6, 7), longest=(8, 9), mask_type=True
-    ),
-}
-_flash: Callable[..., Model] = partial(_at, "tokens first", corner="bottom right")
-_FLASH: dict[str, Model] = {
-    "flash_attn::_flash_attn_forward": _flash(5),
-    "flash_attn::_flash_attn_backward": _flash(11, backward=True),
-    "flash_attn::_flash_attn_varlen_forward": _flash(9, lengths=(3, 4), longest=(5, 6)),
-    "flash_attn::_flash_attn_varlen_backward": _flash(
-        15, backward=True, lengths=(9, 10), longest=(11, 12)
-    ),
-    "flash_attn_3::fwd": _flash(24, lengths=(7, 8), longest=(12, 13)),
-    "_vllm_fa3_C::fwd": _flash(24, lengths=(7, 8), longest=(12, 13)),
-}
-MODELS: dict[str, Model] = _ATEN | _FLASH
+        min(int(most) or -(-total // sequences), total)
+        for most, total in zip(told, (queries, keys), strict=True)
+    ]
+    even = all(n * sequences == total for n, total in zip(longest, (queries, keys), strict=True))
+    count = ragged(queries, keys, sequences, (longest[0], longest[1]), mask)
+    return count, None if even else "one sequence of the longest length, the others alike"

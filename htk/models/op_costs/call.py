@@ -23,6 +23,7 @@ TYPES = {
     "c10::Float8_e5m2": (1, "fp8"),
     "c10::Float8_e5m2fnuz": (1, "fp8"),
     "c10::Float8_e8m0fnu": (1, "fp8"),
+    "c10::Float4_e2m1fn_x2": (1, "fp4"),  # two of them
     "signed char": (1, "int8"),
     "unsigned char": (1, "int8"),
     "char": (1, "int8"),
@@ -36,7 +37,7 @@ TYPES = {
     "c10::complex<double>": (16, "complex128"),
 }
 FALLBACK = "c10::BFloat16"  # of tensors in lists, whose type is not recorded
-_FLOATING = ("bf16", "fp16", "fp32", "fp64", "fp8", "complex64", "complex128")
+_FLOATING = ("bf16", "fp16", "fp32", "fp64", "fp8", "fp4", "complex64", "complex128")
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class OperatorCall:
         return found if isinstance(found, Tensor) else None
 
     def value(self, place: int, default: Any = None) -> Any:
-        found = self.values[place] if place < len(self.values) else None
+        """The recorded value of an argument; a place before the first has none."""
+        found = self.values[place] if 0 <= place < len(self.values) else None
         return default if found is None else found
 
     def numbers(self, place: int, length: int, default: int) -> Shape:

@@ -90,6 +90,31 @@ def _backward(call: OperatorCall) -> Cost:
     return Cost(flops, moved, "convolution", label(into.type), matrix=True)
 
 
+def _cudnn_backward(call: OperatorCall) -> Cost:
+    """input, gradient, weight, …: both gradients, by parts that are operators of their own."""
+    into, gradient, weight = (call.tensor(n) for n in range(3))
+    mask = call.value(10)
+    asked = mask if isinstance(mask, list) and len(mask) >= 2 else [True, True]
+    each = 2 * gradient.count * math.prod(weight.shape[1:])
+    parts = bool(asked[0]) + bool(asked[1])
+    moved = parts * (into.bytes + gradient.bytes + weight.bytes)
+    said = None if isinstance(mask, list) else "gradients of input and weight"
+    return Cost(parts * each, moved, "convolution", label(into.type), True, assumed=said)
+
+
+def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False) -> Cost:
+    """Size of what comes out, gradient, and the input or the weight, whichever goes in."""
+    size, gradient, other = call.value(0), call.tensor(1), call.tensor(2)
+    if not isinstance(size, list) or not all(isinstance(n, int) for n in size):
+        raise LookupError("the size of the gradient is not recorded")
+    out = math.prod(size)
+    weight = size if of_weight else list(other.shape)
+    met = other.count if transposed else gradient.count
+    moved = gradient.bytes + other.bytes + out * other.element
+    flops = 2 * met * math.prod(weight[1:])
+    return Cost(flops, moved, "convolution", label(other.type), matrix=True)
+
+
 def _conv(where: Where) -> Model:
     return partial(_forward, where=where)
 
@@ -118,5 +143,19 @@ MODELS: dict[str, Model] = {
     ),
     "aten::_conv_depthwise2d": _conv(Where(4, 5, 6, 99, bias=3)),
     "aten::_slow_conv2d_forward": _conv(Where(4, 5, 99, 99, bias=3)),
+    "aten::thnn_conv2d": _conv(Where(4, 5, 99, 99, bias=3)),
     "aten::convolution_backward": _backward,
+    "aten::cudnn_convolution_backward": _cudnn_backward,
+    "aten::miopen_convolution_backward": _cudnn_backward,
+    **{
+        f"aten::{library}_convolution_backward_{part}": partial(
+            _one_gradient, of_weight=part == "weight"
+        )
+        for library in ("cudnn", "miopen")
+        for part in ("input", "weight")
+    },
+    "aten::cudnn_convolution_transpose_backward_weight": partial(
+        _one_gradient, of_weight=True, transposed=True
+    ),
+    "aten::cudnn_convolution_transpose_backward_input": _conv(_CUDNN),
 }

@@ -1,46 +1,54 @@
 """Matrix products: 2·M·N·K, and one addition more for each element of a bias."""
 
-from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, label
+import math
+
+from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, label
 
 
-def _product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
-    """Of `out` results, each of `inner` products; `others` bytes beside A and the result."""
-    narrow = a.element == 1
-    written = out * (2 if narrow else a.element)
-    flops = 2 * out * inner + (out if bias is not None else 0)
+def product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
+    """Return the cost of `out` results, each of `inner` products; `others`: bytes beside A and
+    the result. What goes in as bytes comes out in 16 bits."""
+    packed = 2 if label(a.type) == "fp4" else 1
+    written = out * max(a.element, 2)
+    flops = 2 * out * inner * packed + (out if bias is not None else 0)
     moved = a.bytes + others + written + (bias.bytes if bias is not None else 0)
     return Cost(flops, moved, "gemm", label(a.type), matrix=True)
 
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
     """As torch.matmul: batches broadcast."""
+    inner = a.shape[-1]
     if len(b.shape) == 1:
-        return _product(a, a.count // max(a.shape[-1], 1), a.shape[-1], b.bytes, bias)
-    columns, inner = b.shape[-1], a.shape[-1]
-    rows = a.count // max(inner, 1)
-    if len(b.shape) > 2 and b.count // (inner * columns or 1) > 1 and len(a.shape) < len(b.shape):
-        rows *= b.count // (inner * columns)
-    return _product(a, rows * columns, inner, b.bytes, bias)
+        return product(a, a.count // max(inner, 1), inner, b.bytes, bias)
+    rows = a.shape[-2] if len(a.shape) > 1 else 1
+    batch = math.prod(broadcast([a.shape[:-2], b.shape[:-2]]))
+    return product(a, batch * rows * b.shape[-1], inner, b.bytes, bias)
 
 
 def _mm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(0), call.tensor(1))
 
 
+def _added(call: OperatorCall) -> Tensor | None:
+    """The tensor that the product is added to, unless beta (after the operands) is 0: then it is
+    neither read nor added."""
+    return None if call.value(3, 1) == 0 else call.tensor(0)
+
+
 def _addmm(call: OperatorCall) -> Cost:
-    return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
+    return _matmul(call.tensor(1), call.tensor(2), _added(call))
 
 
-def _linear(call: OperatorCall) -> Cost:
+def linear(call: OperatorCall) -> Cost:
     """Weights lie as [out, in]."""
     a, weight = call.tensor(0), call.tensor(1)
     out = a.count // max(a.shape[-1], 1) * weight.shape[0]
     bias = call.maybe(2)
     wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
-    return _product(a, out, a.shape[-1], weight.bytes, wanted)
+    return product(a, out, a.shape[-1], weight.bytes, wanted)
 
 
-def _scaled_mm(call: OperatorCall) -> Cost:
+def scaled_mm(call: OperatorCall) -> Cost:
     """Its bias is at another place in each release: the one vector as long as a row."""
     a, b = call.tensor(0), call.tensor(1)
     row = (b.shape[-1],)
@@ -55,27 +63,30 @@ def _grouped_mm(call: OperatorCall) -> Cost:
     if len(a.shape) == 2 and len(b.shape) == 2:
         groups = max((t.count for t in offsets if len(t.shape) == 1), default=1)
         out = a.shape[0] * b.shape[1]
-        cost = _product(a, out, a.shape[1], b.bytes)
-        written = out * (2 if a.element == 1 else a.element)
+        cost = product(a, out, a.shape[1], b.bytes)
+        written = out * max(a.element, 2)
         return Cost(cost.flops, cost.bytes + (groups - 1) * written, "gemm", cost.dtype, True)
     if len(a.shape) == 3 and len(b.shape) == 2:  # columns shared out among the groups
-        return _product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
+        return product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
     rows = a.count // max(a.shape[-1], 1)
-    return _product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
+    return product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
 
 
 def _dot(call: OperatorCall) -> Cost:
     a = call.tensor(0)
-    return _product(a, 1, a.count, call.tensor(1).bytes)
+    return product(a, 1, a.count, call.tensor(1).bytes)
 
 
 def _outer(call: OperatorCall) -> Cost:
-    base, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
-    return _product(a, a.count * b.count, 1, b.bytes + base.bytes)
+    base, a, b = _added(call), call.tensor(1), call.tensor(2)
+    return product(a, a.count * b.count, 1, b.bytes + (base.bytes if base is not None else 0))
 
 
 def _addbmm(call: OperatorCall) -> Cost:
-    return _matmul(call.tensor(1), call.tensor(2), call.tensor(0))
+    """The products of a batch are added up: one result of a batch's size."""
+    a, b = call.tensor(1), call.tensor(2)
+    base, summed = _added(call), math.prod(b.shape[:-2])
+    return product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)
 
 
 MODELS: dict[str, Model] = {
@@ -83,12 +94,13 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_"), _addmm),
     **dict.fromkeys(("aten::_addmm_activation", "aten::addmv", "aten::addmv_"), _addmm),
     **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), _addbmm),
-    **dict.fromkeys(("aten::linear", "aiter::gemm_a16w16", "aiter::gemm_a8w8"), _linear),
-    "vllm::rocm_unquantized_gemm": _linear,
-    "aten::_scaled_mm": _scaled_mm,
-    "aten::_scaled_mm_v2": _scaled_mm,
-    "aten::_grouped_mm": _grouped_mm,
-    "aten::_scaled_grouped_mm": _grouped_mm,
+    "aten::linear": linear,
+    "aten::_scaled_mm": scaled_mm,
+    "aten::_scaled_mm_v2": scaled_mm,
+    **dict.fromkeys(
+        ("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
+        _grouped_mm,
+    ),
     "aten::dot": _dot,
     "aten::vdot": _dot,
     "aten::addr": _outer,

@@ -16,7 +16,10 @@ from htk.models.op_costs.call import Cost, OperatorCall, label
 _SUMS = r"\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
 _RANGE = re.compile(rf"execute_\S*context_\d+{_SUMS}_generation_\d+{_SUMS}")
 _READ_ALONE = re.compile(r"execute_\S*context_\d+\((\d+)_(\d+)\)_generation_0\(0\)")
-_ATTENTION = re.compile(r"unified_attention|paged_attention")
+_ATTENTION = re.compile(
+    r"unified_attention|paged_attention|_vllm_fa[23]_C::|flash_attn_3::(?:fwd|_flash_attn_forward)$"
+    r"|aiter::mha_varlen_fwd"
+)
 
 
 @dataclass(frozen=True)

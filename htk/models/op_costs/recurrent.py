@@ -1,0 +1,40 @@
+"""Recurrent networks: every weight meets every token once, 2 operations; biases are added.
+
+Backward both gradients cost as much as the forward. What the cells do element by element is small
+beside that and is not counted.
+"""
+
+from functools import partial
+
+from htk.models.op_costs.call import Cost, Model, OperatorCall, label
+
+
+def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False) -> Cost:
+    """input, list of weights and biases, …; places of the first hidden state and of the flag that
+    tells both directions."""
+    into, weights = call.tensor(0), call.listed(1)
+    tokens = into.count // max(into.shape[-1], 1)
+    size = call.tensor(hidden).shape[-1] * (2 if call.value(both) is True else 1)
+    products = sum(w.count for w in weights if len(w.shape) == 2)
+    flops = 2 * tokens * products + tokens * sum(w.count for w in weights if len(w.shape) == 1)
+    held = sum(w.count for w in weights) * into.element
+    moved = into.bytes + held + tokens * size * into.element
+    times = 2 if backward else 1
+    return Cost(times * flops, times * moved, "recurrent", label(into.type), matrix=True)
+
+
+def _fused_cell(call: OperatorCall) -> Cost:
+    """Gates of the input and of the hidden state, the old state, biases: a new state comes out."""
+    gates, state = call.tensor(0), call.tensor(2)
+    moved = sum(t.bytes for t in call.tensors) + 2 * state.bytes + gates.bytes
+    return Cost(6 * gates.count, moved, "recurrent", label(gates.type))
+
+
+MODELS: dict[str, Model] = {
+    "aten::_cudnn_rnn": partial(_network, hidden=4, both=13),
+    "aten::_cudnn_rnn_backward": partial(_network, hidden=4, both=16, backward=True),
+    "aten::miopen_rnn": partial(_network, hidden=3, both=10),
+    "aten::miopen_rnn_backward": partial(_network, hidden=4, both=13, backward=True),
+    "aten::_thnn_fused_lstm_cell": _fused_cell,
+    "aten::_thnn_fused_gru_cell": _fused_cell,
+}

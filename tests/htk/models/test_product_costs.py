@@ -1,0 +1,225 @@
+"""Work of matrix products, convolutions, transforms and recurrent networks, by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from htk.models.op_costs import cost
+from htk.models.op_costs.call import Cost
+
+BF16, FP8, BYTE, FLOAT = "c10::BFloat16", "c10::Float8_e4m3fn", "unsigned char", "float"
+M, K, N = 16, 32, 24
+
+
+def asked(name: str, dims: list, types: list, values: list | None = None) -> Cost | str:
+    return cost(name, json.dumps(dims), json.dumps(types), json.dumps(values or []))
+
+
+def of(name: str, dims: list, types: list | str = BF16, values: list | None = None) -> Cost:
+    kinds = [types if d else "" for d in dims] if isinstance(types, str) else types
+    found = asked(name, dims, kinds, values)
+    assert isinstance(found, Cost), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([3, 1, 4, 5], [1, 6, 5, 7]),
+        ([3, 6, 4, 5], [5, 7]),
+        ([4, 5], [3, 6, 5, 7]),
+        ([5], [3, 5, 7]),
+        ([3, 4, 5], [5]),
+        ([5], [5]),
+        ([4, 5], [5, 7]),
+        ([2, 4, 5], [2, 5, 7]),
+    ],
+)
+def test_matmul_broadcasts_both_batches(a: list[int], b: list[int]) -> None:
+    """As NumPy does: each result is a sum of five products."""
+    out = math.prod(np.matmul(np.ones(a), np.ones(b)).shape)
+    found = of("aten::matmul", [a, b])
+    assert found.flops == 2 * out * 5
+    assert found.bytes == 2 * (math.prod(a) + math.prod(b) + out)
+
+
+@pytest.mark.parametrize(("beta", "added"), [("1", 1), ("0.5", 1), ("0", 0), ("0.", 0), ("", 1)])
+def test_what_beta_0_leaves_out(beta: str, added: int) -> None:
+    """[8,128,64] x [8,64,32]: with beta 0 the input is neither read nor added."""
+    dims = [[8, 128, 32], [8, 128, 64], [8, 64, 32], [], []]
+    found = of("aten::baddbmm", dims, values=["", "", "", beta, "1"])
+    results, product = 8 * 128 * 32, 2 * 8 * 128 * 64 * 32
+    assert found.flops == product + added * results
+    assert found.bytes == 2 * (8 * 128 * 64 + 8 * 64 * 32 + results + added * results)
+    plain = of("aten::addmm", [[N], [M, K], [K, N], [], []], values=["", "", "", beta, "1"])
+    assert plain.flops == 2 * M * K * N + added * M * N
+
+
+def test_addbmm_adds_the_batch_up() -> None:
+    dims = [[128, 32], [8, 128, 64], [8, 64, 32], [], []]
+    found = of("aten::addbmm", dims, values=["", "", "", "1", "1"])
+    assert found.flops == 2 * 8 * 128 * 64 * 32 + 128 * 32
+    assert found.bytes == 2 * (8 * 128 * 64 + 8 * 64 * 32 + 2 * 128 * 32)
+
+
+SCALED = M * K + K * N + 2 * M * N
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types"),
+    [
+        ("sgl_kernel::fp8_scaled_mm", [[M, K], [K, N], [M, 1], [1, N], [], []],
+         [FP8, FP8, FLOAT, FLOAT, "", ""]),
+        ("sgl_kernel::fp8_blockwise_scaled_mm", [[M, K], [K, N], [M, 1], [1, 1], []],
+         [FP8, FP8, FLOAT, FLOAT, ""]),
+        ("aiter::gemm_a8w8_blockscale", [[M, K], [N, K], [M, 1], [1, 1], [], []],
+         [FP8, FP8, FLOAT, FLOAT, "", ""]),
+        ("fbgemm::f8f8bf16_rowwise", [[M, K], [N, K], [M], [N], [], []],
+         [FP8, FP8, FLOAT, FLOAT, "", ""]),
+        ("trtllm::fp8_block_scaling_gemm", [[M, K], [N, K], [1, M], [1, 1]],
+         [FP8, FP8, FLOAT, FLOAT]),
+        ("_C::cutlass_scaled_mm", [[M, N], [M, K], [K, N], [1], [1], []],
+         [BF16, FP8, FP8, FLOAT, FLOAT, ""]),
+        ("deep_gemm::fp8_gemm_nt", [[M, K], [M, 1], [N, K], [1, 1], [M, N]],
+         [FP8, FLOAT, FP8, FLOAT, BF16]),
+    ],
+)  # fmt: skip
+def test_scaled_products(name: str, dims: list, types: list) -> None:
+    found = of(name, dims, types)
+    assert (found.flops, found.bytes, found.dtype) == (2 * M * K * N, SCALED, "fp8")
+
+
+def test_two_numbers_in_a_byte() -> None:
+    dims = [[M, K // 2], [N, K // 2], [M, 2], [N, 2]]
+    found = of("trtllm::nvfp4_gemm", dims, [BYTE, BYTE, FP8, FP8])
+    assert (found.flops, found.dtype) == (2 * M * K * N, "fp4")
+    assert found.bytes == M * K // 2 + K * N // 2 + 2 * M * N
+    torch_s = of("aten::_scaled_mm", [[M, K // 2], [K // 2, N]], ["c10::Float4_e2m1fn_x2"] * 2)
+    assert (torch_s.flops, torch_s.dtype) == (2 * M * K * N, "fp4")
+
+
+def test_packed_weights_are_moved_as_they_lie() -> None:
+    dims = [[M, K], [], [K // 16, 2 * N], [1, N], [], [], [], [], [64], [], [], [], []]
+    types = [BF16, "", "int", BF16, "", "", "", "", "int", "", "", "", ""]
+    values = [""] * 9 + ["5", str(M), str(N), str(K)]
+    found = of("_C::gptq_marlin_gemm", dims, types, values)
+    assert found.flops == 2 * M * K * N
+    assert found.bytes == 2 * M * K + 4 * (K // 16 * 2 * N) + 2 * N + 4 * 64 + 2 * M * N
+    assert asked("_C::gptq_marlin_gemm", dims, types) == "shapes incomplete"
+    int4 = of(
+        "aten::_weight_int4pack_mm",
+        [[M, K], [N // 8, K // 128 + 1, 32, 4], [], [K // 32, N, 2]],
+        [BF16, "int", "", BF16],
+    )
+    assert int4.flops == 2 * M * K * N
+
+
+@pytest.mark.parametrize("name", ["vllm::outplace_fused_experts", "aiter::fused_moe"])
+def test_experts_of_each_token(name: str) -> None:
+    """Five tokens, two of eight experts each: hidden 6, inner 4 with a gate beside it."""
+    dims = [[5, 6], [8, 8, 6], [8, 6, 4], [5, 2], [5, 2]]
+    found = of(name, dims, [BF16, BF16, BF16, FLOAT, "int"])
+    assert found.flops == 2 * 5 * 2 * (6 * 8 + 4 * 6)
+    used = 2 * (8 * 8 * 6 + 8 * 6 * 4)  # ten choices of eight: all of them
+    assert found.bytes == 2 * 2 * 30 + used + 2 * 5 * 2 * (8 + 4) * 2
+    assert found.assumed
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("vllm::moe_forward", "sizes of experts"),
+        ("trtllm::attention", "lengths of requests"),
+        ("vllm::unified_attention_with_output", "lengths of requests"),
+        ("_vllm_fa4_C::unknown", "no model"),
+    ],
+)
+def test_operators_that_do_not_tell_their_sizes_have_a_reason(name: str, reason: str) -> None:
+    assert reason in str(asked(name, [[4, 8]], [BF16]))
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("_Linear", [[N, K], [2, M, K], [N], []]),
+        ("_LayerNormLinear", [[2, M, K], [K], [K], [N, K], [], [N]]),
+    ],
+)
+def test_linear_layers_of_transformer_engine(name: str, dims: list) -> None:
+    found = of(name, dims)
+    assert found.flops == 2 * 2 * M * K * N
+    assert found.bytes == 2 * (2 * M * K + K * N + 2 * M * N)
+
+
+GRADIENT, INPUT, WEIGHT = [2, 6, 4, 4], [2, 4, 8, 8], [6, 4, 3, 3]
+ONCE = 2 * (2 * 6 * 16) * 36  # every element of the gradient meets 4·9 weights
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "other"), [("input", INPUT, WEIGHT), ("weight", WEIGHT, INPUT)]
+)
+def test_each_gradient_of_a_convolution_on_its_own(part: str, size: list, other: list) -> None:
+    dims = [[], GRADIENT, other, *[[]] * 7]
+    values = [str(size), *[""] * 9]
+    found = of(f"aten::cudnn_convolution_backward_{part}", dims, FLOAT, values)
+    assert found.flops == ONCE
+    assert found.bytes == 4 * sum(math.prod(s) for s in (GRADIENT, INPUT, WEIGHT))
+    assert asked(f"aten::cudnn_convolution_backward_{part}", dims, ["", FLOAT, FLOAT]) == (
+        "shapes incomplete"
+    )
+
+
+def test_both_gradients_where_the_parts_tell_too_little() -> None:
+    dims = [INPUT, GRADIENT, WEIGHT, *[[]] * 8]
+    both = of("aten::cudnn_convolution_backward", dims, FLOAT)
+    assert (both.flops, bool(both.assumed)) == (2 * ONCE, True)
+    values = [*[""] * 10, "[False, True]"]
+    one = of("aten::cudnn_convolution_backward", dims, FLOAT, values)
+    assert (one.flops, one.assumed) == (ONCE, None)
+
+
+def test_gradients_of_a_transposed_convolution() -> None:
+    """Weight [Cin 4, Cout 6, 3, 3]: every element of the input meets 6·9 weights."""
+    into, weight, gradient = [2, 4, 4, 4], [4, 6, 3, 3], [2, 6, 9, 9]
+    once = 2 * (2 * 4 * 16) * 54
+    dims = [[], gradient, into]
+    found = of(
+        "aten::cudnn_convolution_transpose_backward_weight", dims, FLOAT, [str(weight), "", ""]
+    )
+    assert found.flops == once
+    values = ["", "", "[0, 0]", "[2, 2]", "[1, 1]", "1"]
+    back = of(
+        "aten::cudnn_convolution_transpose_backward_input",
+        [gradient, weight, [], [], [], []],
+        FLOAT,
+        values,
+    )
+    assert back.flops == once
+
+
+def test_fourier_transforms() -> None:
+    """8 rows of 64: 5·N·log2(64) for complex numbers, half of it for real ones."""
+    whole = of("aten::_fft_c2c", [[8, 64]], ["c10::complex<float>"], ["", "[1]", "0", "True"])
+    assert (whole.flops, whole.bytes) == (5 * 512 * 6, 2 * 512 * 8)
+    both = of("aten::_fft_c2c", [[8, 64]], ["c10::complex<float>"], ["", "[0, 1]", "0", "True"])
+    assert both.flops == 5 * 512 * 9
+    real = of("aten::_fft_r2c", [[8, 64]], [FLOAT], ["", "[1]", "0", "True"])
+    assert (real.flops, real.bytes) == (2.5 * 512 * 6, 4 * 512 + 8 * 8 * 33)
+    back = of("aten::_fft_c2r", [[8, 33]], ["c10::complex<float>"], ["", "[1]", "0", "64"])
+    assert (back.flops, back.bytes) == (2.5 * 512 * 6, 8 * 8 * 33 + 4 * 512)
+
+
+def test_recurrent_networks() -> None:
+    """One LSTM layer, both ways, 5 steps of 3 sequences: 4 gates of 7 from inputs of 6."""
+    weights = [[28, 6], [28, 7], [28], [28]] * 2
+    dims = [[5, 3, 6], weights, [], [], [2, 3, 7], [2, 3, 7], *[[]] * 10]
+    types = [FLOAT, "TensorList", "", "", FLOAT, FLOAT, *[""] * 10]
+    values = [*[""] * 13, "True", "", ""]
+    found = of("aten::_cudnn_rnn", dims, types, values)
+    held = 2 * (28 * 6 + 28 * 7 + 56)
+    assert found.flops == 15 * 2 * (2 * (28 * 6 + 28 * 7) + 56)
+    assert found.bytes == 4 * (5 * 3 * 6 + held + 15 * 14)
+    backward = of("aten::_cudnn_rnn_backward", dims, types, [*[""] * 16, "True"])
+    assert backward.flops == 2 * found.flops
