@@ -1,0 +1,46 @@
+"""Which reader is at work, and whether people are told that it is the slow one."""
+
+import pytest
+
+from htk.core import engine
+from htk.errors import UsageError
+from htk.overview.doctor import doctor
+from htk.trace.opening import OpenOptions, open_trace
+
+
+@pytest.fixture
+def no_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation without the compiled parts."""
+    monkeypatch.delenv("HTK_ENGINE", raising=False)
+    monkeypatch.setattr("htk.core.engine.core", lambda: None)
+    monkeypatch.setattr("htk.overview.doctor.core", lambda: None)
+
+
+@pytest.mark.usefixtures("no_core")
+def test_without_the_core_the_slow_reader_is_named() -> None:
+    assert engine.engine() == "pure"
+    assert engine.described().startswith("pure, the slow reader: for the fast one install")
+
+
+@pytest.mark.usefixtures("no_core")
+def test_the_core_cannot_be_forced_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTK_ENGINE", "compiled")
+    with pytest.raises(UsageError, match="reinstall htk-trace with a C\\+\\+17 compiler"):
+        engine.engine()
+
+
+@pytest.mark.usefixtures("no_core")
+def test_doctor_tells_of_the_slow_reader() -> None:
+    rows = doctor(open_trace("sample", OpenOptions(cache=False))).to_pylist()
+    (row,) = [r for r in rows if r["item"] == "reader"]
+    assert (row["section"], row["state"]) == ("files", "note")
+    assert row["finding"] == "2 files read by the slow reader, in Python: same results"
+    assert row["advice"] == engine.SLOW_READER
+
+
+def test_doctor_says_nothing_of_a_reader_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    if engine.core() is None:
+        pytest.skip("this installation has no compiled reader to choose against")
+    monkeypatch.setenv("HTK_ENGINE", "pure")
+    rows = doctor(open_trace("sample", OpenOptions(cache=False))).to_pylist()
+    assert not [r for r in rows if r["item"] == "reader"]
