@@ -24,12 +24,14 @@ from htk.parsers import (
     rccl_replay,
     rocpd,
     rocprof_json,
+    xplane,
 )
 
 PARSERS: tuple[Parser, ...] = (
     rocpd,
     nsight,
     rocprof_json,
+    xplane,
     flight_recorder,
     memory_snapshot,
     memory_timeline,

@@ -167,7 +167,7 @@ def formats_page() -> str:
         first, _, rest = (parser.__doc__ or "").strip().partition("\n")
         lines += [f"## {parser.NAME}", "", f"**{first}**", "", rest.strip(), ""]
     lines += ["## Out of scope", ""]
-    lines += ["JAX and XLA profiles (`*.xplane.pb`), Perfetto's protobuf and spreadsheets are not"]
+    lines += ["Perfetto's protobuf, planes of TPUs in XLA profiles, and spreadsheets are not"]
     lines += ["read; of Nsight Systems the SQLite export is, not the report (`*.nsys-rep`).", ""]
     return "\n".join(lines)
 

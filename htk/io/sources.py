@@ -30,10 +30,6 @@ _NSIGHT = (
     "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
     "nsys export --type sqlite {name}"
 )
-_XPLANE = (
-    "an XLA profile (xplane.pb), which htk does not read; export a PyTorch profiler trace "
-    "(*.pt.trace.json) instead"
-)
 # The rank in a file's name: after the word rank or worker. A pid or a time stamp is none, nor is
 # a rank within a node or a parallel group.
 _RANK = re.compile(r"(?:([a-z]+)[-_. ]?)?(?<![a-z])rank[-_ =]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -156,8 +152,6 @@ def _with_members(source: Source) -> list[Source]:
     """The source, or what it holds if it is an archive."""
     if source.name.endswith(_REPORTS):
         return [broken(source.name, _NSIGHT.format(name=source.file_name))]
-    if source.name.endswith(".xplane.pb"):
-        return [broken(source.name, _XPLANE)]
     return _members(source) if archives.is_archive(source.name) else [source]
 
 

@@ -27,6 +27,7 @@ _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compa
     "cpu_ops": "cpu_op",
     "annotations": "user_annotation",
     "overheads": "overhead",
+    "python_calls": "python_function",
 }
 _GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 

@@ -131,13 +131,6 @@ def test_a_tensorboard_folder(tmp_path: Path) -> None:
     assert [Path(name).name[:6] for name in trace.unread] == ["events"]
 
 
-def test_xla_profiles_are_named_as_not_supported(tmp_path: Path) -> None:
-    folder = tmp_path / "plugins/profile/run"
-    folder.mkdir(parents=True)
-    (folder / "host.xplane.pb").write_bytes(b"\x0a")
-    assert "XLA profile" in trouble(tmp_path)
-
-
 def test_a_file_named_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.json").write_bytes(CONTENT)
     (tmp_path / "latest.json").symlink_to("t.json")

@@ -1,0 +1,64 @@
+"""Protocol buffers as they lie in a file: fields one behind the other, without a schema.
+
+Everything is bounded by the bytes at hand: a number has at most ten bytes, a length that reaches
+beyond the end cuts the message there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+_WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
+
+
+class Cut(Exception):
+    """The message ends within a field, or is none."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field: its number, how it is written, and its value or where its bytes lie."""
+
+    number: int
+    kind: int
+    value: int  # of a number
+    start: int
+    end: int
+
+
+def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    value = 0
+    for k in range(_LONGEST_VARINT):
+        if at + k >= end:
+            raise Cut
+        byte = data[at + k]
+        value |= (byte & 0x7F) << 7 * k
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at + k + 1
+    raise Cut
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
+    """The fields of a message; raises Cut where it breaks off."""
+    while at < end:
+        tag, at = varint(data, at, end)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, stop = varint(data, at, end)
+            yield Field(number, kind, value, at, stop)
+        else:
+            size = _WIDTHS.get(kind)
+            if kind == BYTES:
+                size, at = varint(data, at, end)
+            if size is None or at + size > end:
+                raise Cut
+            stop = at + size
+            yield Field(number, kind, 0, at, stop)
+        at = stop
+
+
+def signed(value: int) -> int:
+    """A 64-bit number as int64 has it."""
+    return value - (1 << 64) if value >= 1 << 63 else value

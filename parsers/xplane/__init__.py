@@ -1,0 +1,179 @@
+"""JAX and XLA profiles: `*.xplane.pb`, as jax.profiler and TensorFlow's profiler write them.
+
+One file a process (a host), with a plane for each GPU and one for the host's threads. Read:
+kernels, copies and sets of GPU streams, calls of CUDA and HIP, events of the host (XLA's runtime,
+TraceMe and TraceAnnotation) as operators, Python calls, StepTraceAnnotation as steps. HLO operators
+are operators too. Not read: planes of TPUs and custom devices, HLO modules, lines that are derived
+from others.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import number, texts
+from htk.columns.types import Ints
+from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.errors import MalformedTrace
+from htk.parsers.common.log_records import Issues, compact_json, read_whole
+from htk.parsers.common.nccl_ranges import FACTS, collectives
+from htk.parsers.common.span_tables import activities, empty, optional, recording, table
+from htk.parsers.common.wire import BYTES, VARINT, Cut, fields
+from htk.parsers.xplane.launching import with_operators
+from htk.parsers.xplane.planes import Event, Space, read_space
+
+NAME = "xplane"
+
+_PLANES = (b"/host:", b"/device:", b"Task Environment")
+_EPOCH_NS = 10**15  # smaller times count from the profile's start
+_PROCESS = "0"
+
+
+def sniff(head: Head) -> bool:
+    """The first plane is called as profiles call theirs."""
+    try:
+        plane = next(fields(head.data, 0, len(head.data)), None)
+    except Cut:  # a plane longer than the head
+        plane = None
+    if not head.data.startswith(b"\n"):
+        return False
+    start = plane.start if plane else _past_length(head.data)
+    try:
+        for field in fields(head.data, start, len(head.data)):
+            if field.number == 2 and field.kind == BYTES:
+                return head.data[field.start : field.end].startswith(_PLANES)
+            if field.number != 1 or field.kind != VARINT:
+                return False
+    except Cut:
+        pass
+    return False
+
+
+def _past_length(data: bytes) -> int:
+    at = 1
+    while at < min(len(data), 11) and data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    space = read_space(read_whole(source, issues, options.progress), issues)
+    base = _base_ns(space)
+    calls, operators = with_operators(space.calls, space.on_gpu, space.host)
+    tables = {
+        "kernels": _kernels(space, base, issues),
+        "launches": _launches(calls, base),
+        "cpu_ops": _operators([*space.host, *operators], base),
+        "annotations": _steps(space, base),
+        "python_calls": _python_calls(space, base),
+    }
+    if not any(t.num_rows for t in tables.values()):
+        raise MalformedTrace(f"{source.name}: an XLA profile without events of a GPU or the host")
+    made = recording(tables, _facts(space, base), None, issues)
+    own = dict(made.tables)
+    unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else pa.int64()) for c in FACTS}
+    nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
+    no_calls = pa.table({**{n: nothing[n] for n in nothing.column_names}, **unknown})
+    own["collectives"] = collectives(
+        NAME, own["kernels"], own["launches"], no_calls, own["annotations"]
+    )
+    return Parsed(own, None, None, made.facts)
+
+
+def _base_ns(space: Space) -> int:
+    """When the profile began, where its times count from there."""
+    latest = max((e.start for e in space.events()), default=0)
+    return space.began_ns if latest < _EPOCH_NS else 0
+
+
+def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
+    """Work of GPU streams."""
+    made = []
+    for activity in range(3):
+        events = [e for e in space.on_gpu if e.activity == activity]
+        if not events:
+            continue
+        sizes = _ints(e.size for e in events)
+        made.append(
+            activities(
+                activity,
+                texts([e.name for e in events]),
+                *_times(events, base),
+                _ints(e.device for e in events),
+                _ints(e.stream for e in events),
+                _ints(e.correlation for e in events),
+                size_bytes=optional(sizes, sizes >= 0),
+                grid=texts([e.grid for e in events]),
+                block=texts([e.block for e in events]),
+            )
+        )
+    if space.unread:
+        names = ", ".join(sorted(space.unread))
+        issues.add("unread_plane", names, count=sum(space.unread.values()))
+    return pa.concat_tables(made).unify_dictionaries() if made else empty("kernels")
+
+
+def _launches(events: list[Event], base: int) -> pa.Table:
+    correlation = _ints(e.correlation for e in events)
+    api = ["hip_runtime" if e.name.startswith("hip") else "cuda_runtime" for e in events]
+    return table(
+        "launches",
+        {
+            **_on_thread(events, base),
+            "api": texts(api),
+            "correlation": optional(correlation, correlation > 0),
+        },
+        len(events),
+    )
+
+
+def _operators(events: list[Event], base: int) -> pa.Table:
+    return table("cpu_ops", _on_thread(events, base), len(events))
+
+
+def _steps(space: Space, base: int) -> pa.Table:
+    steps = _ints(e.step for e in space.steps)
+    return table(
+        "annotations",
+        {
+            **_on_thread(space.steps, base),
+            "on_gpu": pa.array(np.zeros(len(space.steps), bool)),
+            "step": optional(steps, steps >= 0, pa.int32()),
+        },
+        len(space.steps),
+    )
+
+
+def _python_calls(space: Space, base: int) -> pa.Table:
+    return table("python_calls", _on_thread(space.python, base), len(space.python))
+
+
+def _on_thread(events: list[Event], base: int) -> dict[str, pa.Array]:
+    start, end = _times(events, base)
+    return {
+        "name": texts([e.name for e in events]),
+        "process": texts([_PROCESS] * len(events)),
+        "thread": texts([e.thread for e in events]),
+        "start_ns": number(start, pa.int64()),
+        "end_ns": number(end, pa.int64()),
+    }
+
+
+def _times(events: list[Event], base: int) -> tuple[Ints, Ints]:
+    return _ints(e.start + base for e in events), _ints(e.end + base for e in events)
+
+
+def _ints(values: object) -> Ints:
+    return np.array(list(values), np.int64)  # type: ignore[call-overload]
+
+
+def _facts(space: Space, base: int) -> Mapping[str, object]:
+    listed = [{"id": d, **facts} for d, facts in sorted(space.devices.items())]
+    return {
+        "host": space.hostname,
+        "device_count": len(listed) or None,
+        "device_properties": compact_json(listed) if listed else None,
+        "base_ns": base,
+    }
