@@ -7,16 +7,17 @@ _SEGMENT = 2 << 20
 
 
 class Allocator:
-    def __init__(self, held: int) -> None:
-        """`held`: what was allocated before, and stays."""
+    def __init__(self, held: int, cached: int = 0) -> None:
+        """`held`: what was allocated before, and stays; `cached`: the least that is reserved."""
         self.allocated = held
+        self._cached = cached
         self._next = _BEGIN + _whole(held)
         self._taken: defaultdict[int, list[int]] = defaultdict(list)  # by size
         self._free: defaultdict[int, list[int]] = defaultdict(list)
 
     @property
     def reserved(self) -> int:
-        return self._next - _BEGIN
+        return max(self._next - _BEGIN, self._cached)
 
     def move(self, size: int) -> int:
         """Allocate, or free the youngest block of that size where negative; its address."""

@@ -14,6 +14,11 @@ _CUDA = {
     Do.RECORD: ("cudaEventRecord", 135),
     Do.WAIT: ("cudaStreamWaitEvent", 147),
     Do.SYNC: ("cudaEventSynchronize", 137),
+    "cudaMalloc": ("cudaMalloc", 20),
+    "cudaFree": ("cudaFree", 22),
+    "cudaHostAlloc": ("cudaHostAlloc", 27),
+    "cudaStreamCreateWithPriority": ("cudaStreamCreateWithPriority", 211),
+    "cuLibraryLoadData": ("cuLibraryLoadData", 655),
 }
 _HIP = {
     "cudaLaunchKernel": ("hipLaunchKernel", 107),
@@ -23,6 +28,11 @@ _HIP = {
     Do.RECORD: ("hipEventRecord", 59),
     Do.WAIT: ("hipStreamWaitEvent", 200),
     Do.SYNC: ("hipEventSynchronize", 60),
+    "cudaMalloc": ("hipMalloc", 114),
+    "cudaFree": ("hipFree", 70),
+    "cudaHostAlloc": ("hipHostMalloc", 97),
+    "cudaStreamCreateWithPriority": ("hipStreamCreateWithPriority", 198),
+    "cuLibraryLoadData": ("hipModuleLoadData", 147),
 }
 _REGISTERS, _SHARED, _WARPS, _BLOCKS = 65536, 167936, 64, 32  # of a multiprocessor
 

@@ -13,18 +13,26 @@ from htk.models.wire import STRATEGIES
 
 # What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
 PLANTS: dict[str, tuple[str, ...]] = {
-    "straggler": ("rank", "factor"),
-    "slow_link": ("node", "factor"),
+    "straggler": ("rank", "node", "rotate", "factor"),
+    "slow_link": ("node", "to", "nic", "factor"),
+    "full_allocator": ("rank", "step", "times", "ms"),
+    "starved_loader": ("rank", "step", "ms"),
     "data_stall": ("rank", "step", "ms"),
     "cpu_bound": ("rank", "step", "factor"),
     "clock_offset": ("ms",),
-    "regressed_kernel": ("step", "factor"),
+    "regressed_kernel": ("name", "rank", "step", "factor"),
     "missing_rank": ("rank",),
     "unlinked_launch": ("rank", "launch"),
 }
+_WORDS = ("name",)  # keys whose value is text
+
+CLOCKS = ("node", "process")
 
 # Tiles of matrix products, and their rates relative to the best.
 TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
+
+
+Value = float | str
 
 
 class Pass(NamedTuple):
@@ -61,13 +69,13 @@ class Config:
     checkpointing: bool = False
     precision: str = "bf16"
     steps: int = 3
-    first_step: int = 10
+    first_step: int = 10  # 0: the recording begins with the job's start-up
     seed: int = 0  # of the cluster: what everything takes there, and by chance
     run: int = 0  # the same cluster again: chance alone falls otherwise
     intra_gbps: float | None = None  # of a GPU, one way; the catalogue's where not given
     inter_gbps: float | None = None  # of a node
-    intra_latency_us: float = 3.0
-    inter_latency_us: float = 12.0
+    intra_latency_us: float = 0.6  # of a hop between GPUs of a node, by the quickest protocol
+    inter_latency_us: float = 2.7  # of a hop to another node
     ranks_only: tuple[int, ...] | None = None
     # realism; all of it can be switched off
     noise: float = 0.01  # spread of kernel times, logarithmic; half of it per step, half per GPU
@@ -78,14 +86,18 @@ class Config:
     carry_in: int = 0  # kernels launched before the recording
     cut_last_step: bool = False
     stagger_us: float = 0.0  # ranks begin to record within this, before the first step
-    clock_offset_us: float = 0.0  # spread over hosts
+    clocks: str = "node"  # whose they are: each node has one, or each process its own
+    clock_offset_us: float = 0.0  # spread of the clocks
     clock_drift_ppm: float = 0.0
+    host_names: bool = True  # are recorded
     heavy_tails: bool = False  # data loading and garbage collection
     programmatic: bool = False  # some kernels begin before the one before them ends
     graphs: bool = False  # each layer is a CUDA graph forward, and another backward
     profiler_ns: int = 350  # cost of recording a CPU event
     sync_records: bool = True
-    metadata: bool = True  # of collectives
+    metadata: bool = True  # of collectives, on their kernels
+    named_groups: bool = True  # else c10d records no group, number or id, as before PyTorch 2.3
+    stacks: bool = True  # Python calls, with those of nn.Modules
     plants: tuple[str, ...] = ()
 
     @property
@@ -116,15 +128,20 @@ class Config:
         return tuple(r for r in chosen if r != self.missing)
 
     @property
-    def planted(self) -> dict[str, dict[str, float]]:
+    def planted(self) -> dict[str, dict[str, Value]]:
         """By name, what was given with it."""
         return dict(read_plant(text) for text in self.plants)
 
     @property
     def missing(self) -> int | None:
         """The rank that is planted as missing."""
-        given = self.planted.get("missing_rank")
-        return None if given is None else int(given.get("rank", self.ranks - 1))
+        options = self.planted.get("missing_rank")
+        return None if options is None else int(options.get("rank", self.ranks - 1))
+
+    @property
+    def starts_up(self) -> bool:
+        """Whether the recording begins with the job, whose first step loads and creates."""
+        return self.first_step == 0
 
     @property
     def element_bytes(self) -> int:
@@ -204,6 +221,12 @@ def checked(config: Config) -> Config:
         raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
     if config.fsdp not in (1, 2):
         raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
+    if config.clocks not in CLOCKS:
+        raise UsageError(f"no clocks of a {config.clocks!r}; there are {', '.join(CLOCKS)}")
+    if config.first_step < 0:
+        raise UsageError(f"first_step is {config.first_step}, not at least 0")
+    if config.starts_up and (config.stagger_us or config.carry_in):
+        raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
     for name, given in config.planted.items():
         _possible(config, name, given)
     if not config.written or not set(config.written) <= set(range(config.ranks)):
@@ -240,34 +263,42 @@ def _must_suit(path: Path, name: str, value: Any) -> None:
         raise UsageError(f"{path}: {name} is {value!r}, which is not of its kind")
 
 
-def read_plant(text: str) -> tuple[str, dict[str, float]]:
+def read_plant(text: str) -> tuple[str, dict[str, Value]]:
     """`name`, or `name:key=value,key=value`."""
     name, _, rest = text.partition(":")
     if name not in PLANTS:
         raise UsageError(f"nothing called {name!r} to plant; there are {', '.join(PLANTS)}")
-    found = {}
+    options: dict[str, Value] = {}
     for pair in filter(None, rest.split(",")):
         key, _, value = pair.partition("=")
         if key not in PLANTS[name]:
             raise UsageError(f"{name} takes {', '.join(PLANTS[name])}, not {key!r}")
         try:
-            found[key] = float(value)
+            options[key] = value if key in _WORDS else float(value)
         except ValueError:
             raise UsageError(f"{text}: {value!r} is no number") from None
-    return name, found
+    return name, options
 
 
-def _possible(config: Config, name: str, given: dict[str, float]) -> None:
+def _possible(config: Config, name: str, options: dict[str, Value]) -> None:
     last = config.first_step + config.steps - 1
     ranges = {
         "rank": (0, config.ranks - 1),
         "node": (0, config.nodes - 1),
+        "to": (0, config.nodes - 1),
+        "nic": (0, config.gpus_per_node - 1),
         "step": (config.first_step, last),
+        "rotate": (0, 1),
+        "times": (1, 1000),
     }
-    for key, value in given.items():
+    for key, value in options.items():
+        if isinstance(value, str):
+            continue
         low, high = ranges.get(key, (0, 1e9))
         if not low <= value <= high or (key in ranges and value != int(value)):
             raise UsageError(f"{name}: {key} is {value:g}, and must be of {low:g} to {high:g}")
+    if "to" in options and options["to"] == options.get("node", config.nodes - 1):
+        raise UsageError(f"{name}: a link leads from a node to another one")
 
 
 def _fits(config: Config) -> None:

@@ -38,14 +38,19 @@ def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
         **_versions(config),
         "record_shapes": 1,
         "profile_memory": 1,
+        **({"with_stack": 1} if config.stacks else {}),
         "trace_id": md5(f"{config.seed}".encode(), usedforsecurity=False).hexdigest().upper(),
-        "host_name": f"node-{rank // config.gpus_per_node}",
+        **({"host_name": host_name(config, rank)} if config.host_names else {}),
         "distributedInfo": _distributed(config, rank, groups),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": BASE_NS,
     }
     lines = "".join(f'  "{k}": {json.dumps(v)},\n' for k, v in facts.items())
     return f'{{\n{lines}  "traceEvents": [\n'
+
+
+def host_name(config: Config, rank: int) -> str:
+    return f"node-{rank // config.gpus_per_node}"
 
 
 def _versions(config: Config) -> dict[str, float]:
@@ -78,15 +83,20 @@ def _device(config: Config, number: int) -> dict[str, Any]:
 
 
 def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
+    facts: dict[str, Any] = {"backend": "nccl", "rank": rank, "world_size": config.ranks}
+    if config.named_groups:
+        facts |= _listed(config, rank, groups)
+    return facts | {"nccl_version": "2.29.7"}
+
+
+def _listed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
+    """The process groups that a rank is in."""
     listed = {"0": ("default_pg", list(range(config.ranks)))}
     for group in groups.values():
         mine = group.of_rank[rank]
         if group.size > 1:
             listed.setdefault(group.names[mine], (group.description, list(group.members[mine])))
     return {
-        "backend": "nccl",
-        "rank": rank,
-        "world_size": config.ranks,
         "pg_count": len(listed),
         "pg_config": [
             {
@@ -98,5 +108,4 @@ def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[st
             }
             for name, (description, ranks) in listed.items()
         ],
-        "nccl_version": "2.29.7",
     }

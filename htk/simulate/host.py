@@ -25,6 +25,7 @@ from htk.simulate.times import Times
 
 # Host costs in ns: entering and leaving an operator, calls of the runtime.
 _ENTER, _LEAVE, _LAUNCH, _RECORD, _WAIT, _SYNC = 1700, 700, 4600, 900, 1100, 1500
+_CALL, _RETURN = 300, 100  # of a Python function, beyond what operators take anyway
 _RECORDS = {
     "all_gather": ("_allgather_base", "c10d::_allgather_base_", "nccl:_all_gather_base"),
     "reduce_scatter": (
@@ -37,7 +38,7 @@ _RECORDS = {
 _KERNELS = {
     "all_gather": "ncclDevKernel_AllGather_RING_LL",
     "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL",
-    "all_reduce": "ncclDevKernel_AllReduce_Sum_{}_RING_LL",
+    "all_reduce": "ncclDevKernel_AllReduce_Sum_{}_{}_LL",
 }
 
 
@@ -54,6 +55,7 @@ class SimulatedHost:
         self._events = 0
         self._graph = 0  # that is being launched
         self._nodes = 0  # so far in it
+        self._modules: dict[str, dict[str, int]] = {}  # by class and path, their numbers
 
     @contextmanager
     def range(
@@ -74,6 +76,28 @@ class SimulatedHost:
         self.program.add(Do.OPEN, _ENTER + self.config.profiler_ns, what)
         yield
         self.program.add(Do.CLOSE, _LEAVE, what)
+
+    def function(self, name: str) -> AbstractContextManager[None]:
+        """A call of a Python function."""
+        return self._python(name)
+
+    @contextmanager
+    def module(self, kind: str, path: str, forward: str) -> Iterator[None]:
+        """A call of an nn.Module by its class and path, and of its function `forward`."""
+        numbers = self._modules.setdefault(kind, {})
+        number = numbers.setdefault(path, len(numbers))
+        with self._python(f"nn.Module: {kind}_{number}", number), self._python(forward):
+            yield
+
+    @contextmanager
+    def _python(self, name: str, module: int | None = None) -> Iterator[None]:
+        if self._graph or not self.config.stacks:
+            yield
+            return
+        call = Range(name, self.thread, python=True, module=module)
+        self.program.add(Do.OPEN, _CALL + self.config.profiler_ns, call)
+        yield
+        self.program.add(Do.CLOSE, _RETURN, call)
 
     def annotation(self, name: str) -> AbstractContextManager[None]:
         return self.range(name, annotation=True, on_gpu=True)
@@ -140,12 +164,22 @@ class SimulatedHost:
             self._on(stream),
         )
         wire = wire_bytes(kind, into * size, out * size, n) or 0
-        transfer = self.times.collective(wire, n, members.nodes, members.per_node)
+        transfer = self.times.collective(kind, wire, n, members.nodes, members.per_node)
         record, op, note = _RECORDS[kind]
         number = self.program.collectives.get(group, 0)
         self.program.collectives[group] = number + 1
         made = Collective(
-            kind, record, into, out, size, group, wire, transfer, number, stream == COMPUTE
+            kind,
+            record,
+            into,
+            out,
+            size,
+            group,
+            wire,
+            transfer.ns,
+            transfer.algorithm,
+            number,
+            stream == COMPUTE,
         )
         called = {
             "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
@@ -166,7 +200,8 @@ class SimulatedHost:
         return COMPUTE if own and self.config.synchronous else stream
 
     def _kernel(self, made: Collective, stream: int) -> Activity:
-        name = _KERNELS[made.kind].format("f32" if made.element_bytes == 4 else "bf16")
+        element = "f32" if made.element_bytes == 4 else "bf16"
+        name = _KERNELS[made.kind].format(element, made.algorithm)
         if self.config.device.vendor == "amd":
             name = "ncclDevKernel_Generic_4"  # RCCL has one for all
         return Activity(

@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from htk.simulate.given import Given
 
 
@@ -17,6 +20,7 @@ class Do(IntEnum):
     THINK = 6  # the host does something that is not recorded
     MEMORY = 7  # the allocator
     NODE = 8  # launched with the graph that the last launch began
+    CALL = 9  # a call of the runtime that some ranks make
 
 
 MAIN, AUTOGRAD = 0, 1
@@ -35,6 +39,8 @@ class Range:
     flow: int = 0  # 1: forward, its backward is to come; 2: that backward
     collective: "Collective | None" = None  # of record_param_comms
     on_gpu: bool = False  # the GPU shows it too
+    python: bool = False  # a call of Python
+    module: int | None = None  # of an nn.Module: its number among those of its class
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Collective:
     group: str  # which kind of process group: shard, replicate, tensor
     wire: int  # bytes that a rank sends
     transfer_ns: int
+    algorithm: str
     sequence: int  # within the step and kind of group
     synchronous: bool
 
@@ -70,6 +77,17 @@ class Activity:
     graph: int = 0  # 0: in none
     node: int = 0  # of that graph
     collective: Collective | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """A call of the runtime; without a name it lengthens the launch that follows."""
+
+    name: str  # as CUDA calls it
+    why: str  # start_up, allocation
+    ns: NDArray[np.int64]  # by rank; 0: not called there
+    waits: bool = False  # for all work that the GPU was given
+    overhead: str = ""  # what the profiler calls it, where it does
 
 
 @dataclass(frozen=True)

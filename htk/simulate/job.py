@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from htk.errors import UsageError
 from htk.simulate.config import Config
 from htk.simulate.groups import process_groups
+from htk.simulate.instructions import Do, Program
+from htk.simulate.plants import Plants
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule, Timed
 from htk.simulate.truth import Truth
@@ -18,7 +21,9 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     """Write a trace for each rank and what is true of them; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = process_groups(config)
-    schedule = Schedule(config, program(config), groups)
+    usual = program(config)
+    schedule = Schedule(config, usual, groups)
+    _must_run(schedule.plants, usual)
     paths = [folder / f"rank{rank}.pt.trace.json.gz" for rank in config.written]
     writers = [
         Writer(config, rank, groups, path) for rank, path in zip(config.written, paths, strict=True)
@@ -35,6 +40,20 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     for writer in writers:
         writer.close()
     return [*paths, sidecar]
+
+
+def _must_run(plants: Plants, usual: Program) -> None:
+    """A kernel that is planted as slow must be one of the job's."""
+    names = {
+        what[0].name
+        for do, what in zip(usual.do, usual.what, strict=True)
+        if do in (Do.LAUNCH, Do.NODE)
+    }
+    if plants.has("regressed_kernel") and not any(plants.regressed in name for name in names):
+        raise UsageError(
+            f"regressed_kernel: no kernel of the job has {plants.regressed!r} in its name;"
+            f" there are {', '.join(sorted(names))}"
+        )
 
 
 def _steps(config: Config, schedule: Schedule) -> Iterator[Timed]:

@@ -8,6 +8,7 @@ from htk.models.memory import layer_activations
 from htk.simulate.given import Argument, Given, Shape, Tensor, arguments
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import COMPUTE, Activity
+from htk.simulate.modules import Modules
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
 _SAME: Shape = ()  # a tensor of the same shape
@@ -28,6 +29,7 @@ class Layers:
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host
+        self.modules = Modules(host)
         self.config = host.config
         self.model = host.config.decoder
         self.kind = host.config.element_type
@@ -44,9 +46,10 @@ class Layers:
         rows = self.model.vocab // self.split
         tokens = Tensor((self.config.micro_batch, self.config.seq), "long int")
         called = arguments(self.kind, (rows, hidden), tokens, "-1", "False", "False")
-        self._pointwise(
-            "embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3, called=called
-        )
+        with self.modules.library("Embedding", "embed_tokens"):
+            self._pointwise(
+                "embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3, called=called
+            )
         self._weight(self.model.vocab * hidden // self.split)
 
     def layer(self, kept: bool = True) -> None:
@@ -56,62 +59,78 @@ class Layers:
             held = layer_activations(model, self.tokens, split) * self.config.element_bytes // 2
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
-        inner = self.tokens * model.hidden // split
-        self._norm()
-        if model.gated:
-            self._linear(model.hidden // split, model.hidden)
-            self._linear(model.kv_width // split, model.hidden)
-            self._linear(model.kv_width // split, model.hidden)
-            for _ in range(2):
-                for _ in range(2):
-                    self._pointwise("mul", inner, 3, "MulBackward0", 5)
-                self._pointwise("add", inner, 3, "AddBackward0", 0)
-        else:
-            self._linear((model.hidden + 2 * model.kv_width) // split, model.hidden)
-        self._attention()
-        self._linear(model.hidden, model.hidden // split)
-        self._reduced()
+        self._norm("input_layernorm")
+        with self.modules.part("attention", "self_attn"):
+            self._project()
+            self._attention()
+            self._linear("o_proj", model.hidden, model.hidden // split)
+            self._reduced()
         self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
-        self._norm()
-        self._feed_forward()
-        self._reduced()
+        self._norm("post_attention_layernorm")
+        with self.modules.part("mlp", "mlp"):
+            self._feed_forward()
+            self._reduced()
         self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
 
+    def _project(self) -> None:
+        """Queries, keys and values; with rotary embeddings where the model is a Llama."""
+        model, split = self.model, self.split
+        if not model.gated:
+            self._linear("qkv_proj", (model.hidden + 2 * model.kv_width) // split, model.hidden)
+            return
+        self._linear("q_proj", model.hidden // split, model.hidden)
+        self._linear("k_proj", model.kv_width // split, model.hidden)
+        self._linear("v_proj", model.kv_width // split, model.hidden)
+        inner = self.tokens * model.hidden // split
+        for _ in range(2):
+            for _ in range(2):
+                self._pointwise("mul", inner, 3, "MulBackward0", 5)
+            self._pointwise("add", inner, 3, "AddBackward0", 0)
+
     def head(self) -> None:
+        self._norm("norm")
+        self._linear(
+            "lm_head", self.model.vocab // self.split, self.model.hidden, not self.model.tied
+        )
+
+    def loss(self) -> None:
         width = self.model.vocab // self.split
         logits, labels = self.tokens * width, Tensor((self.tokens,), "long int")
         called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
-        self._norm()
-        self._linear(self.model.vocab // self.split, self.model.hidden, not self.model.tied)
-        self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
-        self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
-        self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
+        with self.modules.library("CrossEntropyLoss", "loss"):
+            self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
+            self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
+            self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
 
     def _feed_forward(self) -> None:
         model, width = self.model, self.model.ffn // self.split
         inner = self.tokens * width
-        self._linear(model.ffn // self.split, model.hidden)
+        self._linear("gate_proj" if model.gated else "fc_in", width, model.hidden)
+        with self.modules.part("activation", "act_fn"):
+            if model.gated:
+                self._pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
+            else:
+                self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
         if model.gated:
-            self._pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
-            self._linear(model.ffn // self.split, model.hidden)
+            self._linear("up_proj", width, model.hidden)
             self._pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
-        else:
-            self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
-        self._linear(model.hidden, model.ffn // self.split)
+        self._linear("down_proj" if model.gated else "fc_out", model.hidden, width)
 
-    def _norm(self) -> None:
+    def _norm(self, name: str) -> None:
         elements = self.tokens * self.model.hidden
-        for each in self.config.norm:
-            node = "".join(word.capitalize() for word in each.name.split("_")) + "Backward0"
-            self._pointwise(each.name, elements, each.moved, node, each.back, each.gradient)
+        with self.modules.part("norm", name):
+            for each in self.config.norm:
+                node = "".join(word.capitalize() for word in each.name.split("_")) + "Backward0"
+                self._pointwise(each.name, elements, each.moved, node, each.back, each.gradient)
         self._weight((1 if self.model.gated else 2) * self.model.hidden)
 
-    def _linear(self, out: int, into: int, own_weight: bool = True) -> None:
+    def _linear(self, name: str, out: int, into: int, own_weight: bool = True) -> None:
         host, tokens = self.host, self.tokens
         sequence = host.next_sequence()
         linear = arguments(self.kind, (tokens, into), (out, into), None)
         matmul = arguments(self.kind, (tokens, into), (into, out))
         with (
+            self.modules.linear(name),
             host.range("aten::linear", given=linear, sequence=sequence, flow=1),
             host.range("aten::matmul", given=matmul, sequence=sequence),
         ):

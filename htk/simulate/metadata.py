@@ -52,6 +52,20 @@ def metadata(
     return json.dumps(facts)[1:-1]
 
 
+def unnamed(what: Collective, group: Group, kind: str) -> str:
+    """What it said before PyTorch 2.3: neither which group it is, nor the call's number in it."""
+    facts: dict[str, Any] = {
+        "Collective name": what.record,
+        "dtype": _NAMES[kind],
+        "In msg nelems": what.in_elements,
+        "Out msg nelems": what.out_elements,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Group size": group.size,
+    }
+    return json.dumps(facts)[1:-1]
+
+
 def _shortened(ranks: tuple[int, ...]) -> str:
     """A list as PyTorch shows it: cut above thirty."""
     if len(ranks) <= 30:

@@ -13,6 +13,14 @@ from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
 from htk.simulate.layers import Layers
 from htk.simulate.sharding import Strategy, strategy_of
 
+# Python functions, as a profiler with stacks names them.
+_STEP = "train.py(88): train_step"
+_FETCH = "torch/utils/data/dataloader.py(732): __next__"
+_BACKWARD = "torch/_tensor.py(570): backward"
+_ENGINE = "torch/autograd/graph.py(825): _engine_run_backward"
+_RECOMPUTE = "torch/utils/checkpoint.py(292): backward"
+_OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
+
 
 def program(config: Config) -> Program:
     """One step, the same for all ranks."""
@@ -20,24 +28,25 @@ def program(config: Config) -> Program:
     layers = Layers(host)
     strategy = strategy_of(host)
     layers.gradient_ready = strategy.gradient_ready
-    for micro_batch in range(config.accumulation):
-        strategy.last = micro_batch == config.accumulation - 1
-        _load(host)
-        with host.annotation("forward"):
-            _forward(host, layers, strategy)
-        host.think(9000)
-        host.think(0, "gc")
-        with host.annotation("backward"):
-            _backward(host)
-            strategy.finish()
-    _optimize(host)
-    _log(host)
+    with host.function(_STEP):
+        for micro_batch in range(config.accumulation):
+            strategy.last = micro_batch == config.accumulation - 1
+            _load(host)
+            with host.annotation("forward"):
+                _forward(host, layers, strategy)
+            host.think(9000)
+            host.think(0, "gc")
+            with host.annotation("backward"):
+                _backward(host)
+                strategy.finish()
+        _optimize(host)
+        _log(host)
     return host.program
 
 
 def _load(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    with host.range(fetch, annotation=True):
+    with host.function(_FETCH), host.range(fetch, annotation=True):
         host.think(400_000, "data")
     moved = 8 * host.config.micro_batch * host.config.seq
     tokens = Tensor((host.config.micro_batch, host.config.seq), "long int")
@@ -48,18 +57,20 @@ def _load(host: SimulatedHost) -> None:
 
 def _forward(host: SimulatedHost, layers: Layers, strategy: Strategy) -> None:
     root = strategy.root
-    strategy.before_forward(root)
-    host.tape.append(lambda: strategy.after_backward(root))
-    layers.embed()
-    for unit in range(root):
-        with host.annotation(f"layers.{unit}"):
-            strategy.before_forward(unit)
-            if host.config.checkpointing:
-                _checkpointed(host, layers, strategy, unit)
-            else:
-                _kept(host, layers, strategy, unit)
-            strategy.after_forward(unit)
-    layers.head()
+    with layers.modules.model():
+        strategy.before_forward(root)
+        host.tape.append(lambda: strategy.after_backward(root))
+        layers.embed()
+        for unit in range(root):
+            with host.annotation(f"layers.{unit}"), layers.modules.layer(unit):
+                strategy.before_forward(unit)
+                if host.config.checkpointing:
+                    _checkpointed(host, layers, strategy, unit)
+                else:
+                    _kept(host, layers, strategy, unit)
+                strategy.after_forward(unit)
+        layers.head()
+    layers.loss()
     host.tape.append(lambda: strategy.before_backward(root))
 
 
@@ -112,10 +123,11 @@ def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit:
         strategy.before_backward(unit)
         host.tape = []
         with host.range("CheckpointFunctionBackward"):
-            if host.config.graphs:
-                _graphed(host, layers, unit)
-            else:
-                layers.layer()
+            with host.function(_RECOMPUTE), layers.modules.layer(unit):
+                if host.config.graphs:
+                    _graphed(host, layers, unit)
+                else:
+                    layers.layer()
             _replay(host)
         host.memory(-kept)
         strategy.after_backward(unit)
@@ -125,11 +137,12 @@ def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit:
 
 def _backward(host: SimulatedHost) -> None:
     """The main thread waits while autograd's thread runs the tape backwards."""
-    host.think(15_000)
-    host.thread = AUTOGRAD
-    _replay(host)
-    host.thread = MAIN
-    host.think(12_000)
+    with host.function(_BACKWARD), host.function(_ENGINE):
+        host.think(15_000)
+        host.thread = AUTOGRAD
+        _replay(host)
+        host.thread = MAIN
+        host.think(12_000)
 
 
 def _replay(host: SimulatedHost) -> None:
@@ -158,6 +171,7 @@ def _optimize(host: SimulatedHost) -> None:
     count = Tensors(((),))
     called = arguments("float", *[state] * 4, Tensors(()), count, *scalars, None, None)
     with (
+        host.function(_OPTIMIZE),
         host.annotation("Optimizer.step#AdamW.step"),
         host.range("aten::_fused_adamw_", given=called),
     ):

@@ -16,7 +16,16 @@ from htk.columns.types import Floats, Ints
 from htk.simulate.config import Config
 from htk.simulate.contention import Beside, Shares
 from htk.simulate.groups import Group
-from htk.simulate.instructions import COMPUTE, MAIN, Activity, Collective, Do, Program
+from htk.simulate.host_calls import HostCalls
+from htk.simulate.instructions import (
+    COMPUTE,
+    MAIN,
+    Activity,
+    Collective,
+    Do,
+    HostCall,
+    Program,
+)
 from htk.simulate.plants import Plants
 
 OnGpu = tuple[Ints, Ints, Ints, Ints]  # start, end, common, cause: see Timed
@@ -57,6 +66,7 @@ class _State:
     channel: dict[str, Ints] = field(default_factory=dict)  # until when a communicator is taken
     hold: dict[int, Ints] = field(default_factory=dict)
     events: dict[int, Ints] = field(default_factory=dict)
+    longer: Ints | None = None  # how much more time the next launch takes
 
     def copy(self) -> "_State":
         return replace(
@@ -84,10 +94,19 @@ class Schedule:
         self._written = np.array(config.written)
         self._gap = _GAP_NS.get(config.device.vendor, _GAP_NS["nvidia"])
         half = config.noise / 2
-        self._gpu = np.exp(self._random.normal(0, half, ranks))
-        draw = np.random.default_rng([config.seed, 31])
+        self._calls = HostCalls(config, self.plants)
+        gpus = np.random.default_rng([config.seed, 37])  # the same in another run
+        self._gpu = np.exp(gpus.normal(0, half, ranks))
+        self._draw_rates()
+
+    def _draw_rates(self) -> None:
+        draw = np.random.default_rng([self.config.seed, 31])
         self._slowed = float(draw.uniform(0.08, 0.22))  # of compute beside communication
         self._shared = float(draw.uniform(0.04, 0.12))  # of communication beside compute
+        self._loader = float(draw.uniform(0.6, 1.6))  # its time, over the usual one
+        self._loader_spread = float(draw.uniform(0.03, 0.12))
+        self._behind = float(draw.uniform(0.0, 0.05))  # of batches, those not yet there
+        self._behind_ns = float(draw.uniform(0.3e6, 1.0e6))
 
     @property
     def now(self) -> Ints:
@@ -100,7 +119,7 @@ class Schedule:
         self._speed = self._gpu * self._lognormal(self.config.noise / 2)
         self._speed = self._speed * self.plants.gpu_factor(self._at)
         self._host = self._lognormal(3 * self.config.noise) * self.plants.host_factor(self._at)
-        program = self.program
+        program = self._calls.added(self.program, self._at)
         if self.config.cut_last_step and self._at == self.config.steps - 1:
             program = cut(program)
         shares = self._contention(program) if self.config.contention else None
@@ -187,6 +206,9 @@ class Schedule:
         if do == Do.THINK and what in ("data", "gc"):
             state.now = state.now + (self._loading(cost) if what == "data" else self._collecting())
             return None
+        if do == Do.CALL:
+            self._call(what[0])  # type: ignore[index]
+            return None
         begin = state.now
         state.now = begin + (cost * self._host).astype(np.int64)
         if do == Do.RECORD:
@@ -204,13 +226,29 @@ class Schedule:
             state.now = np.maximum(state.now, state.events[event.number] + 1500)
         return None
 
+    def _call(self, call: HostCall) -> None:
+        """A call that takes no time on a rank does not happen there."""
+        state = self._state
+        if not call.name:
+            state.longer = call.ns
+            return
+        done = state.now + call.ns
+        if call.waits:
+            idle = np.maximum.reduce([done, *state.free.values()])
+            done = np.where(call.ns > 0, idle, done)
+        state.now = done
+
     def _loading(self, cost: int) -> Ints:
-        """The next batch: now and then it takes far longer."""
-        spread = 0.5 if self.config.heavy_tails else 0.05
-        time = cost * np.exp(self._random.normal(0, spread, self.config.ranks))
+        """The next batch: now and then it is not there yet, or takes far longer."""
+        ranks, chance = self.config.ranks, self._random
+        spread = 0.5 if self.config.heavy_tails else self._loader_spread
+        time = self._loader * cost * np.exp(chance.normal(0, spread, ranks))
+        if self.config.noise:
+            behind = chance.random(ranks) < self._behind
+            time += np.where(behind, chance.exponential(self._behind_ns, ranks), 0.0)
         if self.config.heavy_tails:
-            time += 2e4 * self._random.pareto(1.5, self.config.ranks)
-        return time.astype(np.int64) + self.plants.data_stall_ns(self._at)
+            time += 2e4 * chance.pareto(1.5, ranks)
+        return time.astype(np.int64) + self.plants.loading_ns(self._at)
 
     def _collecting(self) -> Ints:
         """Python collects garbage, now and then."""
@@ -224,13 +262,15 @@ class Schedule:
     ) -> OnGpu:
         state = self._state
         begin = state.now
-        done = begin + (cost * self._host).astype(np.int64)
+        loading = self._none if state.longer is None else state.longer
+        state.longer = None
+        done = begin + loading + (cost * self._host).astype(np.int64)
         if len(state.queue) == self.config.queue:  # full: wait until the oldest has started
             done = np.maximum(done, state.queue[0])
         if do == Do.LAUNCH:
             state.launched = begin
         state.now = done
-        ready = state.launched + _LAUNCH_NS
+        ready = state.launched + loading + _LAUNCH_NS
         free = self._stream(activity.stream)
         behind = free + self._gap - self._early(activity)
         held = state.hold.pop(activity.stream, None)
@@ -259,7 +299,8 @@ class Schedule:
         table = group.table
         common = np.empty_like(start)
         common[table] = start[table].max(axis=1)[:, None]
-        noise = np.exp(self._random.normal(0, self.config.noise, len(group.members)))
+        links = self._random.normal(0, self.config.noise, (len(group.members), group.nodes))
+        noise = np.exp(links.max(axis=1))  # a ring is as fast as its slowest link
         took = what.transfer_ns * noise * self.plants.link_factor(group)
         if share is not None:
             took = took * (1 + self._shared * share[table[:, 0]].astype(np.float64))

@@ -16,14 +16,21 @@ from htk.models.wire import Sharding, ledger
 from htk.simulate.clock import Clocks
 from htk.simulate.config import Config
 from htk.simulate.groups import Group
-from htk.simulate.instructions import Activity, Collective, Do
+from htk.simulate.header import host_name
+from htk.simulate.instructions import Activity, Collective, Do, HostCall
 from htk.simulate.plants import Plants
 from htk.simulate.schedule import Timed
 
 _BITS = {"compute": 1, "comm": 2, "memory": 4}
 _MOVING = 8  # a collective whose last member has come
 _CAUSES = ("host", "stream", "dependency", "network")
-_HOST = {"data": "host_data_loading", "gc": "host_gc", "sync": "host_sync"}
+_HOST = {
+    "data": "host_data_loading",
+    "gc": "host_gc",
+    "sync": "host_sync",
+    "allocation": "host_allocation",
+    "start_up": "host_start_up",
+}
 _LATENCY_NS = 3200  # what a launch takes to reach an empty stream
 
 
@@ -78,7 +85,7 @@ class Truth:
         given = self.config
         return {
             "config": asdict(given),
-            "planted": Plants(given).described(),
+            "planted": Plants(given).described(self.groups),
             "model_parameters": given.decoder.parameters,
             "model_flops_per_rank_and_step": model,
             "hardware_matrix_flops_per_rank_and_step": hardware,
@@ -86,6 +93,7 @@ class Truth:
             "ranks": [
                 {
                     "rank": rank,
+                    "host": host_name(given, rank),
                     "clock_offset_ns": self._clocks.offset_ns(rank),
                     "clock_drift_ppm": self._clocks.drift_ppm(rank),
                     **its.told(),
@@ -125,6 +133,7 @@ class Truth:
                 seq = self._used[what.group] + what.sequence + 1
                 facts = {"step": timed.step, "group": name, "group_size": group.size}
                 facts |= {"type": what.kind, "seq": seq, "wire_bytes": what.wire}
+                facts |= {"algorithm": what.algorithm.lower()}
                 ranks = {"ranks": [mine[n] for n in found.pop("recorded_by")]}
                 self._collectives.write(json.dumps(facts | ranks | found) + "\n")
         for name, count in timed.program.collectives.items():
@@ -159,6 +168,7 @@ class _Rank:
         self._reach = 0
         self._steps: dict[int, dict[str, Any]] = {}
         self._carried = 0
+        self._start_up = 0
 
     def add(
         self, timed: Timed, activities: list[Activity], start: Ints, end: Ints, cause: Ints
@@ -199,15 +209,20 @@ class _Rank:
         self._carried += ns
 
     def add_host(self, timed: Timed, column: int, rank: int, clocks: Clocks) -> None:
-        """When the host loaded data, collected garbage or waited for the GPU."""
-        doing = {
-            k: "sync" if do == Do.SYNC else what
-            for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True))
-            if do == Do.SYNC or (do == Do.THINK and what in _HOST)
-        }
-        rows = list(doing)
+        """When the host loaded data, collected garbage, waited, allocated memory or started up."""
+        rows, doings, longer = [], [], []
+        items = zip(timed.program.do, timed.program.what, strict=True)
+        for row, (do, what) in enumerate(items):
+            call: HostCall | None = what[0] if do == Do.CALL else None
+            if do == Do.SYNC or call or (do == Do.THINK and what in _HOST):
+                rows.append(row)
+                doings.append("sync" if do == Do.SYNC else call.why if call else what)
+                longer.append(int(call.ns[rank]) if call and not call.name else 0)
         low, high = (clocks.local(rank, c[rows, column]) for c in (timed.begin, timed.end))
-        self._host += zip(low.tolist(), high.tolist(), doing.values(), strict=True)
+        high = high + np.array(longer, np.int64)  # where a launch takes longer, that is in it
+        self._host += zip(low.tolist(), high.tolist(), doings, strict=True)
+        calls = zip((high - low).tolist(), doings, strict=True)
+        self._start_up += sum(ns for ns, doing in calls if doing == "start_up")
 
     def remember(self, timed: Timed, column: int) -> None:
         """What the allocator did: the peak of what is recorded, and of the step."""
@@ -239,6 +254,7 @@ class _Rank:
             "window_start_ns": self._first,
             "window_end_ns": self._at,
             "carry_in_ns": self._carried,
+            "start_up_ns": self._start_up,
             "peak_allocated_bytes": self._peak or self._allocated,
             "steps": list(self._steps.values()),
         }

@@ -19,12 +19,16 @@ from htk.simulate.instructions import (
     Collective,
     Do,
     Event,
+    HostCall,
     Program,
     Range,
 )
-from htk.simulate.metadata import metadata
+from htk.simulate.metadata import metadata, unnamed
 from htk.simulate.plants import Plants
 from htk.simulate.schedule import Timed
+
+_OVERHEAD = '"overhead cost": 0, "overhead occupancy": 0'
+_FULL = 0.97  # of the GPU's memory, that the allocator holds when it is full
 
 
 @dataclass
@@ -39,6 +43,7 @@ class _Pass:
     gpu_end: list[int]
     fired: list[int]
     operators: list[int] = field(default_factory=list)  # open ones, innermost last; 0: unrecorded
+    python: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     ranges: list[tuple[Range, int]] = field(default_factory=list)  # open ones shown on the GPU
     shown: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
     recorded: dict[int, int] = field(default_factory=dict)  # event to the call that recorded it
@@ -61,7 +66,7 @@ class Writer:
         self._syncs = config.sync_records and not self._calls.amd  # ROCm records none
         self._pid = 4000 + 8 * rank
         self._tid = {0: self._pid, AUTOGRAD: self._pid + 3}
-        self._external = self._correlation = self._launches = 0
+        self._external = self._correlation = self._launches = self._frames = 0
         self._used: defaultdict[str, int] = defaultdict(int)  # collectives of steps before
         self._sequences = 0
         self._streams: set[int] = set()
@@ -71,7 +76,7 @@ class Writer:
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
         self._write(header(config, rank, groups))
-        self._memory = Allocator(config.memory.resident)
+        self._memory = Allocator(config.memory.resident, _cached(config))
         self._begin: int | None = None
         self._last = BEGIN_NS
 
@@ -100,6 +105,8 @@ class Writer:
                 self._event_call(state, out, k, do, what)
             elif do == Do.MEMORY:
                 self._allocate(state, out, k, *what)
+            elif do == Do.CALL:
+                self._runtime_call(state, out, k, *what)
             elif do == Do.THINK and what == "gc":
                 self._collect(state, out, k)
         self._show_ranges(state, out)
@@ -137,6 +144,9 @@ class Writer:
         return ", ".join((first, *more, last) if more else (first, '"Record function id": 0', last))
 
     def _range(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
+        if what.python:
+            self._frame(state, out, k, close, what)
+            return
         self._external += 1
         start, end, tid = state.begin[k], state.end[close], self._tid[what.thread]
         recorded = start >= state.since
@@ -155,6 +165,22 @@ class Writer:
             state.forward.add(number)
         if what.flow and number in state.forward:
             out.append(flow("sf"[what.flow - 1], "fwdbwd", number, self._pid, tid, start))
+
+    def _frame(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
+        """A call of Python; the profiler numbers them apart from operators."""
+        self._frames += 1
+        callers = state.python[what.thread]
+        caller = callers[-1] if callers else None
+        callers.append(self._frames)
+        start, end, tid = state.begin[k], state.end[close], self._tid[what.thread]
+        if start < state.since:
+            return
+        module = "" if what.module is None else f'"Python module id": {what.module}, '
+        args = (
+            f'"Python parent id": {"null" if caller is None else caller},'
+            f' "Python id": {self._frames}, {module}"Ev Idx": {self._external}'
+        )
+        out.append(complete("python_function", what.name, self._pid, tid, start, end, args))
 
     def _arguments(self, what: Range) -> list[str]:
         found = []
@@ -196,8 +222,10 @@ class Writer:
 
     def _metadata_of(self, what: Collective, *, host: bool) -> str:
         number = self._used[what.group] + what.sequence + 1
-        kind = self.config.element_type
-        return metadata(what, self.groups[what.group], self.rank, number, kind, host=host)
+        group, config = self.groups[what.group], self.config
+        if not config.named_groups:
+            return unnamed(what, group, config.element_type)
+        return metadata(what, group, self.rank, number, config.element_type, host=host)
 
     def _event_call(self, state: _Pass, out: list[str], k: int, do: Do, what: Any) -> None:
         event: Event = what[0]
@@ -231,6 +259,24 @@ class Writer:
             )
             lane = stream if stream >= 0 else 1
             out.append(complete("cuda_sync", kind, self._device, lane, start, end, args))
+
+    def _runtime_call(
+        self, state: _Pass, out: list[str], k: int, call: HostCall, thread: int
+    ) -> None:
+        length = int(call.ns[self.rank])
+        start = state.begin[k]
+        if not length or start < state.since:
+            return
+        if call.overhead and not self._calls.amd:
+            end = start + length
+            name = call.overhead
+            out.append(complete("overhead", name, -1, 0, start, end, _OVERHEAD))
+        if call.name:
+            self._correlation += 1
+            name, args = self._calls.call(call.name, state.external, self._correlation)
+            kind = "cuda_driver" if name.startswith("cu") and name[2].isupper() else "cuda_runtime"
+            tid = self._tid[thread]
+            out.append(complete(kind, name, self._pid, tid, start, state.end[k], args))
 
     def _allocate(self, state: _Pass, out: list[str], k: int, moved: int, thread: int) -> None:
         if not moved:
@@ -288,8 +334,17 @@ class Writer:
         self._zip.write(text.encode())
 
 
+def _cached(config: Config) -> int:
+    """Bytes that the allocator holds, used or not: nearly all where memory is full."""
+    if not Plants(config).has("full_allocator"):
+        return 0
+    return int(_FULL * config.device.memory_gb * 1e9)
+
+
 def _close(state: _Pass, what: Range) -> None:
-    if what.annotation:
+    if what.python:
+        state.python[what.thread].pop()
+    elif what.annotation:
         state.ranges.pop()
     else:
         state.operators.pop()

@@ -9,9 +9,11 @@ from htk.cli.commands.common import gpus_option
 from htk.cli.commands.model_options import size_options
 
 PLANTED = (
-    "straggler, slow_link, data_stall, cpu_bound, clock_offset, regressed_kernel, missing_rank,"
-    " unlinked_launch; where and how much may follow, as in straggler:rank=3,factor=1.5 (of rank,"
-    " node, step, factor, ms, launch)"
+    "straggler, slow_link, full_allocator, starved_loader, data_stall, cpu_bound, regressed_kernel,"
+    " clock_offset, missing_rank, unlinked_launch; where and how much may follow, e.g."
+    " straggler:rank=3,factor=1.5, straggler:node=1, slow_link:node=1,to=2, slow_link:node=1,nic=0,"
+    " full_allocator:rank=2,times=3,ms=8, starved_loader:ms=40,"
+    " regressed_kernel:name=flash_fwd,step=14,factor=1.6"
 )
 
 
@@ -36,12 +38,17 @@ PLANTED = (
 )
 @click.option("--precision", help="bf16 or fp32.")
 @click.option("--steps", type=int, help="Recorded steps. [3]")
+@click.option(
+    "--first-step",
+    type=int,
+    help="Number of the first recorded step; 0: with the start-up of the job. [10]",
+)
 @click.option("--seed", type=int, help="Of the cluster and of chance.")
 @click.option("--run", type=int, help="The same cluster again, with other noise.")
 @click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, one way.")
 @click.option("--inter-gbps", type=float, help="Rate of a node to the others.")
-@click.option("--intra-latency-us", type=float, help="Of a collective within a node. [3]")
-@click.option("--inter-latency-us", type=float, help="Of one across nodes. [12]")
+@click.option("--intra-latency-us", type=float, help="Latency of a hop within a node. [0.6]")
+@click.option("--inter-latency-us", type=float, help="Latency of a hop across nodes. [2.7]")
 @click.option("--ranks-only", help="Write only these ranks: 0,2..5.")
 @click.option("--noise", type=float, help="Spread of kernel times; 0 for none.")
 @click.option("--jitter-ns", type=int, help="Spread of the ends of a collective.")
@@ -61,8 +68,12 @@ PLANTED = (
     help="The recording ends within the last step.",
 )
 @click.option("--stagger-us", type=float, help="Ranks begin to record within this.")
-@click.option("--clock-offset-us", type=float, help="Spread of the ranks' clocks.")
-@click.option("--clock-drift-ppm", type=float, help="Spread of the drift of the ranks' clocks. [0]")
+@click.option("--clocks", help="One clock for each node, or for each process. [node]")
+@click.option("--clock-offset-us", type=float, help="Spread of the clocks, e.g. 500. [0]")
+@click.option("--clock-drift-ppm", type=float, help="Spread of the clocks' drift, e.g. 20. [0]")
+@click.option(
+    "--host-names/--no-host-names", default=None, help="Names of hosts in the metadata. [yes]"
+)
 @click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading; GC stalls.")
 @click.option("--programmatic/--no-programmatic", default=None, help="Kernels may overlap.")
 @click.option("--graphs/--no-graphs", default=None, help="Layers as CUDA graphs.")
@@ -73,6 +84,12 @@ PLANTED = (
     help="Waits of streams and host are recorded. [yes]",
 )
 @click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")
+@click.option(
+    "--named-groups/--unnamed-groups",
+    default=None,
+    help="Groups, numbers and ids of collectives, which PyTorch records since 2.3. [yes]",
+)
+@click.option("--stacks/--no-stacks", default=None, help="Calls of Python and of nn.Modules. [yes]")
 @click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
 def command(file: str | None, output: str, **given: Any) -> None:

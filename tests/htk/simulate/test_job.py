@@ -28,6 +28,8 @@ FIGURES = (
     "exposed_comm_ns",
     "exposed_memory_ns",
 )
+# Links so slow that a collective runs when some rank begins to record.
+APART: dict[str, Any] = {"stagger_us": 20_000.0, "strategy": "ddp", "inter_gbps": 20.0}
 KINDS = {
     "ddp": replace(TINY, strategy="ddp", accumulation=2),
     "shard_grad_op": replace(TINY, strategy="shard_grad_op", fsdp=1),
@@ -93,7 +95,7 @@ def test_waits_of_collectives_are_the_true_ones(config: Config, tmp_path: Path) 
 
 def test_windows_that_begin_apart_cut_collectives(tmp_path: Path) -> None:
     """What a rank recorded is as long as it was, and it is said where another one was too late."""
-    trace, truth = written(replace(ODD, stagger_us=20_000.0, strategy="ddp"), tmp_path)
+    trace, truth = written(replace(ODD, **APART), tmp_path)
     began = [r["window_start_ns"] for r in truth["ranks"]]
     assert max(began) - min(began) > 1_000_000
     cut = [c for c in truth["collectives"] if c["before_window"]]
