@@ -35,7 +35,7 @@ class HostCalls:
     def __init__(self, config: Config, plants: Plants) -> None:
         self._config, self._plants = config, plants
         usual = np.random.default_rng([config.seed, 57])
-        self._growing = float(usual.uniform(0.0, 0.1)) if config.noise else 0.0
+        self._growing = float(usual.uniform(0.0, 0.03)) if config.noise else 0.0
 
     def added(self, program: Program, step: int) -> Program:
         """Return the program of a step (counted from the first recorded one; -1: before it)."""

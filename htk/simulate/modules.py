@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from htk.simulate.host import Host
+from htk.simulate.host import SimulatedHost
 
 # Classes of a Llama and of a GPT.
 _GATED = {
@@ -42,7 +42,7 @@ _WRAPPERS = {
 class Modules:
     """Calls of modules; those of a layer are told apart by the layer that is being run."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self._host = host
         config = host.config
         self._classes = _GATED if config.decoder.gated else _PLAIN

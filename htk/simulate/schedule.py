@@ -105,8 +105,8 @@ class Schedule:
         self._shared = float(draw.uniform(0.04, 0.12))  # of communication beside compute
         self._loader = float(draw.uniform(0.6, 1.6))  # its time, over the usual one
         self._loader_spread = float(draw.uniform(0.03, 0.12))
-        self._behind = float(draw.uniform(0.0, 0.05))  # of batches, those not yet there
-        self._behind_ns = float(draw.uniform(0.3e6, 1.0e6))
+        self._behind = float(draw.uniform(0.0, 0.02))  # of batches, those not yet there
+        self._behind_ns = float(draw.uniform(0.2e6, 0.8e6))
 
     @property
     def now(self) -> Ints:

@@ -63,7 +63,7 @@ def test_the_rank_with_the_shortest_step_is_the_late_one(shared: Path) -> None:
 
 def test_a_planted_straggler(tmp_path: Path) -> None:
     given = {"model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4,
-             "strategy": "full_shard", "micro_batch": 1, "seq": 256, "steps": 2, "seed": 3,
+             "strategy": "full_shard", "micro_batch": 4, "seq": 256, "steps": 2, "seed": 3,
              "plants": ("straggler",)}  # fmt: skip
     simulate(checked(Config(**given)), tmp_path)
     first = ask(open_trace(tmp_path), "stragglers").to_pylist()[0]

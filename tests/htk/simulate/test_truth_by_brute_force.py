@@ -41,13 +41,17 @@ jobs = st.fixed_dictionaries(
         "graphs": st.booleans(),
         "sync_records": st.booleans(),
         "metadata": st.booleans(),
+        "named_groups": st.booleans(),
+        "stacks": st.booleans(),
+        "first_step": st.sampled_from([0, 10]),
+        "clocks": st.sampled_from(["node", "process"]),
         "plants": st.lists(
             st.sampled_from([p for p in PLANTS if p not in ("missing_rank", "unlinked_launch")]),
             max_size=2,
             unique=True,
         ).map(tuple),
     }
-)
+).map(lambda job: job | ({"stagger_us": 0.0, "carry_in": 0} if not job["first_step"] else {}))
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
