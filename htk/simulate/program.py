@@ -15,7 +15,7 @@ from htk.simulate.sharding import Strategy, strategy_of
 
 # Python functions, as a profiler with stacks names them.
 _STEP = "train.py(88): train_step"
-_FETCH = "torch/utils/data/dataloader.py(732): __next__"
+_FETCH = "torch/utils/data/dataloader.py(789): _next_data"
 _BACKWARD = "torch/_tensor.py(570): backward"
 _ENGINE = "torch/autograd/graph.py(825): _engine_run_backward"
 _RECOMPUTE = "torch/utils/checkpoint.py(292): backward"
@@ -46,7 +46,7 @@ def program(config: Config) -> Program:
 
 def _load(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    with host.function(_FETCH), host.range(fetch, annotation=True):
+    with host.range(fetch, annotation=True), host.function(_FETCH):
         host.think(400_000, "data")
     moved = 8 * host.config.micro_batch * host.config.seq
     tokens = Tensor((host.config.micro_batch, host.config.seq), "long int")

@@ -21,7 +21,7 @@ from tests.htk.graph.simulated_steps import steps_in_memory
 
 RULES = [rule(t) for t in ("step_time>5%", "exposed_comm>2pp", "kernel:flash_fwd>10%")]
 TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_fwd>1%")]
-TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10)
+TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10, noise=0.02)
 
 
 def run(number: int, **slower: float) -> Baseline:
