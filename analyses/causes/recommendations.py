@@ -99,7 +99,7 @@ def recommendations(
     idle_breakdown: pa.Table,
     host_stalls: pa.Table,
     kernels: pa.Table,
-    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
     collectives: pa.Table,
     memory: pa.Table,
     ranks: pa.Table,
@@ -119,7 +119,7 @@ def recommendations(
     found = [
         *_idle(idle_breakdown, lanes),
         *_stalls(host_stalls, idle_breakdown, lanes),
-        *_communication(time_breakdown, collectives, collective_matches, lanes),
+        *_communication(time_breakdown, collectives, aligned_matches, lanes),
         *_imbalance(time_breakdown),
         *_kernels(kernels, lanes),
         *_copies(time_breakdown, kernels, lanes),

@@ -1,6 +1,6 @@
 """Which rank holds the others up, by what, and what that costs them."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
+from htk.measures.collective_calls import clock_facts
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -47,8 +48,11 @@ class _Own(NamedTuple):
 def stragglers(
     collectives: pa.Table,
     collective_matches: pa.Table,
+    aligned_matches: pa.Table,
     activities: pa.Table,
     rank_windows: pa.Table,
+    *,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which rank is late, in what, and how much does it cost the others?
 
@@ -57,7 +61,8 @@ def stragglers(
     what the others wait. What began before some rank's recording is blamed on nobody.
     """
     rows = CollectiveRows(collectives)
-    known = valid(collective_matches["wait_ns"])
+    matches = aligned_matches if align else collective_matches
+    known = valid(matches["wait_ns"])
     if not known.any():
         raise MissingTable(
             "no collective was found on two ranks; stragglers need the traces of all ranks of the "
@@ -65,20 +70,20 @@ def stragglers(
         )
     own = _own_time(rows, collectives)
     parts = _parts(own, activities, collectives)
-    match = numbers(collective_matches["match"], -1)
+    match = numbers(matches["match"], -1)
     excess = _over_fastest(parts, own, match, known)
-    blamed = truths(collective_matches["blamed"])
+    blamed = truths(matches["blamed"])
     taken = np.flatnonzero(known)
     ranks = Groups.by_keys(rows.rank[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
         return ranks.sum(np.where(chosen, values, 0)[taken])
 
-    late = numbers(collective_matches["lateness_ns"], 0)
-    fair = ~truths(collective_matches["before_window"])
-    last = (numbers(collective_matches["last_rank"], -1) == rows.rank) & fair
+    late = numbers(matches["lateness_ns"], 0)
+    fair = ~truths(matches["before_window"])
+    last = (numbers(matches["last_rank"], -1) == rows.rank) & fair
     sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
-    cost = summed(numbers(collective_matches["cost_ns"]), blamed)
+    cost = summed(numbers(matches["cost_ns"]), blamed)
     lateness = summed(late, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     rank = ranks.keys.ravel()
@@ -90,14 +95,14 @@ def stragglers(
         "cost_to_others_ns": number(cost, pa.int64()),
         "lateness_ns": number(lateness, pa.int64()),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": number(summed(numbers(collective_matches["wait_ns"]), known), pa.int64()),
+        "wait_ns": number(summed(numbers(matches["wait_ns"]), known), pa.int64()),
         "recorded_ns": _recorded(rank, rank_windows),
     }
     for k, name in enumerate((*_KINDS, "host")):
         made[f"{name}_ns"] = number(sums[:, k], pa.int64())
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
-    return with_coverage(found.take(order), **_facts(collective_matches, known))
+    return with_coverage(found.take(order), **_facts(matches, known), **clock_facts(align))
 
 
 def _facts(matches: pa.Table, known: np.ndarray) -> dict[str, object]:

@@ -8,10 +8,10 @@ import pyarrow as pa
 from htk.columns.arrow import number, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import Floats, Ints
-from htk.core.analysis import analysis
+from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import CollectiveCalls, bandwidth
+from htk.measures.collective_calls import CollectiveCalls, bandwidth, clock_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -48,7 +48,7 @@ def alltoall_balance(
     ranks: pa.Table,
     *,
     n: Annotated[int, "Collectives to show, the most uneven first; 0: all."] = 50,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
     matches = aligned_matches if align else collective_matches
@@ -89,7 +89,7 @@ def alltoall_balance(
     uneven = [numbers(found[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
     order = np.argsort(-worst, kind="stable")
-    return found.take(pa.array(order[:n] if n else order))
+    return with_coverage(found.take(pa.array(order[:n] if n else order)), **clock_facts(align))
 
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:

@@ -46,7 +46,7 @@ def bucket_study(
     ranks: pa.Table,
     bench_points: pa.Table,
     *,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Are the buffers large enough: how does bandwidth grow with the size of a collective?
 

@@ -13,6 +13,6 @@ def clock_alignment(rank_clocks: pa.Table) -> pa.Table:
 
     Weighted least squares over the ends of collectives that end everywhere at once, in groups that
     overlap. Ranks whose groups share no rank with others are not comparable: `aligned_with` says
-    which are. Other questions apply it on request (--align).
+    which are. Other questions put ranks on one clock where `aligned` says so (--no-align: never).
     """
     return rank_clocks

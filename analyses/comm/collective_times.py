@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import number, numbers, valid
+from htk.columns.arrow import number, valid
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import TimelineChart
@@ -44,10 +43,13 @@ RETURNS = table(
     peer=(_I32, "Global rank of the peer (send, recv)."),
     algorithm=(TEXT, "RING, TREE, …: only where a source that knows says so."),
     protocol=(TEXT, "LL, LL128, SIMPLE: only where a source that knows says so."),
-    start_ns=(_I64, "Start; aligned, where that was asked for."),
-    end_ns=(_I64, "End; aligned, where that was asked for."),
+    start_ns=(_I64, "Start, as recorded: on the rank's own clock."),
+    end_ns=(_I64, "End, as recorded."),
+    aligned_start_ns=(_I64, "Start on the common clock; as recorded where none is needed."),
+    aligned_end_ns=(_I64, "End on the common clock."),
     wait_ns=(_I64, "Waiting for the ranks it depends on; null where unmatched."),
     transfer_ns=(_I64, "The rest of its duration; null where unmatched."),
+    wait_sigma_ns=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
     reason=(TEXT, "Why wait and transfer are unknown."),
     algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
@@ -57,11 +59,13 @@ RETURNS = table(
     members_present=(_I32, "Ranks that it was found on."),
     last_rank=(_I32, "The rank that started last."),
     before_window=(pa.bool_(), "Some rank began it before the recording of another began."),
-    clock_offset_ns=(_I64, "What the alignment added to start and end."),
+    clock_offset_ns=(_I64, "What the alignment adds to start and end; null: it is off."),
     inferred=(TEXT, "Facts taken from elsewhere than the record itself."),
 )
 
 _AS_THEY_ARE = (
+    "start_ns",
+    "end_ns",
     "device",
     "stream",
     "source",
@@ -82,23 +86,29 @@ _AS_THEY_ARE = (
     "protocol",
     "inferred",
 )
-_OF_MATCH = ("match", "matched_by", "members_expected", "members_present", "clock_offset_ns")
+_OF_MATCH = (
+    "match",
+    "matched_by",
+    "members_expected",
+    "members_present",
+    "clock_offset_ns",
+    "wait_sigma_ns",
+)
 
 
 @analysis(
     returns=RETURNS,
-    chart=TimelineChart("start_ns", "end_ns", "rank", "type"),
+    chart=TimelineChart("aligned_start_ns", "aligned_end_ns", "rank", "type"),
     needs=("collectives",),
 )
 def collective_times(
     collectives: pa.Table,
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
-    rank_clocks: pa.Table,
     ranks: pa.Table,
     collective_facts: pa.Table,
     *,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
     source: Annotated[str | None, "Only what this source recorded: kineto, inspector, …"] = None,
 ) -> pa.Table:
     """When did each collective run on each rank, how long did it wait, how fast was it?
@@ -115,8 +125,8 @@ def collective_times(
     made: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
         "scope": scopes(calls),
-        "start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
-        "end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
+        "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
+        "aligned_end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
         "wait_ns": number(waited.wait, _I64, waited.known),
         "transfer_ns": number(waited.transfer, _I64, waited.known),
         "reason": matches["reason"],
@@ -133,7 +143,6 @@ def collective_times(
     return with_coverage(
         found,
         **match_facts(calls, align),
-        **_clock_facts(rank_clocks),
         not_recorded={c: n for c, n in lacking.items() if n},
     )
 
@@ -150,14 +159,3 @@ def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
 
 def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
     return number(values, _I64, valid(recorded))
-
-
-def _clock_facts(clocks: pa.Table) -> dict[str, object]:
-    leads = {x for x in clocks["aligned_with"].to_pylist() if x is not None}
-    alone = clocks.filter(pc.is_null(clocks["aligned_with"]))["rank"].to_pylist()
-    return {
-        "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
-        "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
-        "clock_groups": len(leads),
-        "ranks_unaligned": alone,
-    }

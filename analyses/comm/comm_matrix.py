@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Heatmap
-from htk.measures.collective_calls import CollectiveCalls, hosts_of
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, hosts_of
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -36,9 +36,11 @@ RETURNS = table(
 def comm_matrix(
     collectives: pa.Table,
     collective_matches: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
     per: Annotated[Literal["rank", "node"], "Pairs of ranks, or of nodes."] = "rank",
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?
 
@@ -47,13 +49,14 @@ def comm_matrix(
     else who sends how much to whom is not recorded, and it is left out and counted. What a rank
     keeps does not count.
     """
-    calls = CollectiveCalls.of_one_source(collectives, collective_matches, ranks)
+    matches = aligned_matches if align else collective_matches
+    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = hosts_of(ranks)
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, calls_left_out=left_out)
+    return with_coverage(found, calls_left_out=left_out, **clock_facts(align))
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:

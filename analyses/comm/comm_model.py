@@ -7,7 +7,7 @@ import pyarrow as pa
 from htk.core.analysis import analysis, with_coverage
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.measures.collective_calls import CollectiveCalls
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import fit
 from htk.schema import table
@@ -48,7 +48,7 @@ def comm_model(
     basis: Annotated[
         Literal["all", "benchmark", "trace"], "Fit to benchmarks, to the trace, or to each."
     ] = "all",
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """How does the time of a collective grow with its size: what latency, what bandwidth?
 
@@ -66,7 +66,7 @@ def comm_model(
         for transfers in of_trace(CollectiveCalls.of_one_source(collectives, matches, ranks)):
             rows += _rows(transfers, 1)
     found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, clock_alignment="applied" if align else "not applied")
+    return with_coverage(found, **clock_facts(align))
 
 
 def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:

@@ -47,7 +47,7 @@ def comm_overlap_by_group(
     ranks: pa.Table,
     activities: pa.Table,
     *,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which group's communication hides behind compute, and which is exposed?
 

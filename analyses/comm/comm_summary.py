@@ -65,7 +65,7 @@ def comm_summary(
     nic_gbps: Annotated[
         float | None, "Rate of all network adapters of a node, GB/s one way, for groups over nodes."
     ] = None,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """How much is communicated, by what, how fast, and how much of it is exposed?
 

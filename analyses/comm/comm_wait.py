@@ -54,7 +54,7 @@ def comm_wait(
     ranks: pa.Table,
     activities: pa.Table,
     *,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """How long does each rank wait in collectives, and who makes the others wait?
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import Groups
-from htk.core.analysis import analysis
+from htk.columns.types import Ints
+from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.measures.collective_calls import CollectiveCalls
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -28,7 +29,9 @@ RETURNS = table(
     wait_total_ns=(_I64, "What all ranks waited."),
     wait_max_ns=(_I64, "What the first one waited."),
     span_ns=(_I64, "Last end less last start."),
-    start_ns=(_I64, "Latest start."),
+    wait_sigma_ns=(_I64, "Standard deviation of the first one's wait that the clocks leave."),
+    start_ns=(_I64, "Start on the rank that started last, as recorded."),
+    aligned_start_ns=(_I64, "The same on the common clock: the latest start."),
     before_window=(pa.bool_(), "Began before the recording of some rank: blamed on nobody."),
 )
 
@@ -43,7 +46,7 @@ def late_arrivals(
     ranks: pa.Table,
     *,
     n: Annotated[int, "Collectives to show, those that cost most first; 0: all."] = 50,
-    align: Annotated[bool, "Put all ranks on one clock, estimated from the collectives."] = False,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?"""
     matches = aligned_matches if align else collective_matches
@@ -59,6 +62,9 @@ def late_arrivals(
     by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]
     total = members.sum(wait)
+    aligned = calls.rows.start + calls.correction
+    latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
+    sigma = numbers(calls.matches["wait_sigma_ns"], -1)
     made = {
         "match": number(calls.match[first], _I64),
         "group": calls.table["group"].take(pa.array(first)),
@@ -72,9 +78,18 @@ def late_arrivals(
         "wait_total_ns": number(total, _I64),
         "wait_max_ns": number(members.max(wait), _I64),
         "span_ns": number(calls.waits.span[first], _I64),
-        "start_ns": number(members.max((calls.rows.start + calls.correction)[chosen]), _I64),
+        "wait_sigma_ns": number(sigma[longest], _I64, sigma[longest] >= 0),
+        "start_ns": number(calls.rows.start[latest], _I64),
+        "aligned_start_ns": number(aligned[latest], _I64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-numbers(found["wait_total_ns"]), kind="stable")
-    return found.take(pa.array(order[:n] if n else order))
+    found = found.take(pa.array(order[:n] if n else order))
+    return with_coverage(found, **clock_facts(align))
+
+
+def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:
+    """The row with the largest value of each group."""
+    order = np.lexsort((values, members.group_ids))
+    return rows[order][np.cumsum(members.count) - 1] if len(rows) else rows

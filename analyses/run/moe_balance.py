@@ -38,7 +38,7 @@ RETURNS = table(
 )
 def moe_balance(
     collectives: pa.Table,
-    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
     ranks: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
@@ -49,7 +49,7 @@ def moe_balance(
     dispatches; combines send it back). Layers are told by their order within a step; dispatch and
     combine are all-to-alls of their own. Embeddings that are exchanged look the same.
     """
-    calls = CollectiveCalls.of_one_source(collectives, collective_matches, ranks)
+    calls = CollectiveCalls.of_one_source(collectives, aligned_matches, ranks)
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     if not len(rows):
         raise MissingTable("no all-to-alls: no experts on several ranks seen")

@@ -1,44 +1,32 @@
 """How far the clocks of ranks are apart, from collectives that end everywhere at once.
 
-Offset (and, over a second or more, drift) of each rank by weighted least squares over the ends of
-synchronising collectives, in groups that overlap; groups that share no rank cannot be compared.
-Nobody can end before the last one has begun: where the fit says so, it is moved until that holds.
+Processes of one host share a clock; where hosts are not recorded, neighbouring ranks whose offsets
+agree do. Clocks are compared over groups that overlap; groups that share no clock cannot be. Nobody
+can end before the last one has begun: where the fit says so, it is moved until that holds. A set
+of clocks is aligned where any of them is off by more than three standard deviations.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from htk.columns.arrow import matching, number, numbers, truths
+from htk.columns.arrow import boolean, matching, number, numbers, truths
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints
-from htk.derived.match import CollectiveRows, timed_columns
-from htk.derived.waits import waits
+from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit, standard_errors
+from htk.derived.match import CollectiveRows, before_window, timed_columns, window_starts
+from htk.derived.waits import NEVER, waits
 from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 
-_ROUNDS = 3  # of weighting by how well each collective's ends agree
-_FLOOR_NS = 1000.0  # ends agree no better than this
-_SECOND = 1e9
+SIGNIFICANT = 3.0  # standard deviations
 _PUSHES = 50
+_NEIGHBOURS_NS = 10_000  # ranks further apart than this are not taken to share a clock
+_HOST_NS = 5_000  # processes of one host that are further apart than this do not share one
 
 
-@dataclass
-class _Ends:
-    """Synchronising collectives seen by several ranks, a row for each of their rows."""
-
-    which: Ints  # collective
-    rank: Ints  # position in `ranks`
-    start: Floats  # since the reference
-    end: Floats
-    ranks: Ints
-    reference: int
-    count: int
-
-
-def rank_clocks(collectives: pa.Table, collective_matches: pa.Table) -> pa.Table:
+def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.Table) -> pa.Table:
     """Offset, drift and residual of each rank that took part in anything."""
     profiled = matching(collectives["source"], "kineto".__eq__)
     if (
@@ -46,198 +34,230 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table) -> pa.Table
     ):  # other records may count ranks within a communicator, on other clocks
         mine = pa.array(profiled)
         collectives, collective_matches = collectives.filter(mine), collective_matches.filter(mine)
-    ends = _ends(CollectiveRows(collectives), numbers(collective_matches["match"], NONE))
-    lead = _components(ends)
-    offset, drift = _fitted(ends, lead)
-    offset = offset + _pushed(ends, offset, drift)
-    offset -= offset[np.searchsorted(ends.ranks, lead)] if len(lead) else 0.0
-    late = _violations(ends, offset, drift)
-    seen = np.bincount(ends.rank, minlength=len(ends.ranks))
-    known = seen > 0
+    rows = CollectiveRows(collectives)
+    known = np.unique(rows.rank[rows.rank >= 0])
+    ends = _ends(rows, numbers(collective_matches["match"], NONE), known)
+    found = fit(ends, np.arange(len(known)))
+    shared = _shared_clocks(ends, found, [_hosts(ranks).get(r) for r in known.tolist()])
+    if len(np.unique(shared)) < len(shared):
+        found = fit(ends, shared)
+    return _described(ends, _pushed(ends, found), known)
+
+
+def _described(ends: Ends, found: Fit, ranks: Ints) -> pa.Table:
+    """A row for each rank."""
+    clock = found.clock
+    clocks = len(found.zero)
+    lowest = np.full(clocks, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, clock, ranks)
+    offset, reference, drift = found.shifts()
+    residual = _residual(ends, found)
+    sigma, drift_sigma = standard_errors(ends, found)
+    off = np.abs(offset) > SIGNIFICANT * np.hypot(sigma, sigma[found.lead])
+    off |= np.abs(drift) > SIGNIFICANT * np.hypot(drift_sigma, drift_sigma[found.lead])
+    seen = np.bincount(ends.process, minlength=len(ranks))
+    late = np.bincount(ends.process[_shortfall(ends, found) > FLOOR_NS], minlength=len(ranks))
+    known = (np.bincount(clock, seen, clocks) > 0)[clock]
+    aligned = (np.bincount(found.lead, off, clocks) > 0)[found.lead]
     columns = [
-        number(ends.ranks, pa.int32()),
-        number(lead, pa.int32(), known),
-        number(np.rint(offset), pa.int64(), known),
-        number(drift * 1e6, pa.float64(), known),
-        number(np.full(len(known), ends.reference), pa.int64(), known),
-        number(_residual(ends, offset, drift), pa.float64(), known),
+        number(ranks, pa.int32()),
+        number(lowest[found.lead][clock], pa.int32(), known),
+        number(offset[clock], pa.int64(), known),
+        number(drift[clock] * 1e6, pa.float64(), known),
+        number(reference[clock], pa.int64(), known),
+        number(residual, pa.float64(), seen > 0),
         number(seen, pa.int64()),
-        number(np.bincount(ends.rank[late], minlength=len(known)), pa.int64()),
+        number(late, pa.int64()),
+        number(lowest[clock], pa.int32(), known),
+        number(sigma[clock], pa.float64(), known),
+        number(drift_sigma[clock] * 1e6, pa.float64(), known),
+        boolean(aligned[clock] & known),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
 
 
 def aligned_matches(
-    collectives: pa.Table, collective_matches: pa.Table, rank_clocks: pa.Table
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    rank_clocks: pa.Table,
+    rank_windows: pa.Table,
 ) -> pa.Table:
-    """The matches with everything that depends on the clocks put on one clock."""
+    """The matches, with everything that depends on the clocks on one clock where it is needed."""
     rows = CollectiveRows(collectives)
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
     start, end = rows.start + shift, rows.end + shift
-    before = truths(collective_matches["before_window"])
+    began = window_starts(rows, rank_windows)
+    recorded = np.where(began == NEVER, rows.start, began)
+    began = np.where(
+        began == NEVER, began, recorded + corrections(rank_clocks, rows.rank, recorded)
+    )
+    before = before_window(rows, match, start, began)
     waited = waits(rows, match, start, end)  # pyright: ignore[reportArgumentType]
     made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     made |= timed_columns(rows, match, waited, before, start, end)
+    made["before_window"] = boolean(before)
     made["clock_offset_ns"] = number(shift, pa.int64())
+    sigma, known = _wait_sigma(rank_clocks, rows, match)
+    made["wait_sigma_ns"] = number(sigma, pa.int64(), known & waited.known)
     return pa.table([made[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
-    """What to add to times of ranks, so that they are on one clock; 0 where it is unknown."""
-    known = numbers(clocks["rank"])
-    if not len(known):
-        return np.zeros(len(rank), np.int64)
-    place = np.minimum(np.searchsorted(known, rank), len(known) - 1)
-    since = time - numbers(clocks["reference_ns"])[place]
-    drift = numbers(clocks["drift_ppm"])[place] * 1e-6
-    shift = numbers(clocks["offset_ns"])[place] + np.rint(drift * since).astype(np.int64)
-    return np.where(known[place] == rank, shift, 0)
+    """What to add to times of ranks, so that they are on one clock; 0 where the ranks' own clocks
+    agree, and where it is unknown."""
+    place = _Places(clocks, rank)
+    return np.where(place.known & truths(place.clocks["aligned"])[place.row], place.shift(time), 0)
 
 
-def _ends(rows: CollectiveRows, match: Ints) -> _Ends:
-    use = (match != NONE) & rows.timed & rows.is_type(*SYNCHRONISING)
-    chosen = np.flatnonzero(use)
-    groups = Groups.by_keys(match[chosen])
-    chosen = chosen[(groups.count > 1)[groups.group_ids]]
-    groups = Groups.by_keys(match[chosen])
-    ranks = np.unique(rows.rank[rows.rank >= 0])
-    reference = int(rows.end[chosen].min()) if len(chosen) else 0
-    return _Ends(
-        groups.group_ids,
-        np.searchsorted(ranks, rows.rank[chosen]),
-        (rows.start[chosen] - reference).astype(np.float64),
-        (rows.end[chosen] - reference).astype(np.float64),
-        ranks,
-        reference,
-        len(groups),
-    )
+class _Places:
+    """The row of the clocks' table that tells of each rank."""
+
+    def __init__(self, clocks: pa.Table, rank: Ints) -> None:
+        ranks = numbers(clocks["rank"])
+        if not len(ranks):
+            ranks = np.full(1, NONE)
+            clocks = pa.Table.from_pylist([{"rank": NONE}], schema=RANK_CLOCKS)
+        self.clocks = clocks
+        self.row = np.minimum(np.searchsorted(ranks, rank), len(ranks) - 1)
+        self.known: Mask = (ranks[self.row] == rank) & (rank >= 0)
+
+    def shift(self, time: Ints) -> Ints:
+        """What the fit adds to a time, whether or not that is needed."""
+        since = time - numbers(self.clocks["reference_ns"])[self.row]
+        drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
+        offset = numbers(self.clocks["offset_ns"])[self.row]
+        return np.asarray(offset + np.rint(drift * since).astype(np.int64))
 
 
-def _components(ends: _Ends) -> Ints:
-    """The lowest rank that each rank's clock can be compared with, over groups that overlap."""
-    lead = np.arange(len(ends.ranks))
-    while True:  # as often as the chain of groups is long
-        least = np.full(ends.count, len(lead))
-        np.minimum.at(least, ends.which, lead[ends.rank])
-        after = lead.copy()
-        np.minimum.at(after, ends.rank, least[ends.which])
-        if (after == lead).all():
-            return ends.ranks[lead] if len(lead) else lead
-        lead = after
+def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[Ints, Mask]:
+    """Standard deviation that the clocks leave to each row's wait, and where it is known.
 
-
-def _fitted(ends: _Ends, lead: Ints) -> tuple[Floats, Floats]:
-    """Offset and drift (ns per ns) of each rank; the lowest of each component is the measure."""
-    size = len(ends.ranks)
-    offset, drift = np.zeros(size), np.zeros(size)
-    weight = np.ones(ends.count)
-    for _ in range(_ROUNDS if ends.count else 0):
-        offset, drift = _solved(ends, weight, lead)
-        spread = _spread(ends, offset, drift)
-        weight = _FLOOR_NS**2 / (spread**2 + _FLOOR_NS**2)
-    return offset, drift
-
-
-def _solved(ends: _Ends, weight: Floats, lead: Ints) -> tuple[Floats, Floats]:
-    """Normal equations, the common end of each collective eliminated.
-
-    Collectives of the same members add to one block: with weights w, times x and ends e, the
-    block is (sum w x^k) (I - 11'/n) and the right side -(I - 11'/n) sum w x^k e.
+    It is that of the rank's clock and of the least certain one of the others; where clocks are left
+    as recorded, what the fit says that they are off comes on top. One clock leaves none.
     """
-    size = len(ends.ranks)
-    with_drift = _span(ends) >= _SECOND
-    unknowns = 2 * size if with_drift else size
-    matrix, right = np.zeros((unknowns, unknowns)), np.zeros(unknowns)
-    for members, rows in _same_members(ends):
-        number_of = len(members)
-        end = ends.end[rows].reshape(-1, number_of)  # a row for each collective
-        x = end.mean(axis=1) / _SECOND
-        w = weight[ends.which[rows[::number_of]]]
-        block = np.eye(number_of) - 1.0 / number_of
-        for i in range(2 if with_drift else 1):
-            right[members + i * size] -= block @ ((w * x**i) @ end)
-            for j in range(2 if with_drift else 1):
-                place = np.ix_(members + i * size, members + j * size)
-                matrix[place] += block * (w * x ** (i + j)).sum()
-    fixed = np.isin(ends.ranks, lead) & (lead == ends.ranks)
-    free = np.flatnonzero(np.tile(~fixed, unknowns // size))
-    solved = np.zeros(unknowns)
-    solved[free] = np.linalg.lstsq(matrix[np.ix_(free, free)], right[free], rcond=None)[0]
-    drift = solved[size:] / _SECOND if with_drift else np.zeros(size)
-    return solved[:size], drift
+    place = _Places(clocks, rows.rank)
+    sigma, known = np.zeros(rows.length), np.zeros(rows.length, bool)
+    chosen = np.flatnonzero(match != NONE)
+    if not len(chosen):
+        return sigma.astype(np.int64), known
+    members = Groups.by_keys(match[chosen])
+    row = place.row[chosen]
+    since = rows.start[chosen] - numbers(place.clocks["reference_ns"])[row]
+    drifted = numbers(place.clocks["drift_sigma_ppm"], 0.0)[row] * 1e-6 * since
+    own = np.hypot(numbers(place.clocks["sigma_ns"], 0.0)[row], drifted)
+    left = np.where(truths(place.clocks["aligned"])[row], 0, place.shift(rows.start)[chosen])
+    apart = (members.max(left) - members.min(left))[members.group_ids].astype(np.float64)
+    most = np.zeros(len(members))
+    np.maximum.at(most, members.group_ids, own)
+    clock, lead = (numbers(place.clocks[c], NONE)[row] for c in ("clock", "aligned_with"))
+    one_clock = _equal(members, clock)
+    told = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
+    sigma[chosen] = np.where(one_clock, 0.0, told)
+    comparable = members.min((place.known[chosen] & (lead != NONE)).astype(np.int64)) > 0
+    known[chosen] = comparable[members.group_ids] & _equal(members, lead)
+    return np.rint(sigma).astype(np.int64), known
 
 
-def _span(ends: _Ends) -> float:
-    return float(np.ptp(ends.end)) if len(ends.end) else 0.0
+def _equal(members: Groups, values: Ints) -> Mask:
+    """Rows whose group has one value only."""
+    same: Mask = (members.min(values) == members.max(values))[members.group_ids]
+    return same
 
 
-def _same_members(ends: _Ends) -> list[tuple[Ints, Ints]]:
-    """Ranks, and rows of all collectives of exactly those, ordered by collective and rank."""
-    order = np.lexsort((ends.rank, ends.which))
-    count = np.bincount(ends.which, minlength=ends.count)
-    first = np.cumsum(count) - count
-    sets: dict[bytes, list[int]] = {}
-    rank = ends.rank[order]
-    for k in range(ends.count):  # to tell sets of ranks apart; they are few, and short
-        key = rank[first[k] : first[k] + count[k]].tobytes()
-        sets.setdefault(key, []).append(k)
-    found = []
-    for key, which in sets.items():
-        members = np.frombuffer(key, rank.dtype)
-        starts = first[np.array(which)]
-        found.append((members, order[(starts[:, None] + np.arange(len(members))).ravel()]))
-    return found
+def _hosts(ranks: pa.Table) -> dict[int, str]:
+    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
+    return {rank: host for rank, host in pairs if rank is not None and host}
 
 
-def _aligned(ends: _Ends, times: Floats, offset: Floats, drift: Floats) -> Floats:
-    return times + offset[ends.rank] + drift[ends.rank] * times
+def _ends(rows: CollectiveRows, match: Ints, ranks: Ints) -> Ends:
+    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
+    chosen = np.flatnonzero(use)
+    several = Groups.by_keys(match[chosen])
+    chosen = chosen[(several.count > 1)[several.group_ids]]
+    process = np.searchsorted(ranks, rows.rank[chosen])
+    which = Groups.by_keys(match[chosen]).group_ids
+    order = np.lexsort((process, which))
+    chosen = chosen[order]
+    return Ends(which[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
-def _off_common(ends: _Ends, offset: Floats, drift: Floats) -> Floats:
-    """Each aligned end, less the mean of its collective."""
-    end = _aligned(ends, ends.end, offset, drift)
-    count = np.bincount(ends.which, minlength=ends.count)
-    mean = np.bincount(ends.which, end, minlength=ends.count) / np.maximum(count, 1)
-    off: Floats = end - mean[ends.which]
-    return off
+def _span(ends: Ends, found: Fit) -> Floats:
+    """How long the recordings of each clock's component last together, in ns."""
+    length = np.zeros(len(found.zero))
+    if len(ends.count):
+        times = found.times(ends, ends.end) - found.middle[found.clock[ends.process]]
+        np.maximum.at(length, found.lead[found.clock[ends.process]], 2 * np.abs(times))
+    return length[found.lead]
 
 
-def _spread(ends: _Ends, offset: Floats, drift: Floats) -> Floats:
-    off = _off_common(ends, offset, drift)
-    count = np.bincount(ends.which, minlength=ends.count)
-    return np.sqrt(np.bincount(ends.which, off**2, minlength=ends.count) / np.maximum(count, 1))
+def _shared_clocks(ends: Ends, found: Fit, hosts: list[str | None]) -> Ints:
+    """The clock of each process, from a fit that gave each its own."""
+    shift, _, drift = found.shifts()
+    turn = drift * _span(ends, found) / 2  # by drift alone, at either end
+    residual = _residual(ends, found)
+    clock = np.arange(len(hosts))
+    codes = {name: k for k, name in enumerate(dict.fromkeys(h for h in hosts if h))}
+    host = np.array([codes.get(h or "", NONE) for h in hosts], np.int64)
+    named = np.flatnonzero(host != NONE)
+    compared = Groups.by_keys(np.column_stack([host[named], found.lead[named]]))
+    apart = compared.max(shift[named]) - compared.min(shift[named]) + _width(compared, turn[named])
+    widest = np.zeros(len(compared))
+    np.maximum.at(widest, compared.group_ids, residual[named])
+    agree = apart <= np.maximum(SIGNIFICANT * widest, _HOST_NS)
+    disagreeing = np.unique(compared.keys[~agree, 0])
+    for k in np.setdiff1d(np.unique(host[named]), disagreeing).tolist():  # a host each
+        clock[host == k] = np.flatnonzero(host == k)[0]
+    lead = NONE
+    for k in np.flatnonzero(host == NONE).tolist():  # ranks in order, each compared with one
+        near = min(SIGNIFICANT * max(residual[k], residual[lead]), _NEIGHBOURS_NS)
+        off = abs(int(shift[k] - shift[lead])) + abs(turn[k] - turn[lead])
+        if lead >= 0 and found.lead[k] == found.lead[lead] and off <= near:
+            clock[k] = lead
+        else:
+            lead = k
+    return np.unique(clock, return_inverse=True)[1].ravel()
 
 
-def _residual(ends: _Ends, offset: Floats, drift: Floats) -> Floats:
-    off = _off_common(ends, offset, drift)
-    count = np.bincount(ends.rank, minlength=len(ends.ranks))
-    total = np.bincount(ends.rank, off**2, minlength=len(ends.ranks))
-    return np.sqrt(total / np.maximum(count, 1))
+def _width(groups: Groups, values: Floats) -> Floats:
+    """Largest less smallest value of each group."""
+    low, high = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
+    np.minimum.at(low, groups.group_ids, values)
+    np.maximum.at(high, groups.group_ids, values)
+    width: Floats = high - low
+    return width
 
 
-def _shortfall(ends: _Ends, offset: Floats, drift: Floats) -> Floats:
+def _residual(ends: Ends, found: Fit) -> Floats:
+    """How far each process's ends are off the common end, root mean square."""
+    if not len(ends.count):
+        return np.zeros(ends.processes)
+    weight = found.weight[ends.collective]
+    squares = np.bincount(ends.process, weight * found.off_common(ends) ** 2, ends.processes)
+    total = np.bincount(ends.process, weight, ends.processes)
+    return np.sqrt(squares / np.maximum(total, 1e-30))
+
+
+def _shortfall(ends: Ends, found: Fit) -> Floats:
     """By how much each end lies before the last start of its collective (0: it does not)."""
-    start = _aligned(ends, ends.start, offset, drift)
-    latest = np.full(ends.count, -np.inf)
-    np.maximum.at(latest, ends.which, start)
-    late: Floats = latest[ends.which] - _aligned(ends, ends.end, offset, drift)
+    if not len(ends.count):
+        return np.empty(0)
+    latest = np.maximum.reduceat(found.times(ends, ends.start), ends.first)
+    late: Floats = latest[ends.collective] - found.times(ends, ends.end)
     return np.where(late > 0.5, late, 0.0)
 
 
-def _pushed(ends: _Ends, offset: Floats, drift: Floats) -> Floats:
-    """What to add to offsets so that nobody ends before the last one has begun."""
-    push = np.zeros(len(ends.ranks))
+def _pushed(ends: Ends, found: Fit) -> Fit:
+    """The fit, moved so that nobody ends before the last one has begun."""
+    if not len(ends.count):
+        return found
+    spread = found.spread(ends)
+    trusted = spread <= SIGNIFICANT * max(float(np.median(spread)), FLOOR_NS)
     for _ in range(_PUSHES):
-        late = _shortfall(ends, offset + push, drift)
+        late = np.where(trusted[ends.collective], _shortfall(ends, found), 0.0)
         if not late.any():
             break
-        most = np.zeros(len(push))
-        np.maximum.at(most, ends.rank, late)
-        push += most / 2
-        push -= np.median(push)
-    return push
-
-
-def _violations(ends: _Ends, offset: Floats, drift: Floats) -> NDArray[np.bool_]:
-    return _shortfall(ends, offset, drift) > _FLOOR_NS
+        push = np.zeros(len(found.zero))
+        np.maximum.at(push, found.clock[ends.process], late)
+        found = replace(found, offset=found.offset + (push - np.median(push)) / 2)
+    return found

@@ -20,7 +20,7 @@ from htk.columns.arrow import boolean, build, codes_of, matching, number, number
 from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.lateness import lateness
-from htk.derived.waits import Waits, waits
+from htk.derived.waits import NEVER, Waits, waits
 from htk.schema.comm import COLLECTIVE_MATCHES
 
 _SILENT = ("wait", "split", "new_window")
@@ -36,7 +36,8 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Tabl
     by, slot = _slots(rows)
     found = _matched(rows, slot)
     waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
-    before = _before_window(rows, found, rank_windows)
+    began = window_starts(rows, rank_windows)
+    before = before_window(rows, found.match, rows.start, began)
     known = found.match != NONE
     made = {
         "match": number(found.match, pa.int64(), known),
@@ -269,20 +270,19 @@ def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
     return _Found(match, present)
 
 
-def _before_window(rows: CollectiveRows, found: _Found, windows: pa.Table) -> Mask:
-    """Collectives that some rank began before another one's recording."""
+def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -> Mask:
+    """Collectives that some rank began before another one's recording, on the clocks given."""
     before = np.zeros(rows.length, bool)
-    chosen = np.flatnonzero((found.match != NONE) & rows.timed)
-    if not len(chosen) or not windows.num_rows:
+    chosen = np.flatnonzero((match != NONE) & rows.timed)
+    if not len(chosen):
         return before
-    began = _window_starts(rows, windows)[chosen]
-    groups = Groups.by_keys(found.match[chosen])
-    before[chosen] = (groups.min(rows.start[chosen]) < groups.max(began))[groups.group_ids]
+    groups = Groups.by_keys(match[chosen])
+    before[chosen] = (groups.min(start[chosen]) < groups.max(began[chosen]))[groups.group_ids]
     return before
 
 
-def _window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
-    """When the recording of each row's rank and cycle began."""
+def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
+    """When the recording of each row's rank and cycle began; NEVER where that is unknown."""
     rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
     start = numbers(windows["start_ns"])
     both = np.concatenate(
@@ -292,7 +292,7 @@ def _window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     first = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(first, groups.group_ids[rows.length :], start)
     known = first[groups.group_ids[: rows.length]]
-    return np.where(known == np.iinfo(np.int64).max, -1, known)
+    return np.where(known == np.iinfo(np.int64).max, NEVER, known)
 
 
 _REASONS = (

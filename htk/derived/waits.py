@@ -13,7 +13,7 @@ import numpy as np
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 
-_NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
+NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
 
 
 class Rows(Protocol):
@@ -43,7 +43,7 @@ class Waits:
 def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
-    common = np.full(length, _NEVER, np.int64)
+    common = np.full(length, NEVER, np.int64)
     span, last = (np.full(length, NONE, np.int64) for _ in range(2))
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     members = Groups.by_keys(match[chosen])
@@ -51,7 +51,7 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     common[chosen] = _dependency(rows, chosen, members, latest, start)
     span[chosen] = members.max(end[chosen])[members.group_ids] - latest
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
-    known = common != _NEVER
+    known = common != NEVER
     known[chosen] &= (members.count > 1)[members.group_ids]
     common = np.where(known, common, start)
     duration = end - start
@@ -60,21 +60,21 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
 
 
 def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
-    """S of each chosen row; _NEVER where whom it depends on is not at hand."""
+    """S of each chosen row; NEVER where whom it depends on is not at hand."""
     own = start[chosen]
     mine = rows.rank[chosen]
     root = _global_root(rows)[chosen]
     is_root = (root == mine) & (root >= 0)
-    of_root = members.max(np.where(is_root, own, _NEVER))[members.group_ids]
+    of_root = members.max(np.where(is_root, own, NEVER))[members.group_ids]
     from_root = rows.is_type("broadcast", "scatter")[chosen]
     to_root = rows.is_type("reduce", "gather")[chosen]
     found = latest
     found = np.where(from_root, np.where(is_root, own, of_root), found)
-    found = np.where(to_root, np.where(root < 0, _NEVER, np.where(is_root, latest, own)), found)
+    found = np.where(to_root, np.where(root < 0, NEVER, np.where(is_root, latest, own)), found)
     message = rows.is_type("send", "recv")[chosen]
     other = members.sum(own)[members.group_ids] - own  # of two
     pair = (members.count == 2)[members.group_ids]
-    return np.where(message, np.where(pair, other, _NEVER), found)
+    return np.where(message, np.where(pair, other, NEVER), found)
 
 
 def _global_root(rows: Rows) -> Ints:

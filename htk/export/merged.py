@@ -104,7 +104,7 @@ def _clocks(trace: Trace) -> dict[int, _Clock]:
     """What to add to each rank's times; nothing where its clock could not be compared."""
     found: dict[int, _Clock] = {}
     for row in trace.tables["rank_clocks"].to_pylist():
-        if row["rank"] is not None and row["offset_ns"] is not None:
+        if row["rank"] is not None and row["aligned"]:
             drift = row["drift_ppm"] or 0.0
             found[row["rank"]] = (row["offset_ns"], drift, row["reference_ns"] or 0)
     return found

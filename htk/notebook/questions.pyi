@@ -6,19 +6,19 @@ from typing import Literal
 from htk.output.result import Result
 
 class Questions:
-    def alltoall_balance(self, *, n: int = 50, align: bool = False) -> Result:
+    def alltoall_balance(self, *, n: int = 50, align: bool = True) -> Result:
         """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
 
     def annotation_breakdown(self, *, match: str | None = None) -> Result:
         """What do user ranges cost, on the CPU and on the GPU?"""
 
-    def bucket_study(self, *, align: bool = False) -> Result:
+    def bucket_study(self, *, align: bool = True) -> Result:
         """Are the buffers large enough: how does bandwidth grow with the size of a collective?"""
 
     def clock_alignment(self) -> Result:
         """How far are the clocks of the ranks apart, and how well is that known?"""
 
-    def collective_times(self, *, align: bool = False, source: str | None = None) -> Result:
+    def collective_times(self, *, align: bool = True, source: str | None = None) -> Result:
         """When did each collective run on each rank, how long did it wait, how fast was it?"""
 
     def comm_compute_overlap(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['group', 'collective'] | None = None, compat: Literal['hta'] | None = None) -> Result:
@@ -27,13 +27,13 @@ class Questions:
     def comm_compute_ratio(self, *, per: Literal['rank', 'step'] = 'rank') -> Result:
         """How much does each GPU communicate for what it computes?"""
 
-    def comm_matrix(self, *, per: Literal['rank', 'node'] = 'rank') -> Result:
+    def comm_matrix(self, *, per: Literal['rank', 'node'] = 'rank', align: bool = True) -> Result:
         """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"""
 
-    def comm_model(self, *, basis: Literal['all', 'benchmark', 'trace'] = 'all', align: bool = False) -> Result:
+    def comm_model(self, *, basis: Literal['all', 'benchmark', 'trace'] = 'all', align: bool = True) -> Result:
         """How does the time of a collective grow with its size: what latency, what bandwidth?"""
 
-    def comm_overlap_by_group(self, *, align: bool = False) -> Result:
+    def comm_overlap_by_group(self, *, align: bool = True) -> Result:
         """Which group's communication hides behind compute, and which is exposed?"""
 
     def comm_progress(self) -> Result:
@@ -42,10 +42,10 @@ class Questions:
     def comm_sources(self) -> Result:
         """Which algorithm, protocol and channels did each collective use, as NCCL's records say?"""
 
-    def comm_summary(self, *, by: Literal['size', 'group', 'type'] = 'size', link_gbps: float | None = None, nic_gbps: float | None = None, align: bool = False) -> Result:
+    def comm_summary(self, *, by: Literal['size', 'group', 'type'] = 'size', link_gbps: float | None = None, nic_gbps: float | None = None, align: bool = True) -> Result:
         """How much is communicated, by what, how fast, and how much of it is exposed?"""
 
-    def comm_wait(self, *, align: bool = False) -> Result:
+    def comm_wait(self, *, align: bool = True) -> Result:
         """How long does each rank wait in collectives, and who makes the others wait?"""
 
     def compile_graph_coverage(self) -> Result:
@@ -87,7 +87,7 @@ class Questions:
     def kernel_top(self, *, n: int = 10, by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """Which kernels cost most GPU time?"""
 
-    def late_arrivals(self, *, n: int = 50, align: bool = False) -> Result:
+    def late_arrivals(self, *, n: int = 50, align: bool = True) -> Result:
         """Which collectives were waited in longest, and for whom?"""
 
     def launch_stats(self, *, by: Literal['call', 'kernel', 'operator'] = 'call', call_cutoff_us: float = 50, delay_cutoff_us: float = 100, n: int | None = 30) -> Result:
@@ -162,7 +162,7 @@ class Questions:
     def straggler_whatif(self, *, dp_rank: int | None = None, stage: int | None = None, operation: str | None = None, gpus: int | None = None) -> Result:
         """What would a step take without that worker, with even stages, balanced lengths, …?"""
 
-    def stragglers(self) -> Result:
+    def stragglers(self, *, align: bool = True) -> Result:
         """Which rank is late, in what, and how much does it cost the others?"""
 
     def time_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:

@@ -217,6 +217,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     for name in ("failed", "unread"):
         if coverage.get(f"files_{name}"):
             parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
+    parts += _clocks(coverage)
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     known = _GENERIC
     own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
@@ -225,7 +226,23 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _clocks(coverage: Mapping[str, Any]) -> list[str]:
+    """Whether ranks were put on one clock, and what that leaves."""
+    word = coverage.get("clock_alignment")
+    if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):
+        return []
+    if word == "off":
+        return ["clocks as recorded"]
+    offset, left = (format_duration(coverage[f"clock_{k}_max_ns"]) for k in ("offset", "residual"))
+    return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
+
+
 _GENERIC = {
+    "clock_alignment",
+    "clock_offset_max_ns",
+    "clock_residual_max_ns",
+    "clock_sigma_max_ns",
+    "clock_sets",
     "ranks",
     "world_size",
     "missing_ranks",

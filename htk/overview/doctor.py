@@ -175,7 +175,9 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     offset = format_duration(max(abs(c["offset_ns"]) for c in known))
     residual = format_duration(round(max(c["residual_ns"] or 0 for c in known)))
     groups = len({c["aligned_with"] for c in known})
-    text = f"offsets up to {offset}, residual up to {residual}"
+    apart = any(c["aligned"] for c in known)
+    text = f"offsets up to {offset}, residual up to {residual}: "
+    text += "put on one clock (--no-align: not)" if apart else "no more than is uncertain, kept"
     if groups > 1:
         text += f"; {groups} sets of ranks share no collective and cannot be compared"
     yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None

@@ -243,7 +243,7 @@ def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
     """Exposed communication, split where other ranks tell waiting from moving bytes."""
     if not exposed:
         return []
-    waited = numbers(trace.tables["collective_matches"]["wait_ns"])
+    waited = numbers(trace.tables["aligned_matches"]["wait_ns"])
     if not waited.sum():
         return [("exposed communication", exposed, "comm_compute_overlap")]
     split = ask(trace, "comm_wait").table

@@ -65,6 +65,8 @@ ABSOLUTE_TIMES = (
     "launch_end_ns",
     "gap_start_ns",
     "gap_end_ns",
+    "aligned_start_ns",
+    "aligned_end_ns",
 )
 
 # What parsers fill.

@@ -176,7 +176,7 @@ class Facts:
         return facts
 
     def _of_collective(self, row: int) -> list[list[str]]:
-        matched = self.trace.tables["collective_matches"]
+        matched = self.trace.tables["aligned_matches"]
         table = self.trace.tables["collectives"]
         columns = ("type", "group_desc", "group_size", "in_bytes", "dtype", "seq")
         found = {c: table[c][row].as_py() for c in columns}

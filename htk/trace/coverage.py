@@ -16,6 +16,8 @@ def coverage(trace: Trace, reads: Iterable[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {**_ranks(trace), **_losses(trace)}
     if _GPU & set(reads):
         facts |= gpu_coverage(trace)
+    if "aligned_matches" in reads:
+        facts |= clock_coverage(trace)
     chosen = {
         "steps": sorted(trace.selection.steps) if trace.selection.steps is not None else None,
         "from_ns": trace.selection.from_ns,
@@ -48,6 +50,25 @@ def _losses(trace: Trace) -> dict[str, Any]:
         "issues": found,
         "files_unread": len(trace.unread),
         "files_failed": len(trace.failed),
+    }
+
+
+def clock_coverage(trace: Trace) -> dict[str, Any]:
+    """Whether the ranks' times were put on one clock, and how well those clocks are known."""
+    clocks = trace.tables["rank_clocks"]
+    leads, aligned = numbers(clocks["aligned_with"], -1), truths(clocks["aligned"])
+    sets, shifted = np.unique(leads[leads >= 0]), np.unique(leads[aligned])
+    word = "applied" if len(shifted) else "not needed" if len(sets) else "not possible"
+    if 0 < len(shifted) < len(sets):
+        word = f"applied to {len(shifted)} of {len(sets)} sets of ranks"
+    known = leads >= 0
+    return {
+        "clock_alignment": word,
+        "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
+        "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
+        "clock_sigma_max_ns": round(float(numbers(clocks["sigma_ns"]).max(initial=0.0))),
+        "clock_sets": len(sets),
+        "ranks_unaligned": numbers(clocks["rank"])[~known].tolist(),
     }
 
 

@@ -11,7 +11,12 @@ from htk.cli.commands.common import opening_options
 @click.command("timeline")
 @opening_options
 @click.option("--ranks", help="Only these ranks: 0,2..5.")
-@click.option("--aligned", is_flag=True, help="All ranks on one clock, as their collectives tell.")
+@click.option(
+    "--align/--no-align",
+    default=True,
+    show_default=True,
+    help="Ranks whose clocks are apart on one clock, as their collectives tell.",
+)
 @click.option("--title", help="Else the name of the recording.")
 @click.option(
     "-o",
@@ -22,7 +27,7 @@ from htk.cli.commands.common import opening_options
     help="Write to this file.",
 )
 def command(
-    paths: tuple[str, ...], aligned: bool, title: str | None, output: str, **given: Any
+    paths: tuple[str, ...], align: bool, title: str | None, output: str, **given: Any
 ) -> None:
     """Write the timeline as one HTML file: it opens from disk and needs nothing else.
 
@@ -35,7 +40,7 @@ def command(
 
     trace = opened(paths, given)
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
-    text = page(TraceTimeline(trace, aligned=aligned), name)
+    text = page(TraceTimeline(trace, aligned=align), name)
     target = Path(output)
     target.write_text(text, encoding="utf-8")
     click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)

@@ -72,7 +72,7 @@ def test_exposed_communication_splits_into_waiting_and_bytes() -> None:
     found = advice(
         exposed=200,
         collectives=make("collectives", calls),
-        collective_matches=make("collective_matches", waits),
+        aligned_matches=make("aligned_matches", waits),
     )
     assert found == {"ranks wait for late ranks": 150, "communication is exposed": 50}
 

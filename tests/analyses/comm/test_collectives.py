@@ -69,14 +69,28 @@ def test_what_an_answer_rests_on(ask: Ask, call: Call) -> None:
 
 
 def test_aligned_times_are_shown(ask: Ask, call: Call) -> None:
-    """Rank 1's clock is 1000 ns ahead; it really came 20 ns late."""
-    rows = [call(0, 0, 100), call(1, 1020, 1100)]
-    raw = ask(collective_times, {"collectives": rows})
+    """Rank 1's clock is 1 ms ahead; it really came 20 ns late."""
+    rows = [call(0, 0, 100), call(1, 1_000_020, 1_000_100)]
+    raw = ask(collective_times, {"collectives": rows}, align=False)
     assert raw["wait_ns"].to_pylist() == [100, 0]
-    put = ask(collective_times, {"collectives": rows}, align=True)
+    assert raw["aligned_start_ns"].to_pylist() == raw["start_ns"].to_pylist()
+    assert coverage_of(raw)["clock_alignment"] == "off"
+    put = ask(collective_times, {"collectives": rows})
     assert put["wait_ns"].to_pylist() == [20, 0]
-    assert put["clock_offset_ns"].to_pylist() == [0, -1000]
-    assert put["start_ns"].to_pylist() == [0, 20]
+    assert put["clock_offset_ns"].to_pylist() == [0, -1_000_000]
+    assert put["start_ns"].to_pylist() == [0, 1_000_020]
+    assert put["aligned_start_ns"].to_pylist() == [0, 20]
+
+
+def test_clocks_that_agree_within_their_error_are_left_as_recorded(ask: Ask, call: Call) -> None:
+    """Ends scatter by microseconds: 100 ns between the clocks say nothing."""
+    rows = []
+    for k in range(40):
+        end, scatter = 1_000_000 * (k + 1), 3000 * (-1) ** k
+        rows += [call(0, end - 9000, end), call(1, end - 5000, end + scatter + 100)]
+    put = ask(collective_times, {"collectives": rows})
+    assert put["aligned_start_ns"].to_pylist() == put["start_ns"].to_pylist()
+    assert put["wait_ns"].to_pylist()[:2] == [4000, 0]
 
 
 # Waiting and blame: rank 1 computes 500 ns between two all-reduces, the others 100 ns.

@@ -21,7 +21,7 @@ def answer(rows: list[dict]) -> list[dict]:
     return answer_of(
         moe_balance,
         collectives=make("collectives", rows),
-        collective_matches=make("collective_matches", matches),
+        aligned_matches=make("aligned_matches", matches),
         kernels=make("kernels", kernels),
         kernel_links=make("kernel_links", [{"step": r["event"] // 2} for r in rows]),
     )
