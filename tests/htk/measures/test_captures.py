@@ -90,7 +90,7 @@ def test_attention_over_pages_takes_lengths_from_its_iteration(tmp_path: Path) -
     plain = open_trace(
         write(tmp_path / "plain.json", *work, **of_rank(0)), OpenOptions(cache=False)
     )
-    assert ask(plain, "roofline").to_pylist()[0]["note"] == "no model"
+    assert ask(plain, "roofline").to_pylist()[0]["note"] == "lengths of requests not recorded"
     name = "execute_64_context_1(sq3sk5sqsq9sqsk15)_generation_1(sq1sk4sqsq1sqsk4)"
     told = [span(name, 0, 20), *work]
     trace = open_trace(write(tmp_path / "t.json", *told, **of_rank(0)), OpenOptions(cache=False))
