@@ -18,6 +18,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.measures.call_tree import CallTree, labels_of
 from htk.measures.captures import captured_ops
+from htk.measures.forward_calls import forward_calls
 from htk.measures.launching import launched_within
 from htk.models import op_costs
 from htk.models.op_costs.call import FALLBACK, TYPES, Cost
@@ -64,7 +65,7 @@ class OperatorWork:
         length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
         tree = CallTree.of(cpu_ops, op_links)
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
-        calls = _calls(cpu_ops, _with_callers(tree, launching))
+        calls = _calls(cpu_ops, _with_callers(tree, launching), forward_calls(cpu_ops))
         tokens, iteration = _iterations(annotations, kernels, kernel_links)
         told = np.array([isinstance(f, Cost) for f in calls.costs], bool)
         served = (
@@ -159,14 +160,23 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
     return np.flatnonzero(marked)
 
 
-def _calls(cpu_ops: pa.Table, rows: Ints) -> CallSignatures:
+def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
+    """`forward`: the call whose arguments tell what an operator does, where its own do not."""
     which = np.full(cpu_ops.num_rows, NONE, np.int64)
-    coded = [codes_of(cpu_ops[c])[0][rows].astype(np.int64) for c in _DESCRIBED]
+    told_by = np.where(forward[rows] != NONE, forward[rows], rows)
+    sources = [rows, *[told_by] * (len(_DESCRIBED) - 1)]  # the name is its own
+    coded = [
+        codes_of(cpu_ops[c])[0][source].astype(np.int64)
+        for c, source in zip(_DESCRIBED, sources, strict=True)
+    ]
     groups = Groups.by_keys(np.column_stack(coded))
     which[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
-    chosen = cpu_ops.select(_DESCRIBED).take(pa.array(rows[groups.first_row]))
-    told = list(zip(*(chosen[c].to_pylist() for c in _DESCRIBED), strict=True))
+    columns = [
+        cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist()
+        for c, source in zip(_DESCRIBED, sources, strict=True)
+    ]
+    told = list(zip(*columns, strict=True))
     found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
     return CallSignatures(which, found, told, unknown)
 

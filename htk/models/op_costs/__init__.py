@@ -43,6 +43,8 @@ _FAMILIES = (
 )
 MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.items()}
 
+_FORWARD = {**tables.FORWARD, **served_products.FORWARD, **attention_ops.FORWARD}
+
 Found = Cost | str  # the cost, or why there is none
 
 
@@ -56,6 +58,12 @@ def model_of(name: str) -> Model | None:
     if inductor.PATTERN.match(name):
         return inductor.fused
     return None
+
+
+def forward_name(name: str) -> str | None:
+    """Return the forward operator whose arguments tell the work of a backward node of that name;
+    None: the node's own do."""
+    return _FORWARD.get(name)
 
 
 def cost(

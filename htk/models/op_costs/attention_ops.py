@@ -79,6 +79,8 @@ _TOKENS_FIRST = {
     "flash_attn::_flash_attn_varlen_backward": Places(
         "tokens first", 15, _CORNER, True, lengths=(9, 10), longest=(11, 12), windows=(16, 17)
     ),
+    # By the arguments of its forward call, see FORWARD.
+    "FlashAttnFuncBackward": Places("tokens first", 5, _CORNER, True, first=0, pair=6),
     # Written by hand on top of the operators above; older releases record only these.
     "FlashAttnFunc": Places("tokens first", 5, _CORNER, pair=6),
     "FlashAttnVarlenFunc": Places(
@@ -119,6 +121,7 @@ _TOKENS_FIRST = {
         "tokens first", 12, _CORNER, lengths=(3, 4), longest=(5, 6), windows=(13, 14), pages=19
     ),
 }
+FORWARD = {"FlashAttnFuncBackward": "FlashAttnFunc"}
 MODELS: dict[str, Model] = {
     "aten::scaled_dot_product_attention": _heads_first(5),
     "aten::_scaled_dot_product_attention_math": _heads_first(5),

@@ -64,6 +64,13 @@ def _any_linear(call: OperatorCall) -> Cost:
     return product(x, rows * (w.count // max(w.shape[-1], 1)), x.shape[-1], w.bytes)
 
 
+def _any_linear_backward(call: OperatorCall) -> Cost:
+    """By the arguments of the forward call: a product for each of the two gradients."""
+    once = _any_linear(call)
+    said = "arguments of the forward call"
+    return Cost(2 * once.flops, 2 * once.bytes, "gemm", once.dtype, True, assumed=said)
+
+
 def _experts(call: OperatorCall) -> Cost:
     """tokens [t, h], w1 [e, 2i or i, h], w2 [e, h, i], weights and numbers of experts [t, k]."""
     x, w1, w2 = (call.tensor(n) for n in range(3))
@@ -99,6 +106,7 @@ _EXPERTS = (
     "aiter::fused_moe_ aiter::fused_moe_ck"
 )
 _MARLIN = "_C::gptq_marlin_gemm _C::marlin_gemm sgl_kernel::gptq_marlin_gemm"
+FORWARD = {"_LinearBackward": "_Linear", "_LayerNormLinearBackward": "_LayerNormLinear"}
 MODELS: dict[str, Model] = {
     **dict.fromkeys(_SCALED.split(), scaled_mm),
     **dict.fromkeys(_LINEAR.split(), linear),
@@ -106,6 +114,7 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(_MARLIN.split(), _marlin),
     **dict.fromkeys(_EXPERTS.split(), _experts),
     **dict.fromkeys(("_Linear", "_LayerNormLinear"), _any_linear),
+    **dict.fromkeys(("_LinearBackward", "_LayerNormLinearBackward"), _any_linear_backward),
     "_C::cutlass_scaled_mm": _out_first,
     "_C::dsv3_fused_a_gemm": _out_first,
     "sgl_kernel::dsv3_fused_a_gemm": _out_first,

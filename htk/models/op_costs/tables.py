@@ -30,6 +30,26 @@ def _lookup(call: OperatorCall) -> Cost:
     return Cost(round(flops), moved, "embedding", label(weights.type), assumed=said)
 
 
+def _lookup_backward(call: OperatorCall) -> Cost:
+    """By the arguments of the forward call: gradients of bags in, rows of the tables updated, each
+    row once; with them the optimizer's state, of one number a row or of one (Adam: two) an element.
+    """
+    forward = _lookup(call)
+    weights = max((call.tensor(n) for n in _WEIGHTS), key=lambda t: t.count)
+    index, offsets = call.tensor(11), call.tensor(12)
+    tables = call.tensor(6).count - 1
+    width = _width(call, tables)
+    bags = index.count if call.value(13) == 2 else offsets.count - 1
+    elements = min(index.count * width, weights.count)
+    state = elements / width if "rowwise" in call.name else elements
+    numbers = {"sgd": 0, "adam": 2, "lamb": 2}.get(call.name.partition("_Op")[0].split("_")[-1], 1)
+    moved = 4 * bags * width + index.bytes + offsets.bytes
+    moved += 2 * elements * weights.element + 2 * 4 * numbers * state
+    flops = index.count * width + 4 * elements
+    said = "arguments of the forward call; no row twice"
+    return Cost(round(flops), round(moved), "embedding", forward.dtype, assumed=said)
+
+
 def _width(call: OperatorCall, tables: int) -> float:
     """Elements of a row, a mean over tables."""
     total = call.value(7)
@@ -83,6 +103,12 @@ def _from_byte(call: OperatorCall) -> Cost:
 
 
 _OPTIMIZERS = "sgd adagrad rowwise_adagrad rowwise_weighted_adagrad adam partial_rowwise_adam lamb"
+FORWARD = {  # the forward call whose arguments tell what a node of autograd does
+    f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>": (
+        f"fbgemm::split_embedding_codegen_lookup_{name}_function"
+    )
+    for name in _OPTIMIZERS.split()
+}
 _PERMUTED = "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::"
 MODELS: dict[str, Model] = {
     **{
@@ -93,6 +119,10 @@ MODELS: dict[str, Model] = {
         (f"fbgemm::permute_{n}" for n in ("sparse_features", "2D_sparse_data", "1D_sparse_data")),
         _permute,
     ),
+    **{
+        f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>": _lookup_backward
+        for name in _OPTIMIZERS.split()
+    },
     "fbgemm::bounds_check_indices": _checked,
     "fbgemm::asynchronous_complete_cumsum": _twice,
     "fbgemm::permute_pooled_embs": _twice,

@@ -95,19 +95,53 @@ def test_copies_from_the_host_have_no_roofline() -> None:
     assert "host" in row["note"]
 
 
-MODELS = {
-    "mi300/google_owlv2-large-patch14-ensemble__1016001": 99.9,
-    "mi300/facebook_timesformer-base-finetuned-k400__1016002": 99.9,
-    "h100/facebook_timesformer-base-finetuned-k400__1016002": 99.9,
-    "torch_compile_triton/trace": 99.9,
+_LISTS = "lists of tensors: profilers of that time recorded no shapes of them (aten::cat)"
+_LOST = "backward lookups whose forward call was sampled away"
+# Every public trace that records shapes: the least share of the GPU time that it launched, less
+# communication, whose work is known; and why, where that is under the 95 % that are aimed at.
+SHARES = {
+    "hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto": (99.9, ""),
+    "hta/call_stack/backward_thread.json": (99.9, ""),
+    "hta/triton_example/triton_example": (99.9, ""),
+    "hta/timeline_analysis/sampled_rank-0": (83.0, f"{_LOST}; {_LISTS}"),
+    "hta/trace_filter/sampled_rank-1": (57.0, f"{_LOST}; {_LISTS}"),
+    "hta/trace_diff/control/control": (92.0, _LISTS),
+    "hta/trace_diff/test/test": (55.0, f"compiled functions that record no operators; {_LISTS}"),
+    "dlrm_8rank/worker0_step_12.1694128201545.pt.trace": (
+        77.0,
+        f"backward lookups whose tables' widths are not recorded; {_LISTS}",
+    ),
+    "tracelens/b200/eager_trace": (36.0, "experts whose sizes no call records"),
+    "tracelens/h100/Falconsai_nsfw_image_detection__1016002": (99.9, ""),
+    "tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005": (99.9, ""),
+    "tracelens/h100/facebook_timesformer-base-finetuned-k400__1016002": (99.9, ""),
+    "tracelens/h100/gaunernst_bert-small-uncased__1016001": (99.2, ""),
+    "tracelens/mi300/Falconsai_nsfw_image_detection__1016002": (99.9, ""),
+    "tracelens/mi300/Qwen_Qwen1.5-0.5B-Chat__1016005": (99.9, ""),
+    "tracelens/mi300/facebook_timesformer-base-finetuned-k400__1016002": (99.9, ""),
+    "tracelens/mi300/gaunernst_bert-small-uncased__1016001": (99.3, ""),
+    "tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001": (99.9, ""),
+    "tracelens/mi300/resnet_act_checkpoint": (99.5, ""),
+    "tracelens/torch_compile_triton/trace": (99.9, ""),
+    "tracelens/inference/sglang_decode": (99.5, ""),  # with its captures
+    "tracelens/inference/vllm_prefilldecode_piecewise": (
+        20.0,
+        "experts whose sizes no call records",
+    ),
 }
 
 
-@pytest.mark.parametrize(("trace", "share"), MODELS.items())
-def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str, share: float) -> None:
-    opened = open_trace(str(shared / f"traces/tracelens/{trace}.json.gz"))
-    found = ask(opened, "roofline")
-    assert found.coverage["modelled_pct_of_device_time"] >= share
+@pytest.mark.parametrize("trace", SHARES)
+def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str) -> None:
+    least, reason = SHARES[trace]
+    path = shared / "traces" / trace
+    found = [path] if path.exists() else [path.with_name(f"{path.name}.json.gz")]
+    files = sorted(path.rglob("*.json.gz")) if path.is_dir() else found
+    coverage = ask(open_trace([str(file) for file in files]), "roofline").coverage
+    share = coverage["modelled_pct_of_time_launched_here_less_communication"]
+    assert share >= least, coverage["not_modelled_ns"]
+    assert share >= 95 or reason, "a reason"
+    assert share < 95 or not reason, "no reason is left"
 
 
 _MODELS = {
