@@ -9,7 +9,8 @@ from htk.cli.commands.common import opening_options
 from htk.errors import UsageError
 
 TABLES_AS = ("parquet", "arrow", "csv")
-FORMS = (*TABLES_AS, "chrome", "hta")
+STACKS = ("folded", "speedscope")
+FORMS = (*TABLES_AS, "chrome", "hta", *STACKS)
 
 
 @click.command("convert")
@@ -30,8 +31,12 @@ def command(
 
     parquet, arrow, csv: OUTPUT/TABLE/rank=R/part-0.FORM. chrome: OUTPUT/merged.json.gz with all
     ranks on one clock, counters and the critical path, for Perfetto. hta: OUTPUT/rank-R.json.gz,
-    as Holistic Trace Analysis finds the ranks.
+    as Holistic Trace Analysis finds the ranks. folded, speedscope: time by call stack for flame
+    graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json.
     """
+    if form in STACKS:
+        _write_stacks(paths, form, Path(output), given)
+        return
     if form not in TABLES_AS:
         _write_traces(paths, form, Path(output), given)
         return
@@ -47,6 +52,15 @@ def command(
     names = tables or (tuple(known) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form).items():
         click.echo(f"{rows:>12,}  {name}", err=True)
+
+
+def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
+    from htk.cli.commands.common import opened
+    from htk.export.stacks import write_folded, write_speedscope
+
+    write = write_folded if form == "folded" else write_speedscope
+    for file, stacks in write(opened(paths, given), folder):
+        click.echo(f"{stacks:>12,} stacks  {file}", err=True)
 
 
 def _write_traces(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
