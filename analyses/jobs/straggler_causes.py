@@ -19,8 +19,8 @@ RETURNS = table(
     metric=(TEXT, "What tells it: M_W, M_S, correlation of forward and backward, …"),
     value=(pa.float64(), "Value of the metric; null: it cannot be told from these rows."),
     threshold=(pa.float64(), "From here on the cause holds."),
-    why=(TEXT, "What was seen."),
-    decide=(TEXT, "What would decide it."),
+    evidence=(TEXT, "What was seen."),
+    advice=(TEXT, "What would decide it."),
 )
 
 _HALF = 0.5  # of the slowdown
@@ -34,8 +34,8 @@ class _Cause:
     metric: str
     value: float | None
     threshold: float
-    why: str
-    decide: str
+    evidence: str
+    advice: str
     matters: bool = True
 
     @property
@@ -69,8 +69,8 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
             texts([row.metric for row in rows]),
             _numbers([row.value for row in rows]),
             _numbers([row.threshold for row in rows]),
-            texts([row.why for row in rows]),
-            texts([row.decide for row in rows]),
+            texts([row.evidence for row in rows]),
+            texts([row.advice for row in rows]),
         ],
         schema=RETURNS,
     )

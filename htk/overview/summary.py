@@ -12,7 +12,7 @@ from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.core.analysis import analysis
 from htk.core.humanize import format_duration, pluralize
-from htk.errors import MissingTable
+from htk.errors import HtkError, MissingTable
 from htk.output.result import Result
 from htk.schema import TEXT, table
 from htk.trace.coverage import coverage
@@ -30,6 +30,11 @@ _RECORDS = (
         "memory",
         "memory event",
         ("memory_peaks", "when memory is at its highest, and what holds it"),
+    ),
+    (
+        "job_operations",
+        "logged operation",
+        ("straggler_causes", "why the job is slower than its peers' operations allow"),
     ),
 )
 
@@ -161,6 +166,23 @@ def verdict(trace: Trace) -> Verdict:
     )
 
 
+def _of_job(trace: Trace) -> str:
+    """What stragglers cost the job, in a line."""
+    try:
+        job = ask(trace, "straggler_slowdown").to_pylist()[0]
+        causes = ask(trace, "straggler_causes").to_pylist()
+    except HtkError as error:
+        return f"Stragglers: {error}"
+    likely = next((row for row in causes if row["likely"]), None)
+    why = (
+        f"likely {likely['cause'].replace('_', ' ')}: {likely['evidence']}"
+        if likely
+        else "no likely cause"
+    )
+    step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
+
+
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """What NCCL's own records, benchmarks and memory files tell without a profile."""
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
@@ -174,6 +196,9 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     wanted: dict[str, str] = dict(one[2] for one in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
     told = f"{told} ({formats}); no profile, so no steps and no GPU work"
+    if trace.tables["job_operations"].num_rows:
+        told = f"{told}\n{_of_job(trace)}"
+        wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
     if "flight_recorder" in formats:
         why = ask(trace, "hang").coverage["verdict"]
         told = f"{told}\nHang: {why}"

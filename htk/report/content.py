@@ -33,6 +33,19 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("memory", "Memory", ("memory_timeline", "memory_peaks")),
 )
+# What a job's operation-level rows answer, and a profile does not.
+_JOB = (
+    "job",
+    "The whole job",
+    (
+        "straggler_slowdown",
+        "straggler_causes",
+        "slowdown_by_worker",
+        "slowdown_by_stage",
+        "slowdown_by_type",
+        "straggler_whatif",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -81,9 +94,10 @@ class Report:
 def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> Report:
     """Ask everything that a report tells."""
     ranks = trace.tables["ranks"]
+    asked = (*SECTIONS, _JOB) if trace.tables["job_operations"].num_rows else SECTIONS
     sections = tuple(
         Section(key, name, tuple(_asked(trace, analysis) for analysis in questions))
-        for key, name, questions in SECTIONS
+        for key, name, questions in asked
     )
     spans = [(r["start_ns"], r["end_ns"]) for r in ranks.to_pylist() if r["start_ns"] is not None]
     return Report(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plotly.utils import PlotlyJSONEncoder
@@ -58,3 +59,28 @@ def test_groups_add_up_what_adds_up(runs: Runs) -> None:
         assert row["rows"] == len(mine)
         assert row["total_ns"] == sum(r["total_ns"] for r in mine)
     assert "max_ns" not in grouped(table, "kind").column_names
+
+
+def test_rows_of_a_job_fill_the_page_of_its_stragglers() -> None:
+    """The heat map has a cell for each worker, the steps a line for each kind of replay."""
+    path = Path(__file__).parents[2] / "sample_traces/operation_rows/slow_worker.parquet"
+    visit = Visit(Runs(given=open_trace(path, OpenOptions(cache=False))), View("job"))
+    page = composed()["job"]
+    parts = {name: json.loads(drawn(part(visit))) for name, part in page.parts.items()}
+    assert "likely cause" in drawn(parts["tiles"]) and '"worker"' in drawn(parts["tiles"])
+    (cells,) = _figures(parts["workers"])[0]["data"]
+    assert cells["type"] == "heatmap" and (cells["x"], cells["y"]) == (["0", "1", "2"], ["0", "1"])
+    assert max(max(row) for row in cells["z"]) == cells["z"][1][1] > 1.1  # stage 1, dp rank 1
+    assert len(_figures(parts["steps"])[0]["data"]) == 3
+    assert "a fault of htk" not in drawn(list(parts.values()))
+    assert "dp rank 1, stage 1 like its peers" in drawn(parts["whatif"])
+
+
+def _figures(component: Any) -> list[Any]:
+    """The figures within a component, as JSON."""
+    if isinstance(component, dict):
+        own = [component["figure"]] if "figure" in component else []
+        return own + [f for value in component.values() for f in _figures(value)]
+    if isinstance(component, list):
+        return [f for value in component for f in _figures(value)]
+    return []

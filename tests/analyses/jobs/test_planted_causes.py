@@ -55,9 +55,9 @@ def test_the_planted_cause_is_named(schedule: str, cause: str, seed: int) -> Non
     found = answer("straggler_causes", rows)
     assert [row["cause"] for row in found if row["likely"]] == [cause]
     assert found[0]["cause"] == cause, "the likely one comes first"
-    assert all(row["why"] and row["decide"] for row in found)
+    assert all(row["evidence"] and row["advice"] for row in found)
     if cause == "worker":
-        assert "dp rank 2, stage 0" in found[0]["why"]
+        assert "dp rank 2, stage 0" in found[0]["evidence"]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -90,7 +90,9 @@ def test_the_cause_is_named(published: tuple[str, Trace, dict[str, Any]]) -> Non
     assert [row["cause"] for row in rows if row["likely"]] == [
         {"AR": "worker", "ST": "stage_split"}[published[0]]
     ]
-    assert {"AR": "dp rank 0, stage 0 (rank 0)", "ST": "stage 3"}[published[0]] in rows[0]["why"]
+    assert {"AR": "dp rank 0, stage 0 (rank 0)", "ST": "stage 3"}[published[0]] in rows[0][
+        "evidence"
+    ]
 
 
 def test_the_layout_counts_all_gpus(published: tuple[str, Trace, dict[str, Any]]) -> None:

@@ -169,3 +169,14 @@ def test_pdf_without_chromium_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_from_a_notebook(tmp_path: Path) -> None:
     made = htk.open("sample").report(tmp_path / "r.html", whatif=False)
     assert made.read_text().startswith("<!doctype html>")
+
+
+def test_rows_of_a_job_have_a_section_of_their_own(sample: Report) -> None:
+    rows = Path(__file__).parents[3] / "sample_traces/operation_rows/slow_worker.parquet"
+    report = gathered(open_trace(rows), title="job", command="htk report rows", whatif=False)
+    assert [section.id for section in report.sections][-1] == "job"
+    assert all(answered.result is not None for answered in report.sections[-1].answers)
+    assert "Stragglers: 1.21x" in report.verdict.headline
+    for text in (markdown(report), page(report), to_json(report)):
+        assert "dp rank 1, stage 1" in text
+    assert "job" not in [section.id for section in sample.sections]

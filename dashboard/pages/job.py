@@ -1,0 +1,102 @@
+"""What stragglers cost a whole job: heat map of its workers, steps over time, causes, what-ifs."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from htk.core.humanize import format_duration
+from htk.dashboard import plots
+from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
+from htk.dashboard.page import Page, Visit, panel
+
+
+def layout(_visit: Visit) -> Any:
+    return html.Div(
+        [
+            dmc.Title("What do stragglers cost the job?", order=2),
+            panel("job", "tiles", 110),
+            panel("job", "causes", 300),
+            html.Div(
+                [panel("job", "workers", 460), panel("job", "steps", 460)],
+                className="halves",
+            ),
+            html.Div(
+                [panel("job", "types", 420), panel("job", "stages", 420)],
+                className="halves",
+            ),
+            panel("job", "whatif", 420),
+        ]
+    )
+
+
+def _tiles(visit: Visit) -> Any:
+    job = visit.ask("straggler_slowdown").table.slice(0, 1).to_pylist()[0]
+    causes = visit.ask("straggler_causes").to_pylist()
+    likely = next((row for row in causes if row["likely"]), None)
+    named = likely["cause"].replace("_", " ") if likely else "none stands out"
+    recorded, excess = (int(job[name] * 1e6) for name in ("recorded_ms", "excess_ms"))
+    delays = f"launch delays {job['launch_slowdown']:.3f}x"
+    return html.Div(
+        [
+            tile("slowdown", f"{job['slowdown']:.2f}x", "over a job without stragglers"),
+            tile("of a step", format_duration(excess), f"of {format_duration(recorded)}"),
+            tile("GPU hours", f"{job['excess_gpu_hours']:.3g}", "over the recorded steps"),
+            tile("likely cause", named, delays),
+        ],
+        className="tiles",
+    )
+
+
+def _workers(visit: Visit) -> Any:
+    """One cell for each worker: the slowdown if it alone took as long as it did."""
+    result = visit.ask("slowdown_by_worker")
+    rows = result.to_pylist()
+    replicas = sorted({row["dp_rank"] for row in rows})
+    stages = sorted({row["stage"] for row in rows})
+    value = {(row["dp_rank"], row["stage"]): row["slowdown"] for row in rows}
+    cells = [[value[replica, stage] for replica in replicas] for stage in stages]
+    fig = plots.heat(
+        [str(replica) for replica in replicas],
+        [str(stage) for stage in stages],
+        cells,
+        dark=visit.dark,
+        title="slowdown",
+        hover="dp rank %{x}, stage %{y}: %{z:.3f}x<extra></extra>",
+        xaxis={"title": "data-parallel rank", "type": "category"},
+        yaxis={"title": "stage", "type": "category", "autorange": "reversed"},
+    )
+    drawn = plot(fig, "slowdown by worker", None, min(180 + 34 * max(len(stages), 3), 900))
+    table = grid(result, visit, {}, rows=6)
+    return section("Which worker slows the job?", drawn, table, *coverage(result)[1:])
+
+
+def _steps(visit: Visit) -> Any:
+    result = visit.ask("straggler_slowdown")
+    if result.table.num_rows < 2:
+        return section("Steps over time", empty("No whole step was recorded."))
+    steps = type(result)(result.analysis, result.table.slice(1), result.coverage)
+    return section(
+        "Steps over time", picture(steps, dark=visit.dark), grid(result, visit, {}, rows=6)
+    )
+
+
+def _question(name: str, heading: str) -> Any:
+    return lambda visit: section(heading, *answered(visit, name))
+
+
+PAGE = Page(
+    "job",
+    "Stragglers of a job",
+    16,
+    layout,
+    {
+        "tiles": _tiles,
+        "causes": _question("straggler_causes", "Why is it slower?"),
+        "workers": _workers,
+        "steps": _steps,
+        "types": _question("slowdown_by_type", "Which type of operation?"),
+        "stages": _question("slowdown_by_stage", "Which stage?"),
+        "whatif": _question("straggler_whatif", "What would a step take without them?"),
+    },
+)
