@@ -76,7 +76,7 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ((READ, "mori"), r"\bEp(?:Dispatch|Combine)[A-Z] mori::"),
         (
             (READ, "mori"),
-            r"(?:OneShot|TwoShot)?(?:AllGather|All2all|ReduceScatter)\w*Sdma \w*SdmaKernel",
+            r"(?:OneShot|TwoShot)?(?:AllGather|All2all|ReduceScatter)\w{0,40}Sdma SdmaKernel",
         ),
         ((READ, "pplx"), r"^(?:dispatch|combine)Kernel$ a2a_(?:dispatch|combine)_ pplx::"),
         # Symmetric memory and one-sided communication.

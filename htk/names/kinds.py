@@ -24,6 +24,7 @@ class Kind(NamedTuple):
     tensor_core: bool | None  # None: the name does not tell
 
 
+_LONGEST = 8192  # characters that rules look at: some take the square of a name's length
 # Kernels made of their template arguments: those alone tell what they do.
 _ANY_TEMPLATE = re.compile(
     r"^cutlass\w*::(?:Kernel2?|device_kernel)$|^cutlass\w*::reduction|^ck_tile::kentry$"
@@ -48,6 +49,7 @@ def kind_of(name: str, activity: str) -> Kind:
     """Return what the activity of that name is (activity: kernel, copy or set)."""
     if activity != "kernel":
         return Kind("memory", "copy" if activity == "copy" else "set", "", None)
+    name = name[:_LONGEST]
     rule = comm_rule(name)
     if rule is not None:
         return Kind("comm", "communication", rule.library, None)

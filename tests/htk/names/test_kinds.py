@@ -142,3 +142,10 @@ def test_bare_name(name: str, bare: str) -> None:
 
 def test_a_copy_of_mtia_is_no_kernel() -> None:
     assert kind_of("dma_request", "kernel")[:2] == ("memory", "copy")
+
+
+@pytest.mark.parametrize("word", ["x", "x_", "1", "a::", "<", "(", "gemm", "bf16", "AllGather"])
+def test_a_name_of_a_megabyte_is_judged_by_its_beginning(word: str) -> None:
+    """Rules that take the square of a name's length would take hours."""
+    name = "volta_sgemm_" + word * (1_000_000 // len(word))
+    assert kind_of(name, "kernel").kind in ("compute", "comm")

@@ -160,13 +160,12 @@ def test_what_cannot_be_opened_is_one_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_file_too_large_or_not_whole_is_said(tmp_path: Path) -> None:
-    long = "x" * (1 << 20)
-    write(tmp_path / "rank0.json", kernel(long, 1, 2), kernel(long, 3, 4), **of_rank(0, 2))
+    write(tmp_path / "rank0.json", *(kernel("gemm", k, 1) for k in range(9)), **of_rank(0, 2))
     write(tmp_path / "rank1.json", kernel("gemm", 1, 2), **of_rank(1, 2))
-    subject = Subject(str(tmp_path), OpenOptions(cache=False), largest_bytes=1 << 20)
+    subject = Subject(str(tmp_path), OpenOptions(cache=False), largest_bytes=1 << 10)
     outcome = {o.check.name: o for o in outcomes(subject)}
     assert outcome["kernels"].state == OK  # of the rank that was read
-    assert "rank0.json holds more than 1.00 MiB" in outcome["kernels"].finding
+    assert "rank0.json holds more than 1.00 KiB" in outcome["kernels"].finding
     assert outcome["events"].state == NOT_APPLICABLE
     text = (tmp_path / "rank1.json").read_text()
     (tmp_path / "rank1.json").write_text(text[:-2])
