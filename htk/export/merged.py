@@ -5,7 +5,6 @@ were recorded, but for their times (from the first event of the trace on, with t
 process numbers and arrow ids, which are made different for each rank.
 """
 
-import gzip
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, valid, with_column
@@ -23,14 +23,17 @@ from htk.core.parser import Source
 from htk.derived.clocks import corrections
 from htk.errors import HtkError
 from htk.export.overlay import drawn
-from htk.export.rewrite import kineto_parts, part_of
+from htk.export.pieces import Pieces, cut, spliced
+from htk.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.text import copy
+from htk.parsers.kineto.text import copy_runs
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
+_MICROSECONDS = pa.decimal128(19, 3)
+_BORDER = b", \t\r\n"  # what stands between events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
 _Points = tuple[NDArray[np.int64], NDArray[Any]]  # times and values
@@ -53,7 +56,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "merged.json.gz"
     count, without = 0, []
-    with part_of(target) as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as out:
+    with part_of(target) as raw, quickly_packed(raw) as out:
         write = _listing(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
         for place, part in enumerate(parts):
@@ -61,7 +64,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
             base = int(known[0]) if len(known) else 0
             rank = _Rank(place, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
             with sources[part.file].open() as file, open_stream(file) as stream:
-                copy(stream, lambda _: None, lambda *_: None, _passed(rank, write))
+                copy_runs(stream, _nowhere, lambda *_: None, _passed(rank, write))
             for text in (*rank.counted(), *rank.described()):
                 write(text)
             count += rank.events
@@ -87,13 +90,17 @@ def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
     return item
 
 
-def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[int, bytes], None]:
-    def event(_: int, piece: bytes) -> None:
-        text = rank.event(piece)
-        if text is not None:
-            write(text)
+def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
+    def run(text: bytes) -> bytes:
+        for moved in rank.run(text):
+            write(moved)
+        return b""
 
-    return event
+    return run
+
+
+def _nowhere(_: bytes) -> None:
+    """Events are written by who changes them."""
 
 
 _Clock = tuple[int, float, int]  # offset, drift in parts per million, and the time they are for
@@ -123,24 +130,41 @@ class _Rank:
     processes: dict[bytes, int] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
 
-    def event(self, piece: bytes) -> bytes | None:
-        """An event with this rank's process numbers, arrow ids and clock."""
-        members, _ = scan.members(piece, 0)
-        known = {scan.plain(member.key): member.value for member in members}
-        if known.get("ph") == b'"M"' and "name" in known and self._named(known):
-            return None
-        self.events += 1
-        written = []
-        for key, value in members:
-            match scan.plain(key):
-                case "pid":
-                    value = str(self._process(value)).encode()
-                case "id":
-                    value = self._arrow(value)
-                case "ts":
-                    value = self._moment(value)
-            written.append(key + b": " + value)
-        return b"{" + b", ".join(written) + b"}"
+    def run(self, text: bytes) -> Iterator[bytes]:
+        """Events with this rank's process numbers, arrow ids and clock."""
+        for events, pieces in self._without_names(text):
+            own = pieces.own_keys()
+            starts, ends, replaced = [], [], []
+            for key, to in (("pid", self._processes), ("id", self._arrows), ("ts", self._moments)):
+                start, end = pieces.values(own & pieces.equal(key))
+                starts.append(start)
+                ends.append(end)
+                replaced.append(to(cut(events, start, end)).cast(pa.binary()))
+            self.events += len(pieces.events()[0])
+            yield spliced(
+                events, np.concatenate(starts), np.concatenate(ends), pa.concat_arrays(replaced)
+            )
+
+    def _without_names(self, text: bytes) -> Iterator[tuple[bytes, Pieces]]:
+        """The events but for what processes are called, which is told anew."""
+        pieces = Pieces(text)
+        phases = pieces.own_keys() & pieces.equal("ph")
+        metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
+        if not len(metadata):
+            yield text, pieces
+            return
+        starts, ends = pieces.events()
+        begin = 0
+        for index in metadata.tolist():  # some ten a file
+            event = text[starts[index] : ends[index]]
+            members = scan.members(event, 0)[0]
+            if self._named({scan.plain(member.key): member.value for member in members}):
+                before = text[begin : starts[index]].strip(_BORDER)
+                begin = int(ends[index])
+                if before:
+                    yield before, Pieces(before)
+        if rest := text[begin:].strip(_BORDER):
+            yield rest, Pieces(rest)
 
     def described(self) -> Iterator[bytes]:
         """What the viewer shows of the processes: rank first, in order."""
@@ -156,10 +180,15 @@ class _Rank:
         """Counters of this rank, as a process of their own."""
         process = self._process(b'"counters"')
         for name, (times, values) in _series(self.part):
-            at = self.shifted(times) - self.origin_ns
-            for time, value in zip(at.tolist(), values.tolist(), strict=True):
-                said = _json(ph="C", name=name, pid=process, args={"value": value})
-                yield b'{"ts": ' + format_microseconds(time).encode() + b", " + said[1:]
+            if not len(times):
+                continue
+            at = _as_microseconds(self.shifted(times) - self.origin_ns)
+            distinct, codes = np.unique(values, return_inverse=True)
+            said = pa.array([json.dumps(value).encode() for value in distinct.tolist()])
+            counter = _json(ph="C", name=name, pid=process)[:-1]
+            middle = b", " + counter[1:] + b', "args": {"value": '
+            parts = (b'{"ts": ', at, middle, said.take(pa.array(codes)), b"}}", b"")
+            yield b",\n".join(pc.binary_join_element_wise(*parts).to_pylist())
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Absolute times of this rank on the common clock."""
@@ -170,9 +199,26 @@ class _Rank:
     def _process(self, recorded: bytes) -> int:
         return self.processes.setdefault(recorded, (self.place + 1) * 1000 + len(self.processes))
 
+    def _processes(self, recorded: pa.Array) -> pa.Array:
+        return _each(recorded, lambda value: str(self._process(value)).encode())
+
+    def _arrows(self, recorded: pa.Array) -> pa.Array:
+        return _each(recorded, self._arrow)
+
+    def _moments(self, recorded: pa.Array) -> pa.Array:
+        """Times on the common clock; those that are no decimals of nanoseconds one by one."""
+        try:
+            exact = recorded.cast(pa.string()).cast(_MICROSECONDS)
+        except pa.ArrowInvalid:
+            return _each(recorded, self._moment)
+        times = np.frombuffer(exact.buffers()[1], np.int64)[::2][: len(exact)]
+        moved = self.shifted(times + self.base_ns) - self.origin_ns
+        # A viewer's own event has no time.
+        return pc.if_else(pa.array(times == 0), recorded, _as_microseconds(moved))
+
     def _named(self, known: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; true for what is told anew then."""
-        what = scan.plain(known["name"])
+        what = scan.plain(known.get("name", b'""'))
         key = {"process_name": "name", "process_labels": "labels"}.get(what)
         if key and known.get("args", b"").startswith(b"{"):
             inner = {scan.plain(m.key): m.value for m in scan.members(known["args"], 0)[0]}
@@ -192,6 +238,21 @@ class _Rank:
             return value
         at = self.shifted(np.array([recorded + self.base_ns]))
         return format_microseconds(int(at[0]) - self.origin_ns).encode()
+
+
+def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
+    """Each value changed, equal ones once."""
+    encoded = values.dictionary_encode()
+    changed = [to(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(changed, pa.binary()).take(encoded.indices)
+
+
+def _as_microseconds(times: NDArray[np.int64]) -> pa.Array:
+    """Nanoseconds as microseconds with three decimals, exact."""
+    words = np.empty((len(times), 2), np.int64)  # of a decimal of 128 bits
+    words[:, 0], words[:, 1] = times, times >> 63
+    exact = pa.Array.from_buffers(_MICROSECONDS, len(times), [None, pa.py_buffer(words)])
+    return exact.cast(pa.string()).cast(pa.binary())
 
 
 def _path(trace: Trace) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ once, and Arrow puts all of them together again.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,26 +15,36 @@ from numpy.typing import NDArray
 _QUOTE, _BACKSLASH, _COLON, _CLOSING, _SPACE = b'"\\:} '
 _COMMA, _BRACKET, _MINUS, _ZERO, _NINE = b",]-09"
 _MOST_PUNCTUATION = 32
+_MOST_LETTERS = 64  # of a number, or of white space before one; more are passed over otherwise
 _SHORTEST_NUMBER = 5  # bytes of a piece that holds a number: ":5,"
 
 Codes = NDArray[np.int32]
 Chosen = NDArray[np.bool_]  # of the strings
+Positions = NDArray[np.int64]
 Rewrite = Callable[[bytes], bytes]
+
+_STEP = np.zeros(256, np.int8)
+_STEP[list(b"{[")] = 1
+_STEP[list(b"}]")] = -1
+_IS_BRACKET = _STEP != 0
+_BEFORE_VALUE = np.zeros(256, bool)
+_BEFORE_VALUE[: _SPACE + 1] = _BEFORE_VALUE[_COLON] = True
+_WITHIN_SCALAR = np.ones(256, bool)
+_WITHIN_SCALAR[: _SPACE + 1] = False
+_WITHIN_SCALAR[list(b",}]")] = False
 
 
 class Pieces:
     """The pieces of a run of valid JSON events, and what is to stand in their place."""
 
     def __init__(self, text: bytes) -> None:
-        letters = np.frombuffer(text, np.uint8)
-        quotes = _quotes(letters)
+        self._letters = letters = np.frombuffer(text, np.uint8)
+        self._quotes = quotes = _quotes(letters)
         offsets = np.empty(len(quotes) + 2, np.int32)
         offsets[0], offsets[-1] = 0, len(text)
         offsets[1:-1] = quotes
         offsets[1:-1:2] += 1  # an opening quote belongs to what is before it
-        self._pieces = pa.BinaryArray.from_buffers(
-            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-        )
+        self._pieces = _between(text, offsets)
         self._order = np.arange(len(offsets) - 1, dtype=np.int32)
         self._added: list[bytes] = []
         strings = self._pieces.take(pa.array(self._order[1::2])).dictionary_encode()
@@ -73,6 +84,45 @@ class Pieces:
         codes[~self.is_key[last]] = -1
         return np.asarray(codes)
 
+    def events(self) -> tuple[Positions, Positions]:
+        """Return where each event begins and ends."""
+        positions, depths = self._brackets
+        opening = np.append(0, depths[:-1]) == 0
+        return positions[opening], positions[depths == 0] + 1
+
+    def own_keys(self) -> Chosen:
+        """Return which strings are keys of events themselves, not of what is in them."""
+        positions, depths = self._brackets
+        before = np.searchsorted(positions, self._quotes[::2]) - 1
+        return np.asarray(self.is_key & (depths[before] == 1))
+
+    def event_of(self, chosen: Chosen) -> Positions:
+        """Return the number of the event that each chosen string stands in."""
+        starts, _ = self.events()
+        return np.searchsorted(starts, self._quotes[::2][chosen], side="right") - 1
+
+    def values(self, keys: Chosen) -> tuple[Positions, Positions]:
+        """Return where the values of keys begin and end, but for lists and objects."""
+        closing = self._quotes[1::2]
+        start = _passed(self._letters, closing[keys] + 1, _BEFORE_VALUE)
+        end = _passed(self._letters, start, _WITHIN_SCALAR)
+        text = self._letters[start] == _QUOTE
+        end[text] = closing[np.flatnonzero(keys)[text] + 1] + 1
+        plain = ~np.isin(self._letters[start], np.frombuffer(b"[{", np.uint8))
+        return start[plain], end[plain]
+
+    @cached_property
+    def _brackets(self) -> tuple[Positions, Positions]:
+        """Where objects and lists begin or end, and how deep what follows lies."""
+        positions = np.flatnonzero(_IS_BRACKET[self._letters])
+        positions = positions[np.searchsorted(self._quotes, positions) % 2 == 0]
+        return positions, np.cumsum(_STEP[self._letters[positions]], dtype=np.int64)
+
+    def equal(self, text: str) -> Chosen:
+        """Return which strings are this one, as it stands."""
+        code = self.distinct.index(pa.scalar(text.encode(), pa.binary())).as_py()
+        return np.asarray(self.codes == code)
+
     def text(self, code: int) -> bytes:
         """Return a distinct string, escapes as they stand."""
         return bytes(self.distinct[code].as_py())
@@ -108,9 +158,7 @@ class Pieces:
     def joined(self) -> bytes:
         """Return the text with what was replaced."""
         pieces = pa.concat_arrays([self._pieces, pa.array(self._added, pa.binary())])
-        whole = pieces.take(pa.array(self._order))
-        offsets = np.frombuffer(whole.buffers()[1], np.int32)[: len(whole) + 1]
-        return bytes(memoryview(whole.buffers()[2])[: offsets[-1]])
+        return _joined(pieces, self._order)
 
     def _code(self, piece: bytes, replacement: bytes) -> int:
         """Return the code of a replacement, -1 where there is none."""
@@ -133,6 +181,54 @@ class Pieces:
     def _texts(self, codes: NDArray[np.int64]) -> list[bytes]:
         texts: list[bytes] = self.distinct.take(pa.array(codes)).to_pylist()
         return texts
+
+
+def spliced(text: bytes, starts: Positions, ends: Positions, replacements: pa.Array) -> bytes:
+    """Return a text with other bytes from each start to its end; the spans do not overlap."""
+    order = np.argsort(starts)
+    cuts = np.empty(2 * len(starts) + 2, np.int32)
+    cuts[0], cuts[-1] = 0, len(text)
+    cuts[1:-1:2], cuts[2:-1:2] = starts[order], ends[order]
+    pieces = _between(text, cuts)
+    numbers = np.arange(len(pieces), dtype=np.int32)
+    numbers[1::2] = len(pieces) + order
+    return _joined(pa.concat_arrays([pieces, replacements.cast(pa.binary())]), numbers)
+
+
+def cut(text: bytes, starts: Positions, ends: Positions) -> pa.Array:
+    """Return what stands from each start to its end; the spans are in order."""
+    cuts = np.empty(2 * len(starts) + 2, np.int32)
+    cuts[0], cuts[-1] = 0, len(text)
+    cuts[1:-1:2], cuts[2:-1:2] = starts, ends
+    pieces = _between(text, cuts)
+    return pieces.take(pa.array(np.arange(1, len(pieces), 2, dtype=np.int32)))
+
+
+def _between(text: bytes, cuts: NDArray[np.int32]) -> pa.BinaryArray:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(cuts)), pa.py_buffer(text)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(cuts) - 1, buffers)
+
+
+def _joined(pieces: pa.Array, numbers: Codes) -> bytes:
+    whole = pieces.take(pa.array(numbers))
+    offsets = np.frombuffer(whole.buffers()[1], np.int32)[: len(whole) + 1]
+    return bytes(memoryview(whole.buffers()[2])[: offsets[-1]])
+
+
+def _passed(
+    letters: NDArray[np.uint8], positions: Positions, skipped: NDArray[np.bool_]
+) -> Positions:
+    """Where the first letter that is not skipped stands, from each position on."""
+    positions = np.minimum(positions, len(letters) - 1)
+    moving = np.flatnonzero(skipped[letters[positions]])
+    for _ in range(_MOST_LETTERS):
+        if not len(moving):
+            return positions
+        positions[moving] = np.minimum(positions[moving] + 1, len(letters) - 1)
+        moving = moving[skipped[letters[positions[moving]]]]
+    stops = np.append(np.flatnonzero(~skipped[letters]), len(letters) - 1)
+    positions[moving] = stops[np.searchsorted(stops[:-1], positions[moving])]
+    return positions
 
 
 def _number_follows(letters: NDArray[np.uint8], closing: NDArray[np.int64]) -> Chosen:

@@ -91,13 +91,14 @@ def write_runs(source: Source, target: Path, entry: Entry, run: Run) -> Written:
         source.open() as file,
         open_stream(file) as stream,
         part_of(target) as raw,
-        _quickly_packed(raw) as packed,
+        quickly_packed(raw) as packed,
     ):
         copied = text.copy_runs(stream, packed.write, entry, run)
     return Written(target, copied, target.stat().st_size)
 
 
-def _quickly_packed(raw: BinaryIO) -> gzip.GzipFile:
+def quickly_packed(raw: BinaryIO) -> gzip.GzipFile:
+    """A stream that packs at some 300 MB/s into files a third larger than the smallest."""
     packed: gzip.GzipFile = igzip.IGzipFile("", "wb", 2, raw, mtime=0)  # type: ignore[no-untyped-call]
     return packed
 

@@ -108,3 +108,23 @@ def test_hta_finds_the_ranks(two_ranks: Path) -> None:
     theirs = TraceAnalysis(trace_dir=str(out), include_last_profiler_step=True)
     assert sorted(theirs.t.get_ranks()) == [0, 1]
     assert htk.open(out).ranks == [0, 1]
+
+
+def test_times_keep_every_digit_whatever_form_they_have(tmp_path: Path) -> None:
+    """Also those that are no decimals of nanoseconds: text, powers, further digits, no time."""
+    times = ["1.5", "-2.001", "7e1", '"3.25"', "4.0006", "0", "1234567890123.456"]
+    for rank in (0, 1):
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        path = write(folder / "t.json", op("aten::a", 1, 3), **of_rank(rank, 2, base=10**18))
+        event = '{{"ph": "i", "name": "x{}", "pid": "p", "tid": 1, "ts": {}, "args": {{"ts": 5}}}}'
+        more = ",".join(event.format(n, time) for n, time in enumerate(times))
+        path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{more},'))
+    _convert(str(tmp_path), "--to", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
+    events = [e for e in _merged(tmp_path / "out") if e["name"].startswith("x")]
+    assert {e["args"]["ts"] for e in events} == {5} and len(events) == 2 * len(times)
+    # From the first activity on, at 1 us; 4000.6 ns are 4001 ns.
+    assert {e["name"]: e["ts"] for e in events[: len(times)]} == {
+        "x0": "0.500", "x1": "-3.001", "x2": "69.000", "x3": "2.250", "x4": "3.001", "x5": 0,
+        "x6": "1234567890122.456",
+    }  # fmt: skip

@@ -4,10 +4,12 @@ import json
 import re
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.export.pieces import Pieces
+from htk.export.pieces import Pieces, cut, spliced
 
 _TEXT = st.text('ab "\\{}[],:1é\n', max_size=5)
 _NUMBER = st.integers(-3, 1000) | st.floats(0, 9, allow_nan=False)
@@ -96,3 +98,31 @@ def test_a_number_behind_an_object_of_a_list_is_noticed(
         outside = following[: following.find(b'"')] if b'"' in following else following
         if re.search(rb"\}[\s,\]]*-?\d", outside):
             assert noticed[number]
+
+
+_KEYS = st.sampled_from(["ts", "id", "args", "ph"])
+_OWN = st.lists(
+    st.dictionaries(_KEYS, _VALUE | st.dictionaries(_KEYS, _VALUE, max_size=3), min_size=1),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(_OWN, _WRITTEN)
+def test_values_of_events_own_keys(events: list[Any], written: dict[str, Any]) -> None:
+    text = _text(events, written)
+    pieces = Pieces(text)
+    starts, ends = pieces.events()
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    assert [json.loads(text[start:end]) for start, end in spans] == events
+    plain = [n for n, e in enumerate(events) if "ts" in e and not isinstance(e["ts"], list | dict)]
+    chosen = pieces.own_keys() & pieces.equal("ts")
+    begin, end = pieces.values(chosen)
+    values = [json.loads(value) for value in cut(text, begin, end).to_pylist()]
+    assert values == [events[n]["ts"] for n in plain]
+    assert pieces.event_of(chosen).tolist() == [n for n, e in enumerate(events) if "ts" in e]
+    numbers = pa.array([str(n).encode() for n in range(len(plain))], pa.binary())
+    order = np.arange(len(plain))[::-1]
+    whole = spliced(text, begin[order], end[order], numbers.take(pa.array(order)))
+    expected = [{**e, "ts": plain.index(n)} if n in plain else e for n, e in enumerate(events)]
+    assert json.loads(b"[" + whole + b"]") == expected
