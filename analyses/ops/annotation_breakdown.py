@@ -9,12 +9,12 @@ import pyarrow as pa
 from htk.columns.arrow import number, numbers, texts, truths
 from htk.columns.groups import Groups, row_of
 from htk.columns.intervals import union_lengths
-from htk.columns.nesting import nest
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import labels_of
+from htk.measures.user_ranges import enclosing
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -41,6 +41,7 @@ _STEP = re.compile(r"^ProfilerStep#\d+")
 )
 def annotation_breakdown(
     annotations: pa.Table,
+    annotation_links: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
@@ -48,8 +49,8 @@ def annotation_breakdown(
 ) -> pa.Table:
     """What do user ranges cost, on the CPU and on the GPU?
 
-    GPU activities belong to the ranges round the call that launched them, on its thread or else on
-    the main one, whenever they run.
+    GPU activities belong to the ranges around the call that launched them, whenever they run: those
+    of its thread, and of the thread that an autograd thread works for.
     """
     name, labels = _names(annotations, match)
     rank = numbers(annotations["rank"], NONE).astype(np.int64)
@@ -64,7 +65,7 @@ def annotation_breakdown(
     count = groups.sum(on_cpu)
     total = groups.sum(np.where(on_gpu, 0, own))
     count_gpu = groups.sum(1 - on_cpu)
-    row, which = _launched(annotations, kernels, kernel_links, group, len(groups))
+    row, which = _launched(annotations, annotation_links, kernels, kernel_links, group)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     device = np.zeros(len(groups), np.int64)
     np.add.at(device, which, (end - start)[row])
@@ -98,25 +99,22 @@ def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
 
 
 def _launched(
-    annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints, groups: int
+    annotations: pa.Table,
+    annotation_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    group: Ints,
 ) -> tuple[Ints, Ints]:
     """Which activity was launched inside which group of ranges; each pair once."""
-    parent = _parents(annotations)
-    at = numbers(kernel_links["annotation_row"], NONE)
-    row = np.arange(len(at))
-    rows, found = [], []
-    while len(row):  # from the innermost range outward, as often as ranges are deep
-        inside = at != NONE
-        at, row = at[inside], row[inside]
-        named = group[at] != NONE
+    rows, inside = [], []
+    for row, ranges in enclosing(annotation_links, numbers(kernel_links["annotation_row"], NONE)):
+        named = group[ranges] != NONE
         rows.append(row[named])
-        found.append(group[at[named]])
-        at = parent[at]
+        inside.append(group[ranges[named]])
     stepped, steps = _stepped(annotations, kernels, kernel_links, group)
-    pairs = np.concatenate([*rows, stepped]) * max(groups, 1) + np.concatenate([*found, steps])
-    pairs = np.sort(pairs.astype(np.int64))
-    pairs = pairs[np.append(True, np.diff(pairs) > 0)] if len(pairs) else pairs
-    return pairs // max(groups, 1), pairs % max(groups, 1)
+    pairs = np.column_stack([np.concatenate([*rows, stepped]), np.concatenate([*inside, steps])])
+    distinct = Groups.by_keys(pairs.astype(np.int64)).keys
+    return distinct[:, 0], distinct[:, 1]
 
 
 def _stepped(
@@ -129,27 +127,6 @@ def _stepped(
     place = row_of(ranks.keys[:, 0], numbers(kernels["rank"], NONE)[mine])
     known = place != NONE
     return mine[known], group[step][ranks.first_row][place[known]]
-
-
-def _parents(annotations: pa.Table) -> Ints:
-    """The range round each range on the CPU, steps aside; NONE on the GPU."""
-    mine = np.flatnonzero(
-        ~truths(annotations["on_gpu"]) & (numbers(annotations["step"], NONE) == NONE)
-    )
-    lane = Groups.by_keys(
-        np.column_stack(
-            [
-                numbers(annotations["rank"], NONE),
-                numbers(annotations["cycle"], NONE),
-                labels_of(annotations["process"])[0],
-                labels_of(annotations["thread"])[0],
-            ]
-        )[mine]
-    )
-    start, end = numbers(annotations["start_ns"])[mine], numbers(annotations["end_ns"])[mine]
-    parent = np.full(annotations.num_rows, NONE, np.int64)
-    parent[mine] = np.append(mine, NONE)[nest(lane.group_ids.astype(np.int32), start, end)[0]]
-    return parent
 
 
 def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:

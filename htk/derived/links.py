@@ -22,6 +22,7 @@ from htk.columns.arrow import (
 from htk.columns.groups import Groups
 from htk.columns.nesting import Nested, Rows, Threads, nested
 from htk.columns.types import NONE
+from htk.derived.user_ranges import UserRanges
 from htk.schema import DERIVED
 
 
@@ -63,7 +64,7 @@ def kernel_links(
             _row(op),
             text(op_how, pa.array(["nesting", "external_id", "flow"])),
             _step_column(_steps_at(annotations, at)),
-            _row(_range_around(annotations, threads, thread, at)),
+            _row(UserRanges(annotations, cpu_ops, threads).around(thread, at)),
             boolean(_carry_in(kernels, launches, linked)),
         ],
         schema=DERIVED["kernel_links"],
@@ -75,6 +76,7 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
     threads = Threads()
     ops = nested(cpu_ops, threads)
     forward, how = _forward(cpu_ops, ops)
+    ranges = UserRanges(annotations, cpu_ops, threads)
     return pa.table(
         [
             _row(ops.parent),
@@ -83,7 +85,7 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
             _step_column(_steps_at(annotations, ops.start)),
             _row(forward),
             text(how, pa.array(["sequence", "parent"])),
-            _row(_range_around(annotations, threads, ops.thread.astype(np.int32), ops.start)),
+            _row(ranges.around(ops.thread.astype(np.int32), ops.start)),
             boolean(np.ones(len(cpu_ops), bool)),
         ],
         schema=DERIVED["op_links"],
@@ -244,21 +246,6 @@ def _steps_at(annotations: pa.Table, at: Rows) -> NDArray[np.int32]:
     place = np.searchsorted(start, at, side="right") - 1
     inside = (place >= 0) & (at < end[np.maximum(place, 0)])
     return np.where(inside, step[np.maximum(place, 0)], NONE).astype(np.int32)
-
-
-def _range_around(
-    annotations: pa.Table, threads: Threads, thread: NDArray[np.int32], at: Rows
-) -> Rows:
-    """Innermost user range (not a step) on that thread, else on the thread that has the ranges."""
-    mine = np.flatnonzero(~valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
-    if not len(mine):
-        return np.full(len(at), NONE, np.int64)
-    ranges = nested(annotations.take(pa.array(mine)), threads)
-    found = ranges.around(thread, at)
-    main = np.bincount(ranges.thread).argmax().astype(np.int32)
-    lost = np.flatnonzero((found == NONE) & (thread != main))
-    found[lost] = ranges.around(np.full(len(lost), main, np.int32), at[lost])
-    return np.append(mine, NONE)[found]
 
 
 def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:

@@ -25,6 +25,7 @@ _PER_FILE = {  # cached beside the tables of the file
     "kernel_links": "htk.derived.links",
     "op_links": "htk.derived.links",
     "launch_links": "htk.derived.links",
+    "annotation_links": "htk.derived.user_ranges",
     "op_callers": "htk.derived.op_ancestors",
     "python_links": "htk.derived.op_ancestors",
     "activities": "htk.derived.windows",

@@ -27,6 +27,7 @@ from htk.schema.comm import (
 from htk.schema.jobs import JOB_LAYOUTS, JOB_OPERATIONS
 from htk.schema.links import (
     ACTIVITIES,
+    ANNOTATION_LINKS,
     IDLE_CAUSES,
     KERNEL_LINKS,
     LAUNCH_LINKS,
@@ -102,6 +103,7 @@ TABLES: dict[str, pa.Schema] = {
 DERIVED: dict[str, pa.Schema] = {
     "kernel_links": KERNEL_LINKS,
     "op_links": OP_LINKS,
+    "annotation_links": ANNOTATION_LINKS,
     "op_callers": OP_CALLERS,
     "python_links": PYTHON_LINKS,
     "launch_links": LAUNCH_LINKS,
@@ -119,6 +121,7 @@ __all__ = [
     "ABSOLUTE_TIMES",
     "ACTIVITIES",
     "ANNOTATIONS",
+    "ANNOTATION_LINKS",
     "BENCH_POINTS",
     "COLLECTIVES",
     "COMM_CHANNELS",

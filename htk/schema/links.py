@@ -21,6 +21,10 @@ KERNEL_LINKS = table(
     carry_in=(_BOOL, "Launched before the recording began."),
 )
 
+ANNOTATION_LINKS = table(
+    parent_row=(_I64, "User range (not a step) that holds it.", "annotations"),
+)
+
 OP_LINKS = table(
     parent_row=(_I64, "The operator that called it.", "cpu_ops"),
     depth=(_I32, "0 for an operator called by none."),

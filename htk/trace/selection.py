@@ -19,6 +19,7 @@ from htk.columns.groups import event_keys, row_of
 from htk.columns.intervals import Spans, union
 from htk.columns.types import NO_TIME, NONE, Mask
 from htk.errors import UsageError
+from htk.measures.user_ranges import held_by
 
 _ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
 
@@ -90,7 +91,7 @@ class Narrowing:
         keep = self._in_steps(links)
         keep &= self._in_time(numbers(kernels["start_ns"]))
         if self.selection.annotation is not None:
-            keep &= self._in_ranges(kernels["rank"], numbers(links["launch_start_ns"], NO_TIME))
+            keep &= self._in_ranges(kernels, links)
         return keep
 
     @cached_property
@@ -99,7 +100,7 @@ class Narrowing:
         start = numbers(ops["start_ns"])
         keep = self._in_steps(self.whole("op_links")) & self._in_time(start)
         if self.selection.annotation is not None:
-            keep &= self._in_ranges(ops["rank"], start)
+            keep &= self._in_ranges(ops, self.whole("op_links"))
         return keep
 
     @cached_property
@@ -127,15 +128,12 @@ class Narrowing:
             keep &= start < self.origin_ns + self.selection.to_ns
         return keep
 
-    def _in_ranges(self, rank: pa.ChunkedArray, at: NDArray[np.int64]) -> Mask:
-        """Inside a user range whose name matches, on the same rank, whichever thread."""
-        keep = np.zeros(len(at), bool)
-        ranks = numbers(rank, -1)
-        for which, spans in self._ranges().items():  # one rank after the other
-            mine = np.flatnonzero(ranks == which)
-            place = np.searchsorted(spans.start, at[mine], side="right") - 1
-            keep[mine] = (place >= 0) & (at[mine] < spans.end[np.maximum(place, 0)])
-        return keep
+    def _in_ranges(self, rows: pa.Table, links: pa.Table) -> Mask:
+        """Inside a user range whose name matches, on any thread that works for it."""
+        wanted = pattern(self.selection.annotation or "")
+        ranges = self.whole("annotations")
+        named = matching(ranges["name"], lambda name: bool(wanted.search(name)))
+        return held_by(named, ranges, self.whole("annotation_links"), links, rows)
 
     def _ranges(self, *, on_gpu: bool = False) -> dict[int, Spans]:
         """Where the chosen user ranges lie, for each rank."""
