@@ -21,6 +21,7 @@ from htk.columns.arrow import (
 )
 from htk.columns.groups import Groups
 from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.segments import SegmentTimes, heads, running_max
 from htk.columns.types import NONE
 from htk.derived.user_ranges import UserRanges
 from htk.schema import DERIVED
@@ -66,6 +67,7 @@ def kernel_links(
             _step_column(_steps_at(annotations, at)),
             _row(UserRanges(annotations, cpu_ops, threads).around(thread, at)),
             boolean(_carry_in(kernels, launches, linked)),
+            boolean(linked & _is_ambiguous(kernels, launches)),
         ],
         schema=DERIVED["kernel_links"],
     )
@@ -122,13 +124,29 @@ def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nest
 
 
 def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
-    """By correlation; of several calls with one id, the last (a driver call inside a runtime's)."""
+    """Return the call with the activity's correlation id that began last before the activity.
+
+    Of a driver's call inside a runtime's that is the driver's; of calls that share an id because
+    ids were used anew, the latest. A call that begins after the activity did not launch it.
+    """
     ids = numbers(launches["correlation"])
     usable = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
     wanted = numbers(kernels["correlation"])
-    found = look_up(ids[usable], usable, wanted)
-    found[wanted <= 0] = NONE
-    return found
+    calls = SegmentTimes(ids[usable], numbers(launches["start_ns"])[usable])
+    last = calls.last(wanted, numbers(kernels["start_ns"]))
+    return np.where(wanted > 0, np.append(usable, NONE)[last], NONE)
+
+
+def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
+    """Return which activities have the id of several calls that are not inside one another."""
+    ids = numbers(launches["correlation"])
+    rows = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
+    start, end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    rows = rows[np.lexsort((-end[rows], start[rows], ids[rows]))]
+    reach = running_max(heads(ids[rows]), end[rows])
+    apart = (ids[rows][1:] == ids[rows][:-1]) & (start[rows][1:] >= reach[:-1])
+    reused = np.unique(ids[rows][1:][apart])
+    return np.isin(numbers(kernels["correlation"]), reused)
 
 
 def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:

@@ -50,7 +50,7 @@ class UserRanges:
     def parent(self) -> Ints:
         """Return the range that holds each row of `annotations`, or NONE."""
         ranges = self._ranges
-        above, threads = ranges.parent.copy(), ranges.thread.astype(np.int32)
+        above = ranges.parent.copy()
         outer = np.flatnonzero(
             (above == NONE) & self._works_for_main(ranges.thread.astype(np.int32))
         )

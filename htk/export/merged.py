@@ -28,6 +28,7 @@ from htk.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
 from htk.parsers.kineto import scan
+from htk.parsers.kineto.processes import KEY
 from htk.parsers.kineto.text import copy_runs
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
@@ -56,6 +57,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "merged.json.gz"
     count, without = 0, []
+    ranks: list[_Rank] = []
     with part_of(target) as raw, quickly_packed(raw) as out:
         write = _listing(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
@@ -68,12 +70,13 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
             for text in (*rank.counted(), *rank.described()):
                 write(text)
             count += rank.events
+            ranks.append(rank)
         try:
             for text in _path(trace):
                 write(text)
         except HtkError as error:
             without.append(f"critical path: {error}")
-        out.write(b"\n]}\n")
+        out.write(b"\n]," + _told_apart(ranks, trace.origin_ns) + b"}\n")
     aligned = any(clock != _AS_IS for clock in clocks.values())
     return Merged(target, count, aligned, tuple(without))
 
@@ -253,6 +256,28 @@ def _as_microseconds(times: NDArray[np.int64]) -> pa.Array:
     words[:, 0], words[:, 1] = times, times >> 63
     exact = pa.Array.from_buffers(_MICROSECONDS, len(times), [None, pa.py_buffer(words)])
     return exact.cast(pa.string()).cast(pa.binary())
+
+
+def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
+    """Return what a reader needs to tell the ranks apart again: their processes and headers."""
+    listed = []
+    for rank in ranks:
+        facts = rank.part.entry.parsed.facts
+        groups, devices = facts.get("groups"), facts.get("device_properties")
+        job = {
+            "rank": rank.part.rank,
+            "world_size": facts.get("world_size"),
+            "backend": facts.get("backend"),
+            "pg_config": json.loads(str(groups)) if groups else None,
+        }
+        header = {
+            "distributedInfo": {k: v for k, v in job.items() if v is not None},
+            "deviceProperties": json.loads(str(devices)) if devices else [],
+            "host_name": facts.get("host"),
+        }
+        listed.append({"processes": list(rank.processes.values()), "header": header})
+    told = {"baseTimeNanoseconds": origin_ns, KEY: listed}
+    return json.dumps(told, ensure_ascii=False).encode()[1:-1]
 
 
 def _path(trace: Trace) -> Iterator[bytes]:

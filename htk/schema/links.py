@@ -19,6 +19,7 @@ KERNEL_LINKS = table(
     step=(_I32, "ProfilerStep that launched it; null: none."),
     annotation_row=(_I64, "Innermost user range (not a step) round the launch.", "annotations"),
     carry_in=(_BOOL, "Launched before the recording began."),
+    ambiguous=(_BOOL, "Several calls have its correlation id; the latest before it was taken."),
 )
 
 ANNOTATION_LINKS = table(

@@ -78,6 +78,7 @@ def gpu_coverage(trace: Trace) -> dict[str, Any]:
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     linked, carried = valid(links["launch_row"]), truths(links["carry_in"])
     lost = ~linked & ~carried
+    ambiguous = int(truths(links["ambiguous"]).sum())
     return {
         "gpu_activities": kernels.num_rows,
         "gpu_activities_linked_pct": _share(linked, length),
@@ -85,7 +86,7 @@ def gpu_coverage(trace: Trace) -> dict[str, Any]:
         "carry_in_ns": int(length[carried].sum()),
         "unlinked_activities": int(lost.sum()),
         "unlinked_ns": int(length[lost].sum()),
-    }
+    } | ({"ambiguous_activities": ambiguous} if ambiguous else {})
 
 
 def _share(chosen: Any, weight: Any) -> float | None:

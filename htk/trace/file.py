@@ -11,6 +11,12 @@ from htk.derived import registry
 from htk.io.store import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 
+_SAME_RANK = {
+    "copy_of_a_file": "the same recording as {}; left out",
+    "older_recording": "an older recording of the rank of {}; left out",
+    "same_rank": "recorded the same time as {}, which says the same rank: two processes, both kept",
+}
+
 
 @dataclass(frozen=True)
 class TraceFile:
@@ -24,7 +30,7 @@ class TraceFile:
     first_event: int = 0  # added to `event`: cycles of one rank continue the count
     format: str = ""
     file_bytes: int | None = None
-    duplicates: tuple[str, ...] = ()  # other files of this rank and time, left out
+    same_rank_files: tuple[tuple[str, str], ...] = ()  # what they are to this one, and their names
     shift_ns: int = 0  # added to all times: the file lost what its times are relative to
     placed_by: str | None = None  # what told the shift; "nothing": its times stay relative
 
@@ -32,7 +38,7 @@ class TraceFile:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
         if name == "ranks":
             return self._who()
-        if name == "parse_issues" and (self.duplicates or self.placed_by):
+        if name == "parse_issues" and (self.same_rank_files or self.placed_by):
             return pa.concat_tables([self._table(name), self._issues_of_opening()])
         return self._table(name)
 
@@ -66,12 +72,12 @@ class TraceFile:
             {
                 "rank": self.rank,
                 "cycle": self.cycle,
-                "file": other,
-                "kind": "duplicate_rank",
-                "text": f"recorded the same time as {self.file}; left out",
+                "file": other if kind != "same_rank" else self.file,
+                "kind": kind,
+                "text": _SAME_RANK[kind].format(self.file if kind != "same_rank" else other),
                 "count": 1,
             }
-            for other in self.duplicates
+            for kind, other in self.same_rank_files
         ]
         if self.placed_by is not None:
             if self.shift_ns:

@@ -245,24 +245,55 @@ def _needs_rank(item: _Read) -> bool:
 
 
 def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]:
-    """Recordings of one rank in order of time; of two that overlap, the fuller one is kept."""
+    """Return the recordings of one rank in order of time, without copies and older recordings.
+
+    Two that overlap in time are two processes, both kept. Of two whose steps do not go on the newer
+    is the recording, and the older is named.
+    """
     kept: list[tuple[_Read, str]] = []
-    dropped: dict[str, list[str]] = defaultdict(list)
+    same_rank: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
-        if kept and rank is not None and _overlap(kept[-1][0], item[0]):
-            better, other = sorted((kept[-1], item), key=lambda i: -_events(i[0]))
-            kept[-1] = better
-            dropped[better[0].source.name] += [other[0].source.name]
-        else:
-            kept.append(item)
+        name = item[0].source.name
+        if kept and rank is not None:
+            last = kept[-1][0]
+            if _is_copy(last, item[0]):
+                same_rank[last.source.name].append(("copy_of_a_file", name))
+                continue
+            if _overlap(last, item[0]):
+                same_rank[name].append(("same_rank", last.source.name))
+            elif _begins_anew(last, item[0]):
+                same_rank[name] += [("older_recording", one.source.name) for one, _ in kept]
+                kept = []
+        kept.append(item)
     parts: list[TraceFile] = []
     for one, rank_from in kept:
         before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
         name = one.source.name
         part = TraceFile(one.entry, name, rank, len(parts), rank_from, before, one.parser)
-        size, others = one.source.size, tuple(dropped[name])
-        parts.append(replace(part, file_bytes=size, duplicates=others))
+        size, others = one.source.size, tuple(same_rank[name])
+        parts.append(replace(part, file_bytes=size, same_rank_files=others))
     return parts
+
+
+def _is_copy(one: _Read, other: _Read) -> bool:
+    """Whether two files hold one recording, as a trace and its compressed copy do."""
+    return _events(one) == _events(other) and _times(one) == _times(other)
+
+
+def _times(item: _Read) -> tuple[object, object]:
+    facts = item.entry.parsed.facts
+    return facts.get("start_ns"), facts.get("end_ns")
+
+
+def _begins_anew(one: _Read, later: _Read) -> bool:
+    """Whether the steps of the later recording do not go on where the other's ended."""
+    before, after = _steps(one), _steps(later)
+    return bool(before and after) and min(after) <= max(before)
+
+
+def _steps(item: _Read) -> list[int]:
+    table = item.entry.tables.get("annotations")
+    return [] if table is None else [s for s in table["step"].unique().to_pylist() if s is not None]
 
 
 def _overlap(one: _Read, other: _Read) -> bool:

@@ -7,6 +7,7 @@ Not read: the viewer's own metadata events (names and order of rows).
 """
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
 from htk.parsers.kineto.metadata import metadata
 from htk.parsers.kineto.process_groups import comm_groups
+from htk.parsers.kineto.processes import Process, processes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
@@ -58,11 +60,20 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             f"{source.name}: JSON without traceEvents, expected a PyTorch profiler trace; "
             "was the profiler's export interrupted?"
         )
-    known = header_facts.facts(raw.header)
     base_ns = header_facts.base_ns(raw.header)
-    found = sort_events(raw, base_ns)
+    recorded = processes(raw, sort_events(raw, base_ns))
+    first, *others = [
+        _recording(raw, process, base_ns, not k) for k, process in enumerate(recorded)
+    ]
+    return replace(first, others=tuple(others))
+
+
+def _recording(raw: RawEvents, process: Process, base_ns: int, first: bool) -> Parsed:
+    """One process; damage to the file as a whole is told with the first."""
+    found, header = process.found, process.header
+    known = header_facts.facts(header)
     made = tables(raw, found, base_ns)
-    made["comm_groups"] = comm_groups(raw.header)
+    made["comm_groups"] = comm_groups(header)
     made["collectives"] = collectives(
         made["kernels"],
         made["cpu_ops"],
@@ -71,9 +82,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         metadata(raw, found),
         made["comm_groups"],
     )
-    made["parse_issues"] = _issues(raw, found)
+    made["parse_issues"] = _issues(raw, found, first)
     known |= _extent(made["events"], raw)
-    rank = header_facts.rank(raw.header)
+    rank = header_facts.rank(header)
     world_size = header_facts.whole(known["world_size"])
     return Parsed(made, rank, world_size, known)
 
@@ -91,9 +102,9 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     }
 
 
-def _issues(raw: RawEvents, found: Sorted) -> pa.Table:
+def _issues(raw: RawEvents, found: Sorted, whole_file: bool) -> pa.Table:
     """What was lost or mended, a row each; what repeats is one row with its count."""
-    rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues]
+    rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
     length, there = Columns(raw, found.complete, 0).values("dur")
     for kind, bad, text in (
         ("no_duration", ~there, "complete event without dur, taken as 0"),

@@ -55,8 +55,16 @@ def test_hta_has_no_steps() -> None:
         answer_of(idle_breakdown, options={"per": "step", "compat": "hta"})
 
 
-@pytest.mark.parametrize("part", ["dlrm_8rank", "hta/nccl_parser_config", "tracelens/b200"])
-@pytest.mark.parametrize("per", ["rank", "step"])
+@pytest.mark.parametrize(
+    ("part", "per"),
+    [
+        ("dlrm_8rank", "rank"),
+        ("dlrm_8rank", "step"),
+        ("hta/nccl_parser_config", "rank"),
+        ("hta/nccl_parser_config", "step"),
+        ("tracelens/b200", "rank"),  # it has no steps
+    ],
+)
 def test_causes_add_up_to_the_idle_time(shared: Path, part: str, per: str) -> None:
     trace = open_trace(shared / "traces" / part)
     idle: dict[tuple[int, int | None], int] = {}

@@ -57,5 +57,5 @@ def test_without_a_viewer_it_says_what_to_do(
         ui_folder()
     monkeypatch.delenv("HTK_PERFETTO_UI")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"htk\[perfetto\]"):
+    with pytest.raises(UsageError, match=r"htk-trace\[perfetto\]"):
         ui_folder()

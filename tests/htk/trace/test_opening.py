@@ -1,5 +1,6 @@
 """From files to a trace: whose is which, what is missing, what is left out."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.io.store import Store
 from htk.trace.opening import OpenOptions, open_trace
-from tests.kineto_file import kernel, of_rank, op, write
+from tests.kineto_file import kernel, of_rank, op, step, write
 
 KEEP_NOTHING = OpenOptions(cache=False)
 
@@ -55,13 +56,33 @@ def test_recordings_of_one_rank_are_one_timeline(tmp_path: Path) -> None:
     ]
 
 
-def test_a_second_recording_of_the_same_time_is_left_out_and_said(tmp_path: Path) -> None:
+def test_two_processes_of_one_rank_are_both_kept_and_said(tmp_path: Path) -> None:
     write(tmp_path / "a.json", op("x", 1, 5), **of_rank(0))
     write(tmp_path / "b.json", op("x", 1, 5), op("y", 7, 1), **of_rank(0))
     trace = open_trace(tmp_path, KEEP_NOTHING)
-    assert [o["name"] for o in trace.tables["cpu_ops"].to_pylist()] == ["x", "y"]
+    ops = [(o["name"], o["cycle"]) for o in trace.tables["cpu_ops"].to_pylist()]
+    assert ops == [("x", 0), ("x", 1), ("y", 1)]
     (issue,) = trace.tables["parse_issues"].to_pylist()
-    assert issue["kind"] == "duplicate_rank" and issue["file"].endswith("a.json")
+    assert issue["kind"] == "same_rank" and "a.json" in issue["text"]
+
+
+def test_a_copy_of_a_file_is_left_out_and_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", op("x", 1, 5), **of_rank(0))
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    trace = open_trace(tmp_path, KEEP_NOTHING)
+    assert trace.tables["cpu_ops"].num_rows == 1
+    (issue,) = trace.tables["parse_issues"].to_pylist()
+    assert issue["kind"] == "copy_of_a_file" and issue["file"].endswith("a.json.gz")
+
+
+def test_of_two_recordings_whose_steps_begin_anew_the_newer_is_taken(tmp_path: Path) -> None:
+    for name, base in (("old", 0), ("new", 5_000_000)):
+        steps = [step(k, 100 * k, 100) for k in (3, 4)]
+        write(tmp_path / f"{name}.json", *steps, op(name, 310, 5), **of_rank(0, base=base))
+    trace = open_trace(tmp_path, KEEP_NOTHING)
+    assert [o["name"] for o in trace.tables["cpu_ops"].to_pylist()] == ["new"]
+    (issue,) = trace.tables["parse_issues"].to_pylist()
+    assert issue["kind"] == "older_recording" and issue["file"].endswith("old.json")
 
 
 def test_one_bad_file_does_not_spoil_the_others(tmp_path: Path) -> None:
