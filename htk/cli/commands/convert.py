@@ -10,7 +10,7 @@ from htk.errors import UsageError
 
 TABLES_AS = ("parquet", "arrow", "csv")
 STACKS = ("folded", "speedscope")
-FORMS = (*TABLES_AS, "chrome", "hta", *STACKS)
+FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS)
 
 
 @click.command("convert")
@@ -31,9 +31,13 @@ def command(
 
     parquet, arrow, csv: OUTPUT/TABLE/rank=R/part-0.FORM. chrome: OUTPUT/merged.json.gz with all
     ranks on one clock, counters and the critical path, for Perfetto. hta: OUTPUT/rank-R.json.gz,
-    as Holistic Trace Analysis finds the ranks. folded, speedscope: time by call stack for flame
+    as Holistic Trace Analysis finds the ranks. perfetto: OUTPUT/trace.pftrace, all ranks as
+    Perfetto's protobuf, of any format read. folded, speedscope: time by call stack for flame
     graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json.
     """
+    if form == "perfetto":
+        _write_perfetto(paths, Path(output), given)
+        return
     if form in STACKS:
         _write_stacks(paths, form, Path(output), given)
         return
@@ -52,6 +56,14 @@ def command(
     names = tables or (tuple(known) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form).items():
         click.echo(f"{rows:>12,}  {name}", err=True)
+
+
+def _write_perfetto(paths: tuple[str, ...], folder: Path, given: dict[str, Any]) -> None:
+    from htk.cli.commands.common import opened
+    from htk.export.perfetto_trace import write_perfetto
+
+    file, slices = write_perfetto(opened(paths, given), folder)
+    click.echo(f"{slices:>12,} slices  {file}", err=True)
 
 
 def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
