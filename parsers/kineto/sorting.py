@@ -63,7 +63,8 @@ def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
     if rows is not None:
         timed[:] = False
         timed[rows] = True
-    strays = _strays(raw, np.flatnonzero(timed), base_ns)
+    dated = timed & ~_is_phase(raw, phase, "M")  # metadata is of no time, whatever it says
+    strays = _strays(raw, np.flatnonzero(dated), base_ns)
     untimed = ~timed
     timed[strays] = False
     is_complete = _is_phase(raw, phase, "X")

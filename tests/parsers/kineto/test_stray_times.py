@@ -62,6 +62,12 @@ def test_two_recordings_weeks_apart_in_one_file_are_no_strays(tmp_path: Path) ->
     assert not trace.tables["parse_issues"].num_rows
 
 
+def test_metadata_is_of_no_time_and_no_stray(tmp_path: Path) -> None:
+    name = {"ph": "M", "name": "process_name", "pid": 1, "ts": ZERO, "args": {"name": "python"}}
+    trace = opened(write(tmp_path / "named.json", name, *work(), **of_rank(0, base=NOW)))
+    assert not trace.tables["parse_issues"].num_rows
+
+
 def test_an_event_without_duration_is_counted(tmp_path: Path) -> None:
     bare = op("aten::cut", 700, 0)
     del bare["dur"]
