@@ -2,6 +2,7 @@
 the user's own."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -134,6 +135,8 @@ def _checked(key: str, value: Any) -> Any:
     if key in _TEXTS:
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{key}: a text was expected")
+        if key == "capability" and not re.fullmatch(r"\d{1,3}\.\d{1,3}", value, re.ASCII):
+            raise ValueError(f'{key}: two numbers such as "9.0" were expected, not {value!r}')
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         raise ValueError(f"{key}: a positive number was expected, not {value!r}")

@@ -53,7 +53,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (

@@ -27,7 +27,6 @@ _OF_A_UNIT = {
     "hopper": _of_a_unit(228),
     "blackwell": _of_a_unit(228),
 }
-_CAPABILITY = {"ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0)}
 
 
 def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
@@ -65,7 +64,7 @@ def _versions(config: Config) -> dict[str, float]:
 
 def _device(config: Config, number: int) -> dict[str, Any]:
     device = config.device
-    major, minor = _CAPABILITY.get(device.architecture, (9, 4))
+    major, minor = map(int, (device.capability or "0.0").split("."))
     return {
         "id": number,
         "name": device.device_name,

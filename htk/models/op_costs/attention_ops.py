@@ -115,6 +115,7 @@ _TOKENS_FIRST = {
     ),
     "aiter::mha_fwd": _AITER,
     "aiter::fmha_v3_fwd": _AITER,
+    "aiter::flash_attn_forward": _AITER,
     "aiter::mha_bwd": _AITER_BACKWARD,
     "aiter::fmha_v3_bwd": _AITER_BACKWARD,
     "aiter::mha_varlen_fwd": Places(

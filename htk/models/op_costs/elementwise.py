@@ -29,7 +29,7 @@ _FORWARD = {
     "conj_physical angle polar complex copysign nextafter xlogy heaviside logaddexp hypot "
     "digamma lgamma i0 sinc trig bernoulli normal uniform random exponential dropout",
     2: "addcmul addcdiv lerp native_dropout leaky_relu prelu _prelu_kernel elu celu selu "
-    "hardsigmoid softshrink hardshrink logit glu",
+    "_fused_dropout hardsigmoid softshrink hardshrink logit glu",
     4: "sigmoid silu softplus log_sigmoid log_sigmoid_forward hardswish mish",
     8: "gelu",
 }
@@ -76,6 +76,13 @@ def _rotary(call: OperatorCall) -> Cost:
     return Cost(3 * count, moved, "elementwise", label(turned[0].type))
 
 
+def _to_byte(call: OperatorCall) -> Cost:
+    """Each element to a byte, and a scale for each row."""
+    into = call.tensor(0)
+    rows = into.count // max(into.shape[-1], 1)
+    return Cost(2 * into.count, into.bytes + into.count + 4 * rows, "elementwise", label(into.type))
+
+
 def _both(names: str, model: Model) -> dict[str, Model]:
     """Out of place and in place."""
     return {f"aten::{n}{end}": model for n in names.split() for end in ("", "_")}
@@ -83,6 +90,10 @@ def _both(names: str, model: Model) -> dict[str, Model]:
 
 MODELS: dict[str, Model] = {
     "_C::static_scaled_fp8_quant": written,
+    "sgl_kernel::sgl_per_token_group_quant_fp8": written,
+    "sgl_kernel::sgl_per_token_quant_fp8": written,
+    "sgl_kernel::sgl_per_tensor_quant_fp8": written,
+    "fbgemm::quantize_fp8_per_row": _to_byte,
     "_C::dynamic_scaled_fp8_quant": written,
     "_C::dynamic_per_token_scaled_fp8_quant": written,
     "_C::silu_and_mul": _gated,

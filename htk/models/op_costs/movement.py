@@ -133,6 +133,11 @@ def _cache_write(call: OperatorCall) -> Cost:
     return _moved(call, moved, new[0].type)
 
 
+def _one(call: OperatorCall) -> Cost:
+    """One number, to the host."""
+    return _moved(call, call.tensor(0).element)
+
+
 _TWICE = (
     "clone contiguous _to_copy to roll flip rot90 tril triu tril_ triu_ repeat_interleave "
     "masked_select pixel_shuffle channel_shuffle im2col col2im _conj_physical nonzero "
@@ -141,6 +146,8 @@ _TWICE = (
 _FILLS = "fill_ zero_ ones zeros full arange eye normal_ uniform_ random_ bernoulli_ exponential_"
 MODELS: dict[str, Model] = {
     "aten::copy_": _copy,
+    "aten::_local_scalar_dense": _one,
+    "fbgemm::jagged_to_padded_dense": _twice,
     "aten::_copy_from": _copy,
     **{f"aten::{n}": _twice for n in _TWICE.split()},
     **{f"aten::{n}": _fill for n in _FILLS.split()},

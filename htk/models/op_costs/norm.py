@@ -48,6 +48,13 @@ def _add_rms_out(call: OperatorCall) -> Cost:
     return Cost((_RMS + 1) * call.tensor(0).count, moved, "norm", label(call.tensor(0).type))
 
 
+def _topk_softmax(call: OperatorCall) -> Cost:
+    """Weights and numbers of the chosen experts, …, and the scores that they are chosen by."""
+    scores = max(call.tensors, key=lambda t: t.count)
+    moved = sum(t.bytes for t in call.tensors)
+    return Cost(_SOFTMAX * scores.count, moved, "softmax", label(scores.type))
+
+
 def _group(call: OperatorCall) -> Cost:
     return _forward(call, _LAYER)
 
@@ -75,6 +82,9 @@ MODELS: dict[str, Model] = {
     "sgl_kernel::rmsnorm": _rms_out,
     "aiter::rms_norm": partial(_forward, per_element=_RMS),
     "aiter::rmsnorm": _rms_out,
+    "aiter::_groupnorm_run": _group,
+    "_moe_C::topk_softmax": _topk_softmax,
+    "sgl_kernel::topk_softmax": _topk_softmax,
     "aiter::add_rmsnorm": _add_rms_out,
     "aiter::rmsnorm2d_fwd_with_add_ck": _add_rms_out,
     "aten::_softmax": partial(_softmax, per_element=_SOFTMAX),

@@ -41,9 +41,24 @@ def _resized(call: OperatorCall, axes: int, each: int) -> Cost:
     return Cost(each * max(into.count, out), moved, "pooling", label(into.type))
 
 
+def _sampled(call: OperatorCall) -> Cost:
+    """input [n, c, …], places [n, …, axes]: each result from its neighbours, linearly."""
+    into, places = call.tensor(0), call.tensor(1)
+    axes = places.shape[-1]
+    out = into.shape[1] * (places.count // max(axes, 1))
+    each = _EACH_SAMPLE[axes]
+    moved = into.bytes + places.bytes + out * into.element
+    return Cost(each * out, moved, "pooling", label(into.type))
+
+
+_EACH_SAMPLE = {2: 7, 3: 15}  # as upsampling
 _UPSAMPLE = {"nearest": 1, "linear": 3, "bilinear": 7, "trilinear": 15, "bicubic": 35}
 _AXES = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,), "nearest": (1, 2, 3)}
 MODELS: dict[str, Model] = {
+    "aten::grid_sampler_2d": _sampled,
+    "aten::grid_sampler_3d": _sampled,
+    "aten::_upsample_bilinear2d_aa": partial(_resized, axes=2, each=7),
+    "aten::_upsample_bicubic2d_aa": partial(_resized, axes=2, each=35),
     **{f"aten::max_pool{n}d_with_indices": partial(_pool, axes=n, indices=True) for n in (1, 2, 3)},
     **{f"aten::avg_pool{n}d": partial(_pool, axes=n, indices=False) for n in (1, 2, 3)},
     **{

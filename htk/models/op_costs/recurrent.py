@@ -30,7 +30,25 @@ def _fused_cell(call: OperatorCall) -> Cost:
     return Cost(6 * gates.count, moved, "recurrent", label(gates.type))
 
 
+def _selective_scan(call: OperatorCall) -> Cost:
+    """u [b, d, l], steps, A [d, n], B, C, …: nine operations for each element and state."""
+    u, states = call.tensor(0), call.tensor(2).shape[-1]
+    moved = sum(t.bytes for t in call.tensors) + u.bytes
+    said = "nine operations for each element and state"
+    return Cost(9 * u.count * states, moved, "recurrent", label(u.type), assumed=said)
+
+
+def _causal_convolution(call: OperatorCall) -> Cost:
+    """x [b, d, l], weight [d, width], …: each channel by itself."""
+    x, weight = call.tensor(0), call.tensor(1)
+    moved = 2 * x.bytes + weight.bytes
+    return Cost(2 * x.count * weight.shape[-1], moved, "convolution", label(x.type))
+
+
 MODELS: dict[str, Model] = {
+    "mamba_ssm::selective_scan_fwd": _selective_scan,
+    "causal_conv1d::causal_conv1d_fwd": _causal_convolution,
+    "DaoAILab::_causal_conv1d_fwd_cpp": _causal_convolution,
     "aten::_cudnn_rnn": partial(_network, hidden=4, both=13),
     "aten::_cudnn_rnn_backward": partial(_network, hidden=4, both=16, backward=True),
     "aten::miopen_rnn": partial(_network, hidden=3, both=10),

@@ -45,7 +45,26 @@ def _order(call: OperatorCall) -> Cost:
     return Cost(compared, 2 * into.bytes + 8 * into.count, "reduction", label(into.type))
 
 
+def _counted(call: OperatorCall) -> Cost:
+    """Each element falls into one of so many bins, which come out."""
+    into = call.tensor(0)
+    bins = call.value(1)
+    most = bins if isinstance(bins, int) and not isinstance(bins, bool) else 0
+    return Cost(into.count, into.bytes + most * into.element, "reduction", label(into.type))
+
+
+def _distances(call: OperatorCall) -> Cost:
+    """Between the rows of two tables: a difference, its power and a sum for each column."""
+    a, b = call.tensor(0), call.tensor(1)
+    out = a.count // max(a.shape[-1], 1) * b.shape[-2]
+    moved = a.bytes + b.bytes + out * a.element
+    return Cost(3 * out * a.shape[-1], moved, "reduction", label(a.type))
+
+
 MODELS: dict[str, Model] = {
+    "aten::histc": _counted,
+    "aten::_cdist_forward": _distances,
+    **{f"aten::{n}": _order for n in ("_unique2", "_unique", "unique_dim", "unique_consecutive")},
     **{f"aten::{n}": partial(_reduce, per_element=1) for n in _PLAIN.split()},
     **{f"aten::{n}": partial(_reduce, per_element=2) for n in _TWICE.split()},
     **{f"aten::{n}{end}": _scan for n in _SCANS.split() for end in ("", "_")},

@@ -203,6 +203,7 @@ def test_a_file_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (CARD.replace("units = 40", "units = nan"), "units: a positive number"),
         (CARD.replace("units = 40", "units = true"), "units: a positive number"),
         (CARD + "colour = 'red'", "unknown colour"),
+        (CARD + "capability = 'x'", "two numbers such as"),
         (CARD + "also = 'x'", "a list of names"),
         ("a = 1", "a table was expected"),
         ("[a", "not TOML"),

@@ -223,3 +223,31 @@ def test_recurrent_networks() -> None:
     assert found.bytes == 4 * (5 * 3 * 6 + held + 15 * 14)
     backward = of("aten::_cudnn_rnn_backward", dims, types, [*[""] * 16, "True"])
     assert backward.flops == 2 * found.flops
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "values", "flops", "moved"),
+    [
+        ("aten::_local_scalar_dense", [[1000]], [FLOAT], [], 0, 4),
+        ("aten::_cdist_forward", [[2, 5, 3], [2, 7, 3]], [FLOAT] * 2, [],
+         3 * 2 * 5 * 7 * 3, 4 * 2 * (15 + 21 + 35)),
+        ("aten::histc", [[64], [], [], []], [FLOAT, "", "", ""], ["", "10", "0", "1"],
+         64, 4 * 74),
+        ("aten::grid_sampler_2d", [[2, 3, 8, 8], [2, 4, 5, 2]], [FLOAT] * 2, [],
+         7 * 2 * 3 * 20, 4 * (384 + 80 + 120)),
+        ("aten::_upsample_bicubic2d_aa", [[1, 2, 8, 8], [], []], [FLOAT, "", ""],
+         ["", "[4, 4]", "False"], 35 * 128, 4 * (128 + 32)),
+        ("mamba_ssm::selective_scan_fwd", [[2, 4, 8], [2, 4, 8], [4, 16]], [BF16, BF16, FLOAT],
+         [], 9 * 64 * 16, 2 * 64 * 3 + 4 * 64),
+        ("causal_conv1d::causal_conv1d_fwd", [[2, 4, 8], [4, 3]], [BF16] * 2, [],
+         2 * 64 * 3, 2 * (2 * 64 + 12)),
+        ("_moe_C::topk_softmax", [[5, 2], [5, 2], [5, 2], [5, 8]], [FLOAT, "int", "int", BF16],
+         [], 5 * 40, 3 * 40 + 80),
+        ("fbgemm::quantize_fp8_per_row", [[4, 64], []], [BF16, ""], [], 512, 512 + 256 + 16),
+    ],
+)  # fmt: skip
+def test_smaller_operators(
+    name: str, dims: list, types: list, values: list, flops: int, moved: int
+) -> None:
+    found = of(name, dims, types, values)
+    assert (found.flops, found.bytes) == (flops, moved)
