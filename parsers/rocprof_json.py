@@ -189,7 +189,11 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
         _copies(_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
         calls,
     )
-    found = recording(made, _facts(metadata, process.agents), None, issues)
+    used = {r.dispatch_info.agent_id.handle for r in records.kernel_dispatch}
+    driven = {agents[handle] for handle in used if handle in agents}
+    facts = _facts(metadata, process.agents)
+    facts["host_device"] = driven.pop() if len(driven) == 1 else None
+    found = recording(made, facts, None, issues)
     own = dict(found.tables)
     own["collectives"] = collectives(
         NAME,

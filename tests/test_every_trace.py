@@ -110,6 +110,18 @@ def benchmark(folder: Path) -> Path:
     return SAMPLES / "nccl_tests"
 
 
+def nsight(folder: Path) -> Path:
+    return SAMPLES / "nsight"
+
+
+def rocpd(folder: Path) -> Path:
+    return SAMPLES / "rocpd"
+
+
+def xplane(folder: Path) -> Path:
+    return SAMPLES / "xplane"
+
+
 KINDS: tuple[Callable[[Path], Path], ...] = (
     nothing,
     metadata_only,
@@ -124,6 +136,9 @@ KINDS: tuple[Callable[[Path], Path], ...] = (
     ranks,
     flight_recorder,
     benchmark,
+    nsight,
+    rocpd,
+    xplane,
 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
@@ -101,6 +101,7 @@ def comm_summary(
         "transfer_ns": groups.sum(calls.waits.transfer),
     }
     known_by = {
+        "in_bytes": groups.max(valid(calls.table["in_bytes"]).astype(np.int64)) > 0,
         "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
         "shared_ns": (on_gpu := _spread(groups, split.rows, split.on_gpu) > 0),
         "exposed_ns": on_gpu,

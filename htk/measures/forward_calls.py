@@ -43,7 +43,7 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints) -> Ints:
     """Return the number of the node that each operator makes, if it makes one, or NONE."""
     sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)
     sequence[numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
-    thread = numbers(cpu_ops["thread"], NONE).astype(np.int64)
+    thread, _ = labels_of(cpu_ops["thread"])
     order = np.lexsort((numbers(cpu_ops["start_ns"]), thread, rank))
     ordered, length = sequence[order], len(order)
     following = np.where(ordered != NONE, np.arange(length), length)

@@ -196,6 +196,9 @@ def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, st
         first, rank_from = (0, "only file") if options.rank is None else (options.rank, "given")
         for k in lost:
             found[k] = (first + read[k].process, rank_from)
+    elif lost and (by_device := _ranks_by_device([read[k] for k in lost])):
+        for k, rank in zip(lost, by_device, strict=True):
+            found[k] = (rank, "GPU of the host")
     elif lost:
         names = ", ".join(read[k].source.file_name for k in lost[:3])
         raise UnknownRank(
@@ -204,6 +207,17 @@ def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, st
             "name: --rank-pattern 'node-(\\d+)'"
         )
     return found
+
+
+def _ranks_by_device(read: list[_Read]) -> list[int] | None:
+    """The GPU of each recording, if all are of one host and each has a GPU of its own that its
+    format numbers as the host does."""
+    facts = [item.entry.parsed.facts for item in read]
+    devices = [f.get("host_device") for f in facts]
+    hosts = {f.get("host") for f in facts}
+    found = [d for d in devices if isinstance(d, int)]
+    alone = len(hosts) == 1 and None not in hosts and len(set(found)) == len(read)
+    return found if alone else None
 
 
 def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MalformedTrace
+from htk.errors import MalformedTrace, UnknownRank
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, Database, as_database, as_json
@@ -208,3 +208,20 @@ def test_the_samples_are_what_their_script_writes(tmp_path: Path) -> None:
     assert (tmp_path / "t.json").read_bytes() == JSON.read_bytes()
     as_database(tmp_path / "t.db")
     assert opened(tmp_path / "t.db").tables["events"] == kept(DATABASE).tables["events"]
+
+
+def test_files_of_one_host_are_told_apart_by_their_gpu(tmp_path: Path) -> None:
+    """JSON names no rank. Processes that drive a GPU each have its number; two of one have none."""
+    for pid, agent in ((908, 41), (909, 42)):
+        text = JSON.read_text().replace(
+            '"agent_id": {"handle": 41}', f'"agent_id": {{"handle": {agent}}}'
+        )
+        (tmp_path / f"{pid}_results.json").write_text(text)
+    found = {Path(r["file"]).name: r for r in rows(opened(tmp_path), "ranks")}
+    assert {name: (r["rank"], r["rank_from"]) for name, r in found.items()} == {
+        "908_results.json": (1, "GPU of the host"),
+        "909_results.json": (0, "GPU of the host"),
+    }
+    (tmp_path / "909_results.json").write_text(JSON.read_text())
+    with pytest.raises(UnknownRank, match="do not say which rank they are"):
+        opened(tmp_path)

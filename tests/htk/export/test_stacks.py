@@ -13,7 +13,7 @@ from htk.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, span, write
 
 ROOT = Path(__file__).parents[3]
-SETS = ("kineto", "nsight", "xplane", "recorded/transformer", "simulated/llama2-7b")
+SETS = ("kineto", "nsight", "xplane", "recorded/transformer")
 
 
 def opened(path: Path) -> Trace:
