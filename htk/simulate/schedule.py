@@ -8,6 +8,7 @@ the queue. A collective begins to move when its last member is there.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,25 @@ class Timed:
     cause: Ints  # what a GPU activity waited for last: 0 launch, 1 stream, 2 event, 3 network
     since: Ints  # of each rank: what begins earlier is not recorded
     recorded: bool = True  # as a step
+
+    @cached_property
+    def rows(self) -> dict[Do, list[int]]:
+        """Of each kind of instruction, in order."""
+        by_kind: dict[Do, list[int]] = {do: [] for do in Do}
+        for row, do in enumerate(self.program.do):
+            by_kind[do].append(row)
+        return by_kind
+
+    @cached_property
+    def closes(self) -> dict[int, int]:
+        """The row that closes each range, by the row that opens it."""
+        closes, opened = {}, []
+        for row, do in enumerate(self.program.do):
+            if do == Do.OPEN:
+                opened.append(row)
+            elif do == Do.CLOSE:
+                closes[opened.pop()] = row
+        return closes
 
 
 @dataclass

@@ -48,9 +48,7 @@ class Truth:
 
     def add(self, timed: Timed, now: Ints) -> None:
         """A step; `now` is what the hosts' clocks have come to."""
-        rows = np.array(
-            [k for k, do in enumerate(timed.program.do) if do in (Do.LAUNCH, Do.NODE)], np.int64
-        )
+        rows = np.array(sorted(timed.rows[Do.LAUNCH] + timed.rows[Do.NODE]), np.int64)
         for column, (rank, its) in enumerate(self._ranks.items()):
             since = timed.since[column]
             seen = rows[timed.gpu_start[rows, column] >= since]
@@ -210,28 +208,27 @@ class _Rank:
 
     def add_host(self, timed: Timed, column: int, rank: int, clocks: Clocks) -> None:
         """When the host loaded data, collected garbage, waited, allocated memory or started up."""
-        rows, doings, longer = [], [], []
-        items = zip(timed.program.do, timed.program.what, strict=True)
-        for row, (do, what) in enumerate(items):
-            call: HostCall | None = what[0] if do == Do.CALL else None
-            if do == Do.SYNC or call or (do == Do.THINK and what in _HOST):
-                rows.append(row)
-                doings.append("sync" if do == Do.SYNC else call.why if call else what)
-                longer.append(int(call.ns[rank]) if call and not call.name else 0)
+        what, of_kind = timed.program.what, timed.rows
+        doing = {row: "sync" for row in of_kind[Do.SYNC]}
+        doing |= {row: what[row] for row in of_kind[Do.THINK] if what[row] in _HOST}
+        calls: dict[int, HostCall] = {row: what[row][0] for row in of_kind[Do.CALL]}
+        doing |= {row: call.why for row, call in calls.items()}
+        rows = list(doing)
         low, high = (clocks.local(rank, c[rows, column]) for c in (timed.begin, timed.end))
-        high = high + np.array(longer, np.int64)  # where a launch takes longer, that is in it
-        self._host += zip(low.tolist(), high.tolist(), doings, strict=True)
-        calls = zip((high - low).tolist(), doings, strict=True)
-        self._start_up += sum(ns for ns, doing in calls if doing == "start_up")
+        # Where a launch takes longer, that is in the launch.
+        longer = [0 if calls[row].name else calls[row].ns[rank] for row in calls]
+        high = high + np.array([0] * (len(rows) - len(longer)) + longer, np.int64)
+        self._host += zip(low.tolist(), high.tolist(), doing.values(), strict=True)
+        starting = np.array([why == "start_up" for why in doing.values()], bool)
+        self._start_up += int((high - low)[starting].sum())
 
     def remember(self, timed: Timed, column: int) -> None:
         """What the allocator did: the peak of what is recorded, and of the step."""
         highest = 0
-        for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True)):
-            if do == Do.MEMORY:
-                self._allocated += what[0]
-                if timed.begin[k, column] >= timed.since[column]:
-                    highest = max(highest, self._allocated)
+        for row in timed.rows[Do.MEMORY]:
+            self._allocated += timed.program.what[row][0]
+            if timed.begin[row, column] >= timed.since[column]:
+                highest = max(highest, self._allocated)
         self._peak = max(self._peak, highest)
         if timed.recorded:
             self._steps[timed.step]["peak_allocated_bytes"] = highest or self._allocated

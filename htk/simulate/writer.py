@@ -20,7 +20,6 @@ from htk.simulate.instructions import (
     Do,
     Event,
     HostCall,
-    Program,
     Range,
 )
 from htk.simulate.metadata import metadata, unnamed
@@ -93,7 +92,7 @@ class Writer:
         out: list[str] = []
         if timed.recorded:
             self._open_step(state, out)
-        closes = _closes(timed.program)
+        closes = timed.closes
         for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True)):
             if do == Do.OPEN:
                 self._range(state, out, k, closes[k], what)
@@ -348,14 +347,3 @@ def _close(state: _Pass, what: Range) -> None:
         state.ranges.pop()
     else:
         state.operators.pop()
-
-
-def _closes(program: Program) -> dict[int, int]:
-    """Where each range that opens closes again."""
-    found, opened = {}, []
-    for k, do in enumerate(program.do):
-        if do == Do.OPEN:
-            opened.append(k)
-        elif do == Do.CLOSE:
-            found[opened.pop()] = k
-    return found
