@@ -51,9 +51,11 @@ def instant(
     )
 
 
-def meta(name: str, pid: int, tid: int, args: str) -> str:
+def meta(name: str, pid: int, tid: int, begin: int, args: str) -> str:
+    """Kineto gives it the time at which the recording begins."""
     return (
-        f'  {{\n    "name": "{name}",\n    "ph": "M",\n    "ts": 0.000,\n    "pid": {pid},\n'
+        f'  {{\n    "name": "{name}",\n    "ph": "M",\n'
+        f'    "ts": {format_microseconds(begin - BASE_NS)},\n    "pid": {pid},\n'
         f'    "tid": {tid},\n    "args": {{\n      {args}\n    }}\n  }},\n'
     )
 

@@ -314,20 +314,23 @@ class Writer:
         return complete("Trace", name, "Spans", "PyTorch Profiler", self._started, self._last, args)
 
     def _metadata(self) -> list[str]:
-        found = []
+        events: list[str] = []
+        begin = self._started
         for pid, label, order in (
             (self._pid, "CPU", self._pid),
             (self._device, f"GPU {self._device}", 5_000_000 + self._device),
         ):
-            found.append(meta("process_name", pid, 0, '"name": "python"'))
-            found.append(meta("process_labels", pid, 0, f'"labels": "{label}"'))
-            found.append(meta("process_sort_index", pid, 0, f'"sort_index": {order}'))
+            events.append(meta("process_name", pid, 0, begin, '"name": "python"'))
+            events.append(meta("process_labels", pid, 0, begin, f'"labels": "{label}"'))
+            events.append(meta("process_sort_index", pid, 0, begin, f'"sort_index": {order}'))
         for tid, name in ((self._pid, "python"), (self._tid[AUTOGRAD], "pt_autograd_0")):
-            found.append(meta("thread_name", self._pid, tid, f'"name": "thread {tid} ({name})"'))
+            events.append(
+                meta("thread_name", self._pid, tid, begin, f'"name": "thread {tid} ({name})"')
+            )
         for stream in sorted(self._streams):
             name = f'"name": "stream {stream} "'
-            found.append(meta("thread_name", self._device, stream, name))
-        return found
+            events.append(meta("thread_name", self._device, stream, begin, name))
+        return events
 
     def _write(self, text: str) -> None:
         self._zip.write(text.encode())
