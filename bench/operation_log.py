@@ -1,11 +1,11 @@
 """What logging operations costs: a CPU job of 4 gloo ranks, with and without, step by step.
 
-    python bench/operation_log.py [RANKS] [STEPS] [no-reductions]
+    python bench/operation_log.py [RANKS] [STEPS]
 
 Steps with and without the log alternate in blocks within each process, so that both see the same
 machine, and CPU times of a step are compared (wall time on a shared machine is noise). The CPU time
 within the log's own functions is measured as well, hooks, marks, formatting and writing: that is
-sharper by far, and an upper bound, since it holds the measuring and what DDP would do itself.
+sharper by far, and an upper bound, since it holds the measuring.
 """
 
 import json
@@ -79,7 +79,6 @@ def _measured() -> _Within:
     passes = ("forward_begins", "forward_ends", "_backward_begins")
     for name in (*passes, "optimizer_begins", "optimizer_ends"):
         within.measured(hooks._Passes, name)
-    within.measured(hooks, "_reduce_bucket")
     return within
 
 
@@ -106,7 +105,7 @@ def _rank(rank: int, ranks: int, steps: int, folder: str) -> None:
     batch = torch.randn(4, 64, 256)
     with htk.capture(Path(folder, "rows"), operations=True) as log:
         within = _measured()
-        log.watch(*watched, reductions="no-reductions" not in sys.argv)
+        log.watch(*watched)
         _run(*plain, batch, BLOCK), _run(*watched, batch, BLOCK, log)
         log._pending.clear()
         within.ns = 0

@@ -38,14 +38,14 @@ def straggler_whatif(
     ] = None,
     stage: Annotated[int | None, "Pipeline stage of the worker to cure; else the worst."] = None,
     operation: Annotated[str | None, "Type to set at its median, e.g. forward_compute."] = None,
-    gpus: Annotated[int | None, "GPUs of the job; else from its layout or ranks."] = None,
+    job_gpus: Annotated[int | None, "GPUs of the job; else from its layout or ranks."] = None,
 ) -> pa.Table:
     """What would a step take without that worker, with even stages, balanced lengths, …?
 
     Each change is replayed by itself on every recorded step; they overlap, so that their savings
     do not add up. Launch delays are left out of all of them, the first row included.
     """
-    question = Question.of(job_operations, job_layouts, gpus)
+    question = Question.of(job_operations, job_layouts, job_gpus)
     job = question.job
     now, ideal = float(job.replayed.mean()), float(job.ideal_steps.mean())
     changes = [("as recorded", job.replayed), *_changes(job, dp_rank, stage, operation)]

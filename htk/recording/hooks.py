@@ -10,26 +10,23 @@ if TYPE_CHECKING:
     from htk.recording.operations import OperationLog
 
 
-def watch(log: "OperationLog", model: Any, optimizer: Any, reductions: bool) -> None:
+def watch(log: "OperationLog", model: Any, optimizer: Any) -> None:
     """Log what a plain loop does, from hooks that torch calls anyway."""
-    passes = _Passes(log)
+    passes = _Passes(log, model)
     model.register_forward_pre_hook(passes.forward_begins)
     model.register_forward_hook(passes.forward_ends)
     if optimizer is not None:
         optimizer.register_step_pre_hook(passes.optimizer_begins)
         optimizer.register_step_post_hook(passes.optimizer_ends)
-    if reductions and hasattr(model, "register_comm_hook"):
-        # DDP looks at annotations, which torch's own types would have to be imported for.
-        model.register_comm_hook(log, lambda state, bucket: _reduce_bucket(state, bucket))
 
 
 class _Passes:
     """Forwards and backwards of one model, numbered by micro-batch."""
 
-    def __init__(self, log: "OperationLog") -> None:
+    def __init__(self, log: "OperationLog", model: Any) -> None:
         import torch
 
-        self._log, self._torch = log, torch
+        self._log, self._model, self._torch = log, model, torch
         self._step, self._batch = -1, -1
         self._began: Any = None
 
@@ -52,13 +49,22 @@ class _Passes:
             first.register_hook(lambda _: self._backward_begins(batch))
 
     def _backward_begins(self, batch: int) -> None:
-        log = self._log
+        """Log the backward when the engine is through with it.
+
+        DDP waits for its reductions in a callback of the engine too, which it queues later. One
+        that is queued from the end of the backward comes after that: between them the reductions
+        were exposed.
+        """
+        log, queue = self._log, self._torch.autograd.Variable._execution_engine.queue_callback
         began = log.clock.mark()
 
         def ended() -> None:
-            log.add("backward_compute", began, log.clock.mark(), batch, None)
+            end = log.clock.mark()
+            log.add("backward_compute", began, end, batch, None)
+            if getattr(self._model, "require_backward_grad_sync", False):
+                queue(lambda: log.add("grads_all_reduce", end, log.clock.mark(), None, None))
 
-        self._torch.autograd.Variable._execution_engine.queue_callback(ended)
+        queue(ended)
 
     def optimizer_begins(self, *_: Any) -> None:
         self._began = self._log.clock.mark()
@@ -66,22 +72,6 @@ class _Passes:
     def optimizer_ends(self, *_: Any) -> None:
         self._log.add("optimizer", self._began, self._log.clock.mark(), None, None)
         self._began = None
-
-
-def _reduce_bucket(log: "OperationLog", bucket: Any) -> Any:
-    """DDP's usual mean over the ranks, logged: one row for each bucket."""
-    import torch.distributed as dist
-
-    began = log.clock.mark()
-    group = dist.group.WORLD
-    mean = bucket.buffer().div_(dist.get_world_size(group))
-    future = dist.all_reduce(mean, group=group, async_op=True).get_future()
-
-    def ended(done: Any) -> Any:
-        log.add("grads_all_reduce", began, log.clock.mark(), None, None)
-        return done.value()[0]
-
-    return future.then(ended)
 
 
 def _tensors(output: Any) -> Iterator[Any]:

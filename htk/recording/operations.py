@@ -159,12 +159,12 @@ class OperationLog:
             self._file.close()
             self._file = None
 
-    def watch(self, model: Any, optimizer: Any = None, *, reductions: bool = True) -> None:
-        """Log forwards, backwards, reductions (of DDP) and optimizer steps of a plain loop."""
+    def watch(self, model: Any, optimizer: Any = None) -> None:
+        """Log forwards, backwards, exposed reductions (of DDP) and steps of a plain loop."""
         from htk.recording.hooks import watch
 
         if self.recorded:
-            watch(self, model, optimizer, reductions)
+            watch(self, model, optimizer)
 
     def timers(self, timers: Any) -> Any:
         """Megatron's timers, which then log as they run; use them in place of the others."""

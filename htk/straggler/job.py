@@ -271,8 +271,7 @@ def _block(rows: _Rows, members: list[tuple[int, Ints]]) -> Block:
         rows.type[one],
         rows.chunk[one],
         rows.micro_batch[one],
-        start[:, 0, 0],
-        end[:, 0, 0],
-        len(rows.replicas),
+        start,
+        end,
     )
     return Block(np.array([step for step, _ in members]), began, program, start, end)

@@ -45,7 +45,7 @@ _LAST = (
 )
 _OVER_REPLICAS = (_GATHER, *_REDUCE, _SEPARATE, _CLIP)
 _SLACK_NS = 50_000  # between clocks of two streams of one worker
-_OVERLAPPED_NS = 10_000_000  # a reduction that starts so long before the last backward's end
+_OVERLAPPED = 0.95  # of the last backward: a reduction that starts before overlaps it
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,14 @@ class Program:
 
 
 def program_of(
-    stage: Ints, type_: Ints, chunk: Ints, micro_batch: Ints, start: Ints, end: Ints, replicas: int
+    stage: Ints, type_: Ints, chunk: Ints, micro_batch: Ints, start: Ints, end: Ints
 ) -> Program:
-    """Work out the program from the rows of one replica in one step, in canonical order."""
-    builder = _Builder(stage, type_, np.maximum(chunk, 0), start, end, replicas)
+    """Work out the program from operations in canonical order.
+
+    `start` and `end` are [operation, step, replica]; the first replica of the first step tells the
+    order of operations, all of them when a reduction that overlaps its backward can begin.
+    """
+    builder = _Builder(stage, type_, np.maximum(chunk, 0), start, end)
     builder.build()
     links = np.array(builder.links, np.float64).reshape(-1, 3)
     return Program(
@@ -121,11 +125,10 @@ def program_of(
 class _Builder:
     """Collects the dependencies of one replica's step: loops over a few thousand operations."""
 
-    def __init__(
-        self, stage: Ints, type_: Ints, chunk: Ints, start: Ints, end: Ints, replicas: int
-    ) -> None:
+    def __init__(self, stage: Ints, type_: Ints, chunk: Ints, start: Ints, end: Ints) -> None:
         self.stage, self.type, self.chunk = stage, type_, chunk
-        self.start, self.end, self.replicas = start, end, replicas
+        self.starts, self.ends = start, end
+        self.start, self.end, self.replicas = start[:, 0, 0], end[:, 0, 0], start.shape[2]
         self.stages = int(stage.max()) + 1
         self.chunks = int(chunk.max()) + 1
         self.links: list[tuple[int, int, float]] = []
@@ -237,8 +240,9 @@ class _Builder:
         if last is None:
             return
         reductions = self._rows(stage, _REDUCE)
+        early = self.start[last] + _OVERLAPPED * (self.end[last] - self.start[last])
         overlapped = bool(self._rows(stage, [_SEPARATE])) or any(
-            self.start[r] < self.end[last] - _OVERLAPPED_NS for r in reductions
+            self.start[r] < early for r in reductions
         )
         if overlapped:
             self._reductions(stage, reductions)
@@ -263,8 +267,10 @@ class _Builder:
                     self.links.append((last, row, self._part(last, row)))
 
     def _part(self, backward: int, reduction: int) -> float:
-        length = max(int(self.end[backward] - self.start[backward]), 1)
-        return float(np.clip((self.start[reduction] - self.start[backward]) / length, 0.0, 1.0))
+        """The least over replicas and steps: elsewhere an earlier reduction may have been late."""
+        length = np.maximum(self.ends[backward] - self.starts[backward], 1)
+        over = (self.starts[reduction] - self.starts[backward]) / length
+        return float(np.clip(over.min(), 0.0, 1.0))
 
     def _pair_pipeline(self) -> None:
         """The k-th send of a stage meets the k-th receive of its neighbour."""

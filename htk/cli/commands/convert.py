@@ -10,7 +10,7 @@ from htk.errors import UsageError
 
 TABLES_AS = ("parquet", "arrow", "csv")
 STACKS = ("folded", "speedscope")
-FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS)
+FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
 
 
 @click.command("convert")
@@ -33,8 +33,13 @@ def command(
     ranks on one clock, counters and the critical path, for Perfetto. hta: OUTPUT/rank-R.json.gz,
     as Holistic Trace Analysis finds the ranks. perfetto: OUTPUT/trace.pftrace, all ranks as
     Perfetto's protobuf, of any format read. folded, speedscope: time by call stack for flame
-    graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json.
+    graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json. operations:
+    OUTPUT/operations.parquet, a row for each forward, backward, reduction and optimizer of a
+    data-parallel job, for the questions on stragglers of whole jobs.
     """
+    if form == "operations":
+        _write_operations(paths, Path(output), given)
+        return
     if form == "perfetto":
         _write_perfetto(paths, Path(output), given)
         return
@@ -64,6 +69,14 @@ def _write_perfetto(paths: tuple[str, ...], folder: Path, given: dict[str, Any])
 
     file, slices = write_perfetto(opened(paths, given), folder)
     click.echo(f"{slices:>12,} slices  {file}", err=True)
+
+
+def _write_operations(paths: tuple[str, ...], folder: Path, given: dict[str, Any]) -> None:
+    from htk.cli.commands.common import opened
+    from htk.export.operation_rows import write_operations
+
+    path, rows = write_operations(opened(paths, given), folder)
+    click.echo(f"{rows:>12,}  {path}", err=True)
 
 
 def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:

@@ -93,7 +93,7 @@ def test_balanced_lengths_keep_slow_workers_and_stages() -> None:
 
 def test_whatif_saves_what_the_causes_say() -> None:
     rows = simulate(planted("1f1b", "worker", 2))
-    first, *changes = answer("straggler_whatif", rows, gpus=128)
+    first, *changes = answer("straggler_whatif", rows, job_gpus=128)
     assert first["change"] == "as recorded" and first["saved_ms"] == 0
     by_change = {row["change"]: row for row in changes}
     cured = by_change["dp rank 2, stage 0 like its peers"]

@@ -1,0 +1,100 @@
+"""Rows of a job cut from its profiles: by hand, and on a simulated job whose straggler is known."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import htk
+from htk.cli.commands.convert import command
+from htk.errors import MissingTable
+from htk.export.operation_rows import cut_operations
+from htk.simulate.config import Config
+from htk.simulate.job import simulate
+from tests.kineto_file import Event, kernel, launch, of_rank, span, step, write
+
+COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+# What a step launches: the range it stands in, the kernel, its start and length in us.
+STEP = (
+    ("forward", "gemm", 10, 20),
+    ("forward", "relu", 32, 5),
+    ("backward", "gemm", 40, 30),
+    ("backward", COMM, 75, 9),
+    ("forward", "gemm", 86, 21),
+    ("backward", "gemm", 110, 31),
+    ("backward", "gemm", 142, 8),
+    ("backward", COMM, 155, 12),
+    ("optimizer", "adam", 170, 6),
+)
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> htk.Trace:
+    """Two ranks, the clock of the second 3 us ahead; two steps with two micro-batches each."""
+    for rank in (0, 1):
+        events: list[Event] = []
+        for number in (4, 5):
+            base = 200 * (number - 4)
+            events.append(step(number, base + 1, 99))
+            for k, (phase, name, start, length) in enumerate(STEP):
+                call = base + 2 + 10 * k
+                events.append(span(phase, call, 8))
+                events.append(launch(base + k + 1, call + 1))
+                late = base + start + 3 * rank
+                events.append(kernel(name, late, length, base + k + 1))
+        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    return htk.open(tmp_path)
+
+
+def test_each_pass_from_its_first_kernel_to_its_last(by_hand: htk.Trace) -> None:
+    rows = cut_operations(by_hand).to_pylist()
+    assert len(rows) == 2 * 2 * 7
+    mine = sorted(
+        (r for r in rows if r["rank"] == 1 and r["step"] == 5), key=lambda r: r["start_ns"]
+    )
+    found = [
+        (r["type"], r["micro_batch"], r["start_ns"] / 1e3 - 200, r["end_ns"] / 1e3 - 200)
+        for r in mine
+    ]
+    assert found == [
+        ("forward_compute", 0, 10, 37),
+        ("backward_compute", 0, 40, 70),
+        ("grads_all_reduce", None, 75, 84),
+        ("forward_compute", 1, 86, 107),
+        ("backward_compute", 1, 110, 150),
+        ("grads_all_reduce", None, 155, 167),
+        ("optimizer", None, 170, 176),
+    ]
+    assert {(r["dp_rank"], r["stage"]) for r in rows} == {(0, 0), (1, 0)}
+
+
+def test_a_simulated_job_names_its_straggler_from_profiles_too(tmp_path: Path) -> None:
+    size = {"layers": 2, "seq": 256, "micro_batch": 2, "gpus_per_node": 4, "steps": 4}
+    config = Config(model="gpt3-126m", strategy="ddp", plants=("straggler",), seed=2, **size)  # type: ignore[arg-type]
+    simulate(config, tmp_path / "job")
+    (plant,) = json.loads((tmp_path / "job/truth.json").read_text())["planted"]
+    outcome = CliRunner().invoke(
+        command, [str(tmp_path / "job"), "--to", "operations", "-o", str(tmp_path / "rows")]
+    )
+    assert outcome.exit_code == 0, outcome.output
+    cut = htk.open(tmp_path / "rows")
+    answer = htk.run(cut, "straggler_causes")
+    first = answer.to_pylist()[0]
+    assert first["likely"] and first["cause"] == "worker"
+    assert f"dp rank {plant['rank']}, stage 0" in first["evidence"]
+    assert answer.coverage["replay"]["step_error_pct"] < 1
+
+
+def test_jobs_of_other_kinds_are_refused(shared: Path) -> None:
+    with pytest.raises(MissingTable, match="plain data parallelism"):
+        cut_operations(htk.open(shared / "traces/dlrm_8rank"))
+    with pytest.raises(MissingTable, match="plain data parallelism"):
+        cut_operations(htk.open("sample"))
+
+
+def test_without_a_backward_there_is_no_row(tmp_path: Path) -> None:
+    events = [step(0, 0, 50), span("forward", 1, 9), launch(1, 2), kernel("gemm", 5, 9, 1)]
+    path = write(tmp_path / "rank0.json", *events, **of_rank(0, 1))
+    with pytest.raises(MissingTable, match="forward and backward kernels"):
+        cut_operations(htk.open(path))
