@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from htk.names.bare_names import bare_name
-from htk.names.comm_rules import COLLECTIVES, READ, RULES
+from htk.names.comm_rules import COLLECTIVES, HINTS, READ, RULES
 
 
 class CommRule(NamedTuple):
@@ -99,6 +99,8 @@ def comm_rule(name: str) -> CommRule | None:
     if call:  # a name of c10d's, as some profilers give kernels
         return CommRule(collective_type(name), "c10d")
     bare = bare_name(name)
+    if not any(map(bare.lower().__contains__, HINTS)):
+        return None
     rule = RULES.first(bare)
     if rule is None:
         return None

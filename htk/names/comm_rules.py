@@ -24,6 +24,45 @@ COLLECTIVES = OrderedRules(
     )
 )
 
+# Whatever a rule below matches holds one of these, in small letters; most names stop here.
+HINTS = tuple(
+    [
+        "ccl",
+        "allreduce",
+        "all_reduce",
+        "allgather",
+        "all_gather",
+        "reducescatter",
+        "reduce_scatter",
+        "alltoall",
+        "all_to_all",
+        "all2all",
+        "a2a",
+        "dispatch",
+        "combine",
+        "cross_device_reduce",
+        "quickreduce",
+        "deep_ep",
+        "send_impl",
+        "recv_impl",
+        "ubx_kernel",
+        "userbuffers",
+        "shmem",
+        "hcom_",
+        "multimem",
+        "gloo",
+        "barrier",
+        "signal_kernel",
+        "stream_write_value",
+        "on_stream_kernel",
+        "exchangesplit",
+        "mori::",
+        "sdma",
+        "mixed_comm",
+        "pplx",
+    ]
+)
+
 READ = "read"  # the collective is the one that COLLECTIVES finds in the name
 
 # Asked of a kernel's own name. (collective, library); None: looks like communication, and is not.

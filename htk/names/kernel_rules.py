@@ -44,9 +44,9 @@ FAMILIES = OrderedRules(
         ("softmax", "attn_softmax"),
         (
             "attention",
-            "flash(?!infer) fmha attention attn mha_ mla_ xqa sdpa paged_ prefillwith decodewith"
+            "flash fmha attention attn mha_ mla_ xqa sdpa paged_ prefillwith decodewith"
             " podwith merge_state mergestate sage_fwd qk_int reduce_segments lightning_indexer"
-            r" mqa_logits \bpa_(?:fp16|bf16|a16|fp8|prefill) ^_bwd_preprocess"
+            " mqa_logits ^pa_ ::pa_ ^_bwd_preprocess"
             r" ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:$|_stage|_alibi|_split|_dkdv|_dq|_fused)",
         ),
         (
@@ -57,7 +57,7 @@ FAMILIES = OrderedRules(
         ),
         (
             "gemm",
-            "(?<!fb)gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul"
+            "gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul"
             " dot_kernel wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
         ),
         (
@@ -154,10 +154,10 @@ LIBRARIES = OrderedRules(
             "tensorrt_llm trtllm fmhaSm FmhaSm ^bmm_ moe::dev fmha_v2_ xqa_kernel mmha::",
         ),
         ("vllm", "vllm"),
-        ("sglang", r"sglang \bsgl_"),
+        ("sglang", "sglang ^sgl_ ::sgl_"),
         ("fbgemm", "fbgemm split_embedding dense_embedding_codegen bounds_check_indices"),
         ("deep_gemm", "deep_gemm"),
-        ("transformer_engine", r"transformer_engine \bte::"),
+        ("transformer_engine", "transformer_engine ^te::"),
         (
             "cudnn",
             "cudnn xmma_fprop xmma_dgrad xmma_wgrad wgrad_alg dgrad_engine bn_fw_ bn_bw_",
@@ -169,11 +169,11 @@ LIBRARIES = OrderedRules(
             "cublas Cublas gemmSN gemv nvjet ampere_ volta_ turing_ maxwell_ _xmma_gemm"
             " splitKreduce gemmk1 sgemm_largek magma_sgemm scal_kernel epilogue::impl",
         ),
-        ("hipblaslt", "^Cijk_.*UserArgs"),
+        ("hipblaslt", "_UserArgs_"),
         ("tensile", "^Cijk_"),
         ("miopen", "miopen MIOpen naive_conv ^igemm_ SubTensorOp ^batched_transpose"),
         ("aiter", "aiter"),
-        ("ck", r"\bck(?:_tile)?:: ^_ZN\d+ck kernel_gemm_xdl ck_tile"),
+        ("ck", "^ck:: ^_ZN2ck kernel_gemm_xdl ck_tile"),
         ("aten", "at::native at_cuda_detail at::cuda"),
         ("apex", "cuApplyLayerNorm cuApplyRMSNorm cuComputePartGradGammaBeta"),
     )
@@ -183,7 +183,7 @@ LIBRARIES = OrderedRules(
 MATRIX_UNITS = OrderedRules(
     (
         (False, "_ffma_"),
-        (True, r"tensorop xmma mfma wmma _tensor\d"),  # whatever else the name says
+        (True, "tensorop xmma mfma wmma _tensor1 _tensor8"),  # whatever else the name says
         (
             False,
             "sgemm(?!.*tf32) simt dgemm gcgemm ffma gemv gemmsn gemmk1 dot_kernel scal_kernel"
@@ -192,7 +192,7 @@ MATRIX_UNITS = OrderedRules(
         (
             True,
             "16816 1688 884 hmma imma gmma nvjet flash_ flashatt fmha xdl _gtcx marlin machete"
-            r" prefillwith qk_int _s\d+gemm ^bmm_ \bmi\d+x\d+"
+            " prefillwith qk_int i8816 i16832 ^bmm_"
             " (?:bf16|f16|fp16|e4m3|s8|tf32|fp8|fp4|e2m1).*(?:gemm|matmul|mqa_logits)"
             r" (?:gemm|matmul_ogs)\w*_(?:bf16|fp16|fp8|e4m3)",
         ),

@@ -32,10 +32,17 @@ _ANY_TEMPLATE = re.compile(
 _GENERIC = frozenset(("", "kernel", "Kernel", "_kernel"))
 # What runs any function over elements.
 _OF_ANY_FUNCTION = re.compile(r"elementwise|CUDAFunctor")
-# Of these neither tells what a function does: namespaces that hold all kinds, CuTe DSL's prefix.
-_UNTELLING = re.compile(
-    r"\b(?:flashinfer|deep_gemm|fbgemm_gpu|transformer_engine|quantization)::"
-    r"|^kernel_cutlass_(?:kernel_)?"
+# Of these none tells what a function does: namespaces that hold all kinds, CuTe DSL's prefix.
+_UNTELLING = (
+    "flashinfer::",
+    "flashinfer",
+    "fbgemm_gpu::",
+    "fbgemm",
+    "deep_gemm::",
+    "transformer_engine::",
+    "quantization::",
+    "kernel_cutlass_kernel_",
+    "kernel_cutlass_",
 )
 _MATRIX_FAMILIES = ("gemm", "convolution", "attention", "moe")
 _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain FMAs do the work
@@ -68,7 +75,9 @@ def _family(bare: str, name: str) -> str:
         return INDUCTOR.first(bare) or "other"
     if _ANY_TEMPLATE.search(bare):
         return FAMILIES.first(name.lower()) or "gemm"
-    own = _UNTELLING.sub("", bare)
+    own = bare
+    for word in _UNTELLING:
+        own = own.replace(word, "")
     family = FAMILIES.first(own.lower())
     if family is None and bare in _GENERIC:
         family = FAMILIES.first(name.lower())

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
-_IS_EXPRESSION = re.compile(r"[\\^$.|?*+()\[\]{}]")
+_IS_EXPRESSION = re.compile(r"[\\.|?*+()\[\]{}]|.\^|\$.")
 
 
 class _Row(NamedTuple, Generic[Value]):
@@ -18,8 +18,9 @@ class _Row(NamedTuple, Generic[Value]):
 class OrderedRules(Generic[Value]):
     """Rows of (value, patterns separated by blanks); the first row that matches a name decides.
 
-    A pattern is a word that the name holds, or a regular expression without blanks. Words are
-    several times as quick as expressions, and nothing is compiled before a name is asked about.
+    A pattern is a word that the name holds (`^` before it: at its beginning, `$` behind it: at its
+    end), or a regular expression without blanks. Words are several times as quick as expressions,
+    and nothing is compiled before a name is asked about.
     """
 
     def __init__(self, table: Sequence[tuple[Value, str]]) -> None:
@@ -27,7 +28,7 @@ class OrderedRules(Generic[Value]):
 
     def first(self, name: str) -> Value | None:
         """Return the value of the first row of which a pattern occurs in the name."""
-        holds = name.__contains__
+        holds = f"^{name}$".__contains__
         for value, words, expression in self._rows:
             if any(map(holds, words)) or (expression is not None and expression.search(name)):
                 return value
