@@ -122,6 +122,14 @@ def xplane(folder: Path) -> Path:
     return SAMPLES / "xplane"
 
 
+def job_rows(folder: Path) -> Path:
+    return SAMPLES / "operation_rows/slow_worker.parquet"
+
+
+def job_timeline(folder: Path) -> Path:
+    return SAMPLES / "operation_timeline"
+
+
 KINDS: tuple[Callable[[Path], Path], ...] = (
     nothing,
     metadata_only,
@@ -139,6 +147,8 @@ KINDS: tuple[Callable[[Path], Path], ...] = (
     nsight,
     rocpd,
     xplane,
+    job_rows,
+    job_timeline,
 )
 
 

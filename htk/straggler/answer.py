@@ -22,6 +22,7 @@ class Question:
     fidelity: Fidelity
     gpus: int
     gpus_from: str
+    missing: dict[str, int]  # replicas that the layout has and no row names
 
     @classmethod
     def of(cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None) -> "Question":
@@ -33,7 +34,7 @@ class Question:
                 f"{held.verdict}: the rows do not explain the step times; log every forward, "
                 "backward, send, receive, reduction and optimizer of each worker, on one clock"
             )
-        return cls(job, held, *_gpus(job, layouts, gpus))
+        return cls(job, held, *_gpus(job, layouts, gpus), _missing(job, layouts))
 
     def covered(self, table: pa.Table) -> pa.Table:
         """The answer, with what it rests on."""
@@ -41,6 +42,7 @@ class Question:
         return with_coverage(
             table,
             **job.facts,
+            **self.missing,
             dp_size=len(job.replicas),
             pp_size=len(job.stages),
             gpus=self.gpus,
@@ -61,3 +63,10 @@ def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
     if len(worlds) == 1 and worlds[0] >= job.rank.size:
         return int(worlds[0]), "layout"
     return int(np.prod(job.rank.shape)), "workers that logged"
+
+
+def _missing(job: Job, layouts: pa.Table) -> dict[str, int]:
+    """Replicas without rows: what they are slow in is not seen."""
+    sizes = numbers(layouts["dp_size"], 0)
+    fewer = len(sizes) == 1 and int(sizes[0]) > len(job.replicas)
+    return {"dp_ranks_missing": int(sizes[0]) - len(job.replicas)} if fewer else {}

@@ -133,6 +133,7 @@ def label_codes(program: Program) -> Ints:
 def job_of(operations: pa.Table) -> Job:
     """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
     rows = _Rows.of(operations)
+    _check_workers(rows)
     blocks = tuple(_blocks(rows))
     if not blocks:
         raise MissingTable(
@@ -140,6 +141,23 @@ def job_of(operations: pa.Table) -> Job:
             "operations, with forward and backward among them; open the rows of all ranks together"
         )
     return Job(rows.replicas, rows.stages, rows.ranks, blocks, rows.facts)
+
+
+def _check_workers(rows: "_Rows") -> None:
+    """Neighbours of a pipeline have to be there; each worker needs rows."""
+    stages = rows.stages.tolist()
+    missing = sorted(set(range(len(stages))) - set(stages))
+    if missing:
+        raise MissingTable(
+            f"rows of pipeline stage {missing[0]} are missing (there are {stages[:8]}); open the "
+            "rows of all ranks together"
+        )
+    workers = len(rows.replicas) * len(stages)
+    if workers > len(rows.step):
+        raise MissingTable(
+            f"{len(rows.replicas)} data-parallel ranks by {len(stages)} stages, and only "
+            f"{len(rows.step)} rows; open the rows of all ranks together"
+        )
 
 
 @dataclass

@@ -45,6 +45,7 @@ _LAST = (
 )
 _OVER_REPLICAS = (_GATHER, *_REDUCE, _SEPARATE, _CLIP)
 _SLACK_NS = 50_000  # between clocks of two streams of one worker
+_MOST_CHUNKS, _MOST_OPERATIONS = 256, 1_000_000  # of a step of one replica
 _OVERLAPPED = 0.95  # of the last backward: a reduction that starts before overlaps it
 
 
@@ -131,6 +132,12 @@ class _Builder:
         self.start, self.end, self.replicas = start[:, 0, 0], end[:, 0, 0], start.shape[2]
         self.stages = int(stage.max()) + 1
         self.chunks = int(chunk.max()) + 1
+        if self.chunks > _MOST_CHUNKS or len(stage) > _MOST_OPERATIONS:
+            raise AnalysisError(
+                f"a step of one replica has {len(stage):,} operations in {self.chunks:,} model "
+                f"chunks, expected at most {_MOST_OPERATIONS:,} in {_MOST_CHUNKS:,}; are the rows "
+                "damaged, or steps not told apart?"
+            )
         self.links: list[tuple[int, int, float]] = []
         self.meeting = np.full(len(type_), -1, np.int64)
         self.over_replicas: list[bool] = []
@@ -228,7 +235,7 @@ class _Builder:
     def _gathers(self, stage: int) -> None:
         """The first forward of a model chunk waits for the last gather of its parameters."""
         forwards = self._rows(stage, [FORWARD])
-        for chunk in range(self.chunks):
+        for chunk in np.unique(self.chunk).tolist():
             gathers = [g for g in self._rows(stage, [_GATHER]) if self.chunk[g] == chunk]
             users = [f for f in forwards if self.chunk[f] == chunk]
             if gathers and users:
@@ -257,7 +264,7 @@ class _Builder:
     def _reductions(self, stage: int, reductions: list[int]) -> None:
         """A chunk's first reduction waits for its last backward, or for a part of that."""
         backward = self._rows(stage, [BACKWARD])
-        for chunk in range(self.chunks):
+        for chunk in np.unique(self.chunk).tolist():
             own = [r for r in reductions if self.chunk[r] == chunk]
             last = next((b for b in reversed(backward) if self.chunk[b] == chunk), None)
             if last is None:

@@ -4,8 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from htk.analyses import find
+from htk.core.analysis import coverage_of
 from htk.errors import AnalysisError, MissingTable
-from htk.schema import JOB_OPERATIONS
+from htk.schema import JOB_LAYOUTS, JOB_OPERATIONS
 from htk.straggler.job import Job, job_of
 from htk.straggler.slowdown import steps_by_replica, steps_by_stage, steps_keeping, steps_without
 from tests.operation_job import JobPlan, simulate, step_times
@@ -158,3 +160,28 @@ def test_sends_that_no_receive_meets_are_refused() -> None:
     ]
     with pytest.raises(AnalysisError, match="stage"):
         job_of(rows.filter(keep))
+
+
+def test_a_stage_without_rows_is_missed() -> None:
+    rows = simulate(JobPlan(steps=1))
+    with pytest.raises(MissingTable, match="stage 1 are missing"):
+        job_of(rows.filter([stage != 1 for stage in rows["stage"].to_pylist()]))
+
+
+def test_damage_costs_neither_memory_nor_time() -> None:
+    """Each row claims a rank and a stage of its own, or a model chunk beyond reason."""
+    row = simulate(JobPlan(steps=1, replicas=1, stages=1)).to_pylist()[0]
+    far = [{**row, "dp_rank": k, "stage": k} for k in range(2000)]
+    with pytest.raises(MissingTable, match="2000 data-parallel ranks by 2000 stages"):
+        job_of(pa.Table.from_pylist(far, schema=JOB_OPERATIONS))
+    rows = simulate(JobPlan(steps=1, replicas=1, stages=1)).to_pylist()
+    rows[0]["chunk"] = (1 << 31) - 1
+    with pytest.raises(AnalysisError, match="model chunks, expected at most"):
+        job_of(pa.Table.from_pylist(rows, schema=JOB_OPERATIONS))
+
+
+def test_replicas_that_the_layout_has_and_no_row_names_are_counted() -> None:
+    layout = {name: 1 for name in JOB_LAYOUTS.names if name != "job"} | {"dp_size": 9}
+    layouts = pa.Table.from_pylist([layout], schema=JOB_LAYOUTS)
+    answer = find("straggler_slowdown")(simulate(JobPlan(steps=2)), layouts)
+    assert coverage_of(answer)["dp_ranks_missing"] == 5
