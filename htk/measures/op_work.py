@@ -161,24 +161,37 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
 
 
 def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
-    """`forward`: the call whose arguments tell what an operator does, where its own do not."""
+    """`forward`: the call whose arguments tell what an operator does; its own follow them."""
     which = np.full(cpu_ops.num_rows, NONE, np.int64)
-    told_by = np.where(forward[rows] != NONE, forward[rows], rows)
-    sources = [rows, *[told_by] * (len(_DESCRIBED) - 1)]  # the name is its own
-    coded = [
-        codes_of(cpu_ops[c])[0][source].astype(np.int64)
-        for c, source in zip(_DESCRIBED, sources, strict=True)
-    ]
-    groups = Groups.by_keys(np.column_stack(coded))
+    linked = forward[rows] != NONE
+    told_by = np.where(linked, forward[rows], rows)
+    described = [(c, rows) for c in _DESCRIBED]
+    if linked.any():
+        described += [(c, told_by) for c in _DESCRIBED[1:]]
+    codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
+    groups = Groups.by_keys(np.column_stack([codes[c][source] for c, source in described]))
     which[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
     columns = [
-        cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist()
-        for c, source in zip(_DESCRIBED, sources, strict=True)
+        cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist() for c, source in described
     ]
-    told = list(zip(*columns, strict=True))
+    told = list(zip(*columns[: len(_DESCRIBED)], strict=True))
+    if linked.any():
+        by_forward = zip(*columns[len(_DESCRIBED) :], strict=True)
+        also = linked[groups.first_row].tolist()
+        told = [
+            (own[0], *map(_followed, theirs, own[1:])) if link else own
+            for own, theirs, link in zip(told, by_forward, also, strict=True)
+        ]
     found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
     return CallSignatures(which, found, told, unknown)
+
+
+def _followed(first: str | None, second: str | None) -> str | None:
+    """Return one JSON list followed by another."""
+    if not first or not second or min(len(first), len(second)) <= 2:
+        return first
+    return f"{first[:-1]},{second[1:]}"
 
 
 def _iterations(

@@ -55,6 +55,8 @@ def _width(call: OperatorCall, tables: int) -> float:
     total = call.value(7)
     if isinstance(total, int):
         return total / tables
+    if "CppNode" in call.name and call.value(13) != 2:
+        return call.tensors[-1].shape[-1] / tables  # the gradient's: of all tables' bags
     if "rowwise" not in call.name:
         raise LookupError(f"{call.name} tells no width of its rows")
     elements = sum(call.tensor(n).count for n in _WEIGHTS)

@@ -108,8 +108,8 @@ SHARES = {
     "hta/trace_diff/control/control": (92.0, _LISTS),
     "hta/trace_diff/test/test": (55.0, f"compiled functions that record no operators; {_LISTS}"),
     "dlrm_8rank/worker0_step_12.1694128201545.pt.trace": (
-        77.0,
-        f"backward lookups whose tables' widths are not recorded; {_LISTS}",
+        84.0,
+        f"dense lookups have no model; {_LISTS}",
     ),
     "tracelens/b200/eager_trace": (36.0, "experts whose sizes no call records"),
     "tracelens/h100/Falconsai_nsfw_image_detection__1016002": (99.9, ""),

@@ -59,6 +59,20 @@ def test_a_call_in_cpp_has_the_number_before_that_of_the_next_operator(tmp_path:
     assert all("forward call" in row["note"] for row in rows)
 
 
+def test_widths_of_several_tables_are_those_of_the_gradient(tmp_path: Path) -> None:
+    """Three tables of 24 elements a row in all, whose state has one number an element."""
+    call, back = lookup(2, 30), node(20, 7)
+    call["name"] = call["name"].replace("rowwise_", "")
+    back["name"] = back["name"].replace("rowwise_", "")
+    call["args"]["Input Dims"][6] = [4]
+    call["args"]["Input Dims"][12] = [13]
+    back["args"]["Input Dims"] = [[4, 24]]
+    events = [call, numbered(op("aten::view", 10, 1), 8), back]
+    (row,) = roofline(tmp_path, *events, launch(1, 21), kernel("update", 25, 4, 1))
+    rows_ = 30 * 8  # elements, of a mean width of 8
+    assert row["bytes_per_call"] == 4 * 4 * 24 + 8 * 30 + 8 * 13 + 2 * rows_ * 4 + 2 * 4 * rows_
+
+
 def test_a_node_whose_forward_call_was_not_recorded(tmp_path: Path) -> None:
     work = [launch(1, 21), kernel("update", 25, 4, 1)]
     (row,) = roofline(tmp_path, numbered(op("aten::zero_", 0, 1), 3), node(20, 8), *work)
