@@ -8,6 +8,7 @@ import pytest
 
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
+from htk.cli.main import run
 from htk.errors import HtkError
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
@@ -159,6 +160,13 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
         path = kind(tmp_path_factory.mktemp(kind.__name__))
         found[kind.__name__] = open_trace(path, OpenOptions(cache=False))
     return found
+
+
+@pytest.mark.parametrize("kind", [nsight, rocpd, xplane])
+def test_answers_to_recordings_of_other_tools_agree(
+    kind: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    assert run(["verify", str(kind(tmp_path)), "--no-cache"]) == 0
 
 
 @pytest.mark.parametrize("kind", [k.__name__ for k in KINDS])

@@ -121,12 +121,18 @@ def _stepped(
     annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints
 ) -> tuple[Ints, Ints]:
     """Activities that a step of the profiler launched, and its group."""
-    step = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
-    ranks = Groups.by_keys(numbers(annotations["rank"], NONE)[step])
+    chosen = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
+    ranges = Groups.by_keys(_step_keys(annotations, annotations["step"])[chosen])
     mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
-    place = row_of(ranks.keys[:, 0], numbers(kernels["rank"], NONE)[mine])
+    place = row_of(ranges.keys, _step_keys(kernels, kernel_links["step"])[mine])
     known = place != NONE
-    return mine[known], group[step][ranks.first_row][place[known]]
+    return mine[known], group[chosen][ranges.first_row][place[known]]
+
+
+def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
+    """What tells a step from all others."""
+    columns = [numbers(table["rank"], NONE), numbers(table["cycle"], NONE), numbers(step, NONE)]
+    return np.column_stack(columns).astype(np.int64)
 
 
 def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:

@@ -69,6 +69,11 @@ def _alone(subject: Subject, tally: Tally) -> None:
     ranks = subject.trace.ranks
     if len(ranks) < 2:
         raise NotApplicable("one rank, which is alone")
+    ranks_of: dict[str, set[object]] = {}
+    for file in subject.files:
+        ranks_of.setdefault(str(file["file"]), set()).add(file["rank"])
+    if any(len(held) > 1 for held in ranks_of.values()):
+        raise NotApplicable("a file holds several ranks, so none can be opened alone")
     chosen = ranks[:_MOST_RANKS]
     pooled: dict[str, Rows] = {}
     for rank in chosen:

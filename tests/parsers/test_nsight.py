@@ -497,3 +497,17 @@ def test_a_report_that_was_not_exported_says_how_to(tmp_path: Path) -> None:
     two_ranks(tmp_path / "t.sqlite")
     trace = opened(tmp_path)  # beside its export it is not looked at
     assert trace.ranks == [0, 1] and not trace.failed
+
+
+def test_each_step_owns_what_it_launched_whatever_its_range_is_called() -> None:
+    found = {
+        (r["rank"], r["name"]): (r["kernels"], r["device_ns"])
+        for r in ask(kept(SAMPLE), "annotation_breakdown").to_pylist()
+        if r["name"].startswith("step ")
+    }
+    by_step = {
+        (rank, f"step {step}"): (7, 1_000 + 10_000 + 1_500 * rank + 3_000 + 16_000 + 500 + late)
+        for rank, late in ((0, 20_000 + 5_000), (1, 17_000 + 5_000))
+        for step in (4, 5)
+    }
+    assert found == by_step
