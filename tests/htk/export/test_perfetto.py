@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.errors import UsageError
+from htk.errors import MissingPackage, UsageError
 from htk.export.perfetto import application, ui_folder
 
 
@@ -57,5 +57,5 @@ def test_without_a_viewer_it_says_what_to_do(
         ui_folder()
     monkeypatch.delenv("HTK_PERFETTO_UI")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"htk-trace\[perfetto\]"):
+    with pytest.raises(MissingPackage, match=r"htk-trace\[perfetto\]"):
         ui_folder()
