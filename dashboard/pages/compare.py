@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import html
 
-from htk.compare.runs import EACH, compare, diff
+from htk.compare.runs import DIFF, EACH, compare
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, parse_int_ranges
 from htk.dashboard import plots, start
@@ -125,7 +125,7 @@ def _changes(visit: Visit, by: str) -> Result:
     wanted = visit.view.filters.get("name", "").lower()
     rows = [wanted in (name or "").lower() for name in table["name"].to_pylist()]
     kept = table.filter(pa.array(rows, pa.bool_()))
-    return Result(diff, kept, dict(coverage_of(table)))
+    return Result(DIFF, kept, dict(coverage_of(table)))
 
 
 def _waterfall(visit: Visit) -> Any:

@@ -32,7 +32,7 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
     table = _table_of_answer(trace, chosen, options)
     facts = coverage(trace, _reads(chosen)) | dict(coverage_of(table))
-    return Result(chosen, table, facts)
+    return Result(chosen.label, table, facts)
 
 
 def _table_of_answer(trace: Trace, chosen: Analysis[...], options: dict[str, Any]) -> pa.Table:

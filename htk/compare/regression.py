@@ -21,8 +21,9 @@ from htk.columns.arrow import texts
 from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
 from htk.compare.runs import EACH, SIGMAS, By
 from htk.compare.runs import RETURNS as CHANGES
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import with_coverage
 from htk.core.humanize import format_duration, parse_duration, pluralize, shorten
+from htk.core.label import Label
 from htk.errors import UsageError
 from htk.schema import TEXT, table
 
@@ -347,7 +348,4 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")
 
 
-@analysis(returns=RETURNS)
-def gate() -> pa.Table:
-    """Did a step become slower than it may?"""
-    return RETURNS.empty_table()
+GATE = Label("gate", "Did a step become slower than it may?")

@@ -15,7 +15,8 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, codes_of, number, numbers, texts, truths, valid
 from htk.columns.groups import Groups, paired, unpaired
 from htk.columns.types import NO_TIME, Floats, Ints
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import with_coverage
+from htk.core.label import Label
 from htk.measures.breakdown import kind_times
 from htk.measures.phases import OTHER, PHASES, Phases, hosts
 from htk.schema import TEXT, table
@@ -264,7 +265,4 @@ def _pair(rank: Ints, step: Ints) -> Ints:
     return paired(rank + 1, step)
 
 
-@analysis(returns=RETURNS)
-def diff() -> pa.Table:
-    """What changed between two recordings, or two ranks?"""
-    return RETURNS.empty_table()
+DIFF = Label("diff", "What changed between two recordings, or two ranks?")

@@ -17,6 +17,7 @@ from typing import Any, Generic, ParamSpec
 import pyarrow as pa
 
 from htk.core.chart import Chart
+from htk.core.label import Label
 from htk.errors import SchemaMismatch
 
 P = ParamSpec("P")
@@ -43,6 +44,11 @@ class Analysis(Generic[P]):
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @property
+    def label(self) -> Label:
+        """What a result of it carries."""
+        return Label(self.name, self.question, self.chart)
 
     @property
     def subject(self) -> str:

@@ -71,15 +71,15 @@ class Session(Questions, Trace):
         from htk.overview.doctor import doctor
         from htk.trace.coverage import coverage
 
-        return Result(doctor, doctor(self), coverage(self, ()))
+        return Result(doctor.label, doctor(self), coverage(self, ()))
 
     def diff(self, new: Trace, *, n: int = 10) -> Result:
         """What changed from this recording to another? `n` rows of each kind, 0: all."""
-        from htk.compare.runs import EACH, compare, diff
+        from htk.compare.runs import DIFF, EACH, compare
         from htk.core.analysis import coverage_of
 
         table = compare(self.tables, new.tables, EACH, n)
-        return Result(diff, table, coverage_of(table))
+        return Result(DIFF, table, coverage_of(table))
 
     def whatif_panel(self) -> Any:
         """What-ifs to try by hand: widgets that predict the step as they are changed."""
@@ -118,7 +118,8 @@ class Session(Questions, Trace):
             return BoundAnalysis(self, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *ANALYSES})
+        """Questions first; what is not for users is left out."""
+        return [*ANALYSES, *_PUBLIC]
 
     def __repr__(self) -> str:
         ranks = ", ".join(map(str, self.ranks[:8])) + (", …" if len(self.ranks) > 8 else "")
@@ -136,6 +137,26 @@ def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
     if isinstance(chosen, int):
         return [chosen]
     return parse_int_ranges(chosen) if isinstance(chosen, str) else chosen
+
+
+_PUBLIC = (
+    "ask",
+    "diff",
+    "doctor",
+    "failed",
+    "files",
+    "ranks",
+    "report",
+    "sel",
+    "selection",
+    "sql",
+    "summary",
+    "tables",
+    "timeline",
+    "unread",
+    "whatif",
+    "whatif_panel",
+)
 
 
 class BoundAnalysis:

@@ -1,13 +1,15 @@
 """An answer: a table, the question it answers, and what it rests on."""
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from htk.core.analysis import Analysis
+from htk.columns.arrow import plain_text
 from htk.core.extras import require
+from htk.core.label import Label
 from htk.errors import UsageError
 from htk.schema import SCHEMA_VERSION, doc_of
 from htk.schema.columns import unit_of
@@ -29,49 +31,100 @@ def face(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What an analysis found. Tables of it go where you work: pandas, Polars, Arrow, a plot."""
+    """The answer to a question: a table, the question, and the coverage the answer rests on.
 
-    analysis: Analysis[...]
+    >>> import htk
+    >>> answer = htk.open("sample").time_breakdown()
+    >>> answer.columns[:4]
+    ['rank', 'device', 'step', 'complete']
+    >>> answer["rank"].to_pylist() == [row["rank"] for row in answer]
+    True
+    """
+
+    analysis: Label
     table: pa.Table
     coverage: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(self.table.column_names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema: each column's type and, in its metadata, what it means."""
+        return self.table.schema
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.table.num_rows, self.table.num_columns
+
+    def head(self, n: int = 5) -> "Result":
+        """Return the first `n` rows as a result of their own."""
+        return Result(self.analysis, self.table.slice(0, max(n, 0)), self.coverage)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        """Return one column, e.g. `answer["total_ns"]`."""
+        if name not in self.table.column_names:
+            near = difflib.get_close_matches(str(name), self.columns, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(self.columns)}"
+            raise KeyError(f"{self.analysis.name} has no column {name!r}{hint}")
+        return self.table[name]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows, each a dict by column name."""
+        for batch in self.table.to_batches():
+            yield from batch.to_pylist()
+
     def to_arrow(self) -> pa.Table:
+        """Return the Arrow table."""
         return self.table
 
     def to_pandas(self) -> Any:
+        """Return a DataFrame. A column has one type whatever the file: integers stay integers.
+
+        Integers, booleans and texts are pandas' nullable types, in which <NA> is what was not
+        recorded; floating-point numbers are float64 with NaN.
+        """
         require("pandas", "to_pandas()")
-        return self.table.to_pandas()
+        import pandas
+
+        nullable = {
+            pa.int8(): pandas.Int8Dtype(),
+            pa.int16(): pandas.Int16Dtype(),
+            pa.int32(): pandas.Int32Dtype(),
+            pa.int64(): pandas.Int64Dtype(),
+            pa.uint64(): pandas.UInt64Dtype(),
+            pa.bool_(): pandas.BooleanDtype(),
+            pa.string(): pandas.StringDtype(),
+        }
+        return plain_text(self.table).to_pandas(types_mapper=nullable.get)
 
     def to_polars(self) -> Any:
+        """Return a Polars DataFrame."""
         require("polars", "to_polars()")
         import polars
 
         return polars.from_arrow(self.table)
 
     def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows, each a dict by column name."""
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
 
     def plot(self, *, dark: bool = False) -> Any:
-        """The picture of the answer, a plotly figure."""
+        """Return the picture of the answer, a plotly figure."""
         if self.analysis.chart is None:
             raise UsageError(f"{self.analysis.name} has no picture; its table is in .table")
         return face("figure")(self.table, self.analysis.chart, dark=dark)
 
     def timeline(self) -> Any:
-        """The rows that have a start and an end on a timeline, a widget of a notebook."""
+        """Return the rows that have a start and an end on a timeline, a notebook widget."""
         return face("timeline")(self)
 
-    def _repr_html_(self) -> str:
-        html: str = face("html")(self)
-        return html
-
-    def __repr__(self) -> str:
-        text: str = face("text")(self, "table", limit=20)
-        return text
-
     def to_json(self) -> dict[str, Any]:
-        """One object: the question, its columns, its rows, what it rests on."""
+        """Return one object: the question, its columns, its rows, and the coverage."""
         return {
             "analysis": self.analysis.name,
             "schema_version": SCHEMA_VERSION,
@@ -93,6 +146,14 @@ class Result:
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def _repr_html_(self) -> str:
+        html: str = face("html")(self)
+        return html
+
+    def __repr__(self) -> str:
+        text: str = face("text")(self, "table", limit=20)
+        return text
 
 
 def _plain(kind: pa.DataType) -> str:

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
-from htk.core.analysis import analysis
 from htk.core.humanize import format_duration, pluralize
+from htk.core.label import Label
 from htk.errors import HtkError, MissingTable
 from htk.output.result import Result
 from htk.schema import TEXT, table
@@ -338,10 +338,7 @@ def result(found: Verdict) -> Result:
         "steps": found.steps,
         "recorded_window_ns": found.window_ns,
     }
-    return Result(summary, answer, facts | dict(found.coverage))
+    return Result(LABEL, answer, facts | dict(found.coverage))
 
 
-@analysis(returns=RETURNS)
-def summary() -> pa.Table:
-    """Where did the time go, and what should be looked at first?"""
-    return RETURNS.empty_table()
+LABEL = Label("summary", "Where did the time go, and what should be looked at first?")

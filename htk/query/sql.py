@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.core.analysis import Analysis
+from htk.core.label import Label
 from htk.errors import HtkError, UsageError
 from htk.export.dataset import read_dataset
 from htk.output.result import Result
@@ -37,6 +37,7 @@ _NO_COLUMN = re.compile(
     r"|\"(?P<table>.+?)\" does not have a column named \"(.+?)\""
 )
 _CANDIDATES = re.compile(r"Candidate bindings?: (.+)")
+_LABEL = Label("sql", "What does the query answer?")
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Prepared:
         except Refusal as refusal:
             raise UsageError(self._in_words(refusal, limits)) from None
         facts = coverage(self.trace, self.reads) if self.reads or not self.dataset else {}
-        return Result(_label(table), table, facts)
+        return Result(_LABEL, table, facts)
 
     def _in_words(self, refusal: Refusal, limits: Limits) -> str:
         narrower = "narrow the query or raise"
@@ -252,11 +253,3 @@ def _value(words: list[Token]) -> Any:
     if not isinstance(number, int | float):
         raise UsageError(f"{said}: expected a number, true, false or 'text'")
     return number
-
-
-def _label(table: pa.Table) -> Analysis[...]:
-    def sql() -> pa.Table:
-        """What does the query answer?"""
-        return table
-
-    return Analysis(sql, table.schema)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -22,7 +22,7 @@ from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
 
 class Tables(Mapping[str, pa.Table]):
-    """The vocabulary's tables by name, over all ranks of a trace."""
+    """The vocabulary's tables over all ranks of a trace: `tables["kernels"]`, `tables.kernels`."""
 
     def __init__(self, trace: "Trace") -> None:
         self._trace = trace
@@ -32,6 +32,18 @@ class Tables(Mapping[str, pa.Table]):
         if name not in self._made:
             self._made[name] = self._trace._make(name)
         return self._made[name]
+
+    def __getattr__(self, name: str) -> pa.Table:
+        if name.startswith("_") or name not in (*TABLES, *registry.NAMES):
+            raise AttributeError(f"no table {name!r}; list(trace.tables) names them")
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*self]
+
+    def __repr__(self) -> str:
+        filled = [f"{n} ({self[n].num_rows:,} rows)" for n in TABLES if self[n].num_rows]
+        return f"<tables: {', '.join(filled)}; derived: {', '.join(registry.NAMES)}>"
 
     def __iter__(self) -> Iterator[str]:
         yield from TABLES
@@ -49,6 +61,7 @@ class Trace:
     selection: Selection = EVERYTHING
     unread: tuple[str, ...] = ()  # files of the folder that no parser knows
     failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
+    unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
 
     @cached_property
     def tables(self) -> Tables:
@@ -97,13 +110,14 @@ class Trace:
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
         )
-        return self.under(chosen)
+        narrowed = self.under(chosen)
+        if ranks is not None:
+            narrowed.check_ranks()
+        return narrowed
 
     def under(self, selection: Selection) -> Self:
         """The same files under another selection; what is made of them all is made once."""
-        found = replace(self, selection=selection)
-        found.__dict__["_everyone"] = self._everyone
-        return found
+        return replace(self, selection=selection, unselected=self._everyone)
 
     def need(self, name: str) -> pa.Table:
         """A table that must hold rows."""
@@ -122,9 +136,13 @@ class Trace:
     def check_selection(self) -> None:
         """Ranks and steps that are not there at all are a mistake, and no empty answer."""
         chosen = self.selection
-        if chosen.ranks is not None and self._everyone.ranks and not self.ranks:
-            raise MissingTable(f"nothing within {self._chosen()}")
+        self.check_ranks()
         if chosen.steps is not None and not chosen.steps & self._known_steps:
+            raise MissingTable(f"nothing within {self._chosen()}")
+
+    def check_ranks(self) -> None:
+        """Refuse a choice of ranks none of which was recorded."""
+        if self.selection.ranks is not None and self._everyone.ranks and not self.ranks:
             raise MissingTable(f"nothing within {self._chosen()}")
 
     @property
@@ -161,10 +179,10 @@ class Trace:
     def relative(self, name: str) -> pa.Table:
         """A table with its times counted from the first event of the trace."""
         found = self.tables[name]
-        for place, field in enumerate(found.schema):
-            if field.name in ABSOLUTE_TIMES:
+        for place, column in enumerate(found.schema):
+            if column.name in ABSOLUTE_TIMES:
                 found = found.set_column(
-                    place, field, pc.subtract(found.column(place), self.origin_ns)
+                    place, column, pc.subtract(found.column(place), self.origin_ns)
                 )
         return found
 
@@ -198,7 +216,9 @@ class Trace:
 
     @cached_property
     def _everyone(self) -> "Trace":
-        """The same trace whole: what is made over ranks is made of all, whoever is looked at."""
+        """The unfiltered view, used for tables across ranks."""
+        if self.unselected is not None:
+            return self.unselected
         return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
 
     def _over_ranks(self, name: str) -> pa.Table:
@@ -231,15 +251,15 @@ class Trace:
 
     def _renumbered(self, schema: pa.Schema, tables: list[pa.Table]) -> list[pa.Table]:
         """Row numbers of one file become row numbers of all."""
-        for place, field in enumerate(schema):
-            target = index_of(field)
+        for place, column in enumerate(schema):
+            target = index_of(column)
             if not target or len(tables) < 2:
                 continue
             before = 0
             for k, part in enumerate(self.selected_files):
                 if before:
                     moved = pc.add(tables[k].column(place), before)
-                    tables[k] = tables[k].set_column(place, field, moved)
+                    tables[k] = tables[k].set_column(place, column, moved)
                 own = part.entry.tables.get(target)
                 before += 0 if own is None else own.num_rows
         return tables

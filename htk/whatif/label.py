@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from htk.core.analysis import Analysis
 from htk.core.chart import Bar
+from htk.core.label import Label
 from htk.schema import TEXT, table
 
 # What maps and sweeps of a what-if go through, unless told otherwise.
@@ -63,11 +63,6 @@ RETURNS = table(
 )
 
 
-def whatif() -> pa.Table:
-    """What would a step take if this were changed?"""
-    return RETURNS.empty_table()
-
-
 TRAFFIC = table(
     step=(TEXT, "The recorded step, or the predicted one."),
     type=(TEXT, "Of the collective."),
@@ -82,10 +77,13 @@ TRAFFIC = table(
 )
 
 
-def whatif_traffic() -> pa.Table:
-    """What does a rank send in a step, recorded and predicted?"""
-    return TRAFFIC.empty_table()
-
-
-TRAFFIC_LABEL: Analysis[...] = Analysis(whatif_traffic, TRAFFIC, Bar("type", ("wire_bytes",)))
-LABEL: Analysis[...] = Analysis(whatif, RETURNS, Bar("whatif", ("step_time_ns",)))
+TRAFFIC_LABEL = Label(
+    "whatif_traffic",
+    "What does a rank send in a step, recorded and predicted?",
+    Bar("type", ("wire_bytes",)),
+)
+LABEL = Label(
+    "whatif",
+    "What would a step take if this were changed?",
+    Bar("whatif", ("step_time_ns",)),
+)

@@ -13,8 +13,8 @@ from statistics import NormalDist
 import pyarrow as pa
 
 from htk.columns.arrow import texts
-from htk.core.analysis import Analysis
 from htk.core.chart import Bar
+from htk.core.label import Label
 from htk.errors import UsageError
 from htk.models.decoder import Decoder, model_flops
 from htk.models.hardware import Gpu
@@ -113,12 +113,11 @@ class PlannedJob:
         return self.replicas
 
 
-def plan_question() -> pa.Table:
-    """What would training this model on this cluster take: time, memory, cost?"""
-    return RETURNS.empty_table()
-
-
-LABEL: Analysis[...] = Analysis(plan_question, RETURNS, Bar("strategy", ("step_time_ns",)))
+LABEL = Label(
+    "plan_question",
+    "What would training this model on this cluster take: time, memory, cost?",
+    Bar("strategy", ("step_time_ns",)),
+)
 
 
 def plan(job: PlannedJob) -> pa.Table:

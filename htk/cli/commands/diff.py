@@ -68,7 +68,7 @@ def command(
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), given)
         return
     from htk.cli.commands.common import opened
-    from htk.compare.runs import compare, diff
+    from htk.compare.runs import DIFF, compare
     from htk.core.analysis import coverage_of
     from htk.output.render import write
     from htk.output.result import Result
@@ -79,7 +79,7 @@ def command(
     )
     table = compare(base.tables, new.tables, _kinds(by), n)
     facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
-    write(Result(diff, table, facts), form, output, limit=limit)
+    write(Result(DIFF, table, facts), form, output, limit=limit)
 
 
 def _by_baselines(
@@ -92,7 +92,7 @@ def _by_baselines(
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
     from htk.compare import regression
-    from htk.compare.runs import diff
+    from htk.compare.runs import DIFF
     from htk.core.analysis import coverage_of
     from htk.core.humanize import parse_duration
     from htk.output.render import write
@@ -108,7 +108,7 @@ def _by_baselines(
         base, new, rules, min_abs_ns=parse_duration(gate["min_abs"]), run_noise_pct=noise
     )
     table, label = (
-        (regression.answer(judged, base, new), regression.gate) if rules else (changed, diff)
+        (regression.answer(judged, base, new), regression.GATE) if rules else (changed, DIFF)
     )
     form, output, limit = writing
     write(Result(label, table, dict(coverage_of(table))), form, output, limit=limit)

@@ -33,7 +33,7 @@ def command(
 
     trace = opened(paths, given)
     with working():
-        found = Result(doctor, doctor(trace), coverage(trace, ()))
+        found = Result(doctor.label, doctor(trace), coverage(trace, ()))
     if form != "table":
         write(found, form, output, limit=limit)
     elif output is not None:

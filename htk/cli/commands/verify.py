@@ -87,5 +87,6 @@ def _machine(subject: "Subject", form: str, output: str | None, limit: int) -> "
     from htk.verify.outcome import as_table, outcomes, verify
 
     results = list(outcomes(subject))
-    write(Result(verify, as_table(results), coverage(subject.trace, ())), form, output, limit=limit)
+    answer = Result(verify.label, as_table(results), coverage(subject.trace, ()))
+    write(answer, form, output, limit=limit)
     return results

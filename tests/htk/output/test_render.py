@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.analysis import Analysis
 from htk.core.humanize import format_value
+from htk.core.label import Label
 from htk.output.render import coverage_lines, form_by_name, print_table, to_text
 from htk.output.result import Result
 
@@ -18,13 +18,7 @@ KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(in
 
 
 def result(**columns: Any) -> Result:
-    table = pa.table(columns)
-
-    def answer() -> pa.Table:
-        """What is shown?"""
-        return table
-
-    return Result(Analysis(answer, table.schema), table, {})
+    return Result(Label("answer", "What is shown?"), pa.table(columns), {})
 
 
 class Terminal(io.StringIO):

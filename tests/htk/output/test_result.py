@@ -1,0 +1,82 @@
+"""An answer in pandas, Polars, Arrow and pickle: a column has one type, whatever the file."""
+
+import doctest
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import htk
+import htk.output.result
+from htk.analyses import ANALYSES
+from htk.core.label import Label
+from htk.errors import HtkError
+from htk.output.result import Result
+
+BIG = (1 << 53) + 1  # a float cannot hold it
+
+
+@pytest.fixture
+def answer() -> Result:
+    table = pa.table({"event": pa.array([BIG, None]), "name": ["a", None], "share": [0.5, None]})
+    return Result(Label("question", "What?"), table, {"ranks": [0]})
+
+
+def test_what_pandas_and_polars_users_try_first(answer: Result) -> None:
+    assert answer.columns == ["event", "name", "share"]
+    assert answer.shape == (2, 3)
+    assert answer.schema.field("event").type == pa.int64()
+    assert answer["event"].to_pylist() == [BIG, None]
+    assert [row["name"] for row in answer] == ["a", None]
+    assert answer.head(1).to_pylist() == [{"event": BIG, "name": "a", "share": 0.5}]
+    assert answer.head(1).coverage == answer.coverage
+    with pytest.raises(KeyError, match="did you mean 'share'"):
+        answer["shares"]
+
+
+def test_whole_numbers_survive_pandas(answer: Result) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = answer.to_pandas()
+    assert frame["event"].dtype == pandas.Int64Dtype()
+    assert int(frame["event"][0]) == BIG and frame["event"][1] is pandas.NA
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_answer_goes_round_and_keeps_its_types(name: str) -> None:
+    trace = htk.open("sample")
+    try:
+        whole = trace.ask(name)
+    except HtkError:
+        pytest.skip(f"the sample does not answer {name}")
+    some = whole.head(0)
+    assert (whole.to_pandas().dtypes == some.to_pandas().dtypes).all()
+    for field in whole.schema:
+        if pa.types.is_integer(field.type):
+            assert str(whole.to_pandas()[field.name].dtype) == f"Int{field.type.bit_width}"
+    again = pickle.loads(pickle.dumps(whole))
+    assert again.to_pylist() == whole.to_pylist() and again.analysis == whole.analysis
+    assert pa.table(whole.to_polars()).num_rows == len(whole)
+    assert pa.Table.from_pandas(whole.to_pandas(), preserve_index=False).num_rows == len(whole)
+
+
+def test_the_examples_of_its_docstrings_run() -> None:
+    assert doctest.testmod(htk.output.result).failed == 0
+
+
+def test_ranks_that_were_not_recorded_are_refused_at_once() -> None:
+    with pytest.raises(HtkError, match="9"):
+        htk.open("sample").sel(ranks=[9])
+
+
+def test_tables_are_attributes() -> None:
+    tables = htk.open("sample").tables
+    assert tables.kernels.equals(tables["kernels"])
+    assert "kernels" in dir(tables) and "kernels (" in repr(tables)
+    with pytest.raises(AttributeError, match="no table 'kernel'"):
+        _ = tables.kernel
+
+
+def test_a_session_lists_its_questions_and_no_internals() -> None:
+    names = dir(htk.open("sample"))
+    assert set(ANALYSES) <= set(names)
+    assert not {"need", "emptied", "relative", "under", "check_selection"} & set(names)
