@@ -95,7 +95,7 @@ class WhatIf:
         return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns)
 
     def run(self) -> Result:
-        judged = self.stage.gate
+        judged, answers = self.stage.gate, self.answers()
         facts = coverage(self.trace, set(READS)) | {
             "step": self.stage.graph.step,
             "verdict": judged.verdict,
@@ -103,9 +103,10 @@ class WhatIf:
         }
         if rows_are := self._shown:
             facts["rows"] = rows_are
-        if self.stage.memory is not None and not self.stage.refused:
+        answered = any(a.step_ns is not None for a in answers)
+        if self.stage.memory is not None and answered:
             facts["largest_batch_that_fits"] = memory_edge(self.stage, self.edits)
-        table = rows(self.answers(), self.terms)
+        table = rows(answers, self.terms)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
         return Result(LABEL, table, facts)

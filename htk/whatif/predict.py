@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.fidelity import Gate, exposed, gated, idle
 from htk.graph.replay import Replay, replay
 from htk.whatif.calibration import calibrated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
-from htk.whatif.edits import EDITS, edit
+from htk.whatif.edits import EDITS, REPEATABLE, edit
+from htk.whatif.edits.sharding import strategy
 from htk.whatif.memory import Held, after, held
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -174,11 +176,20 @@ def _missed_ns(start: Baseline, known: Curves, asked: Sequence[tuple[str, str]])
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """In the order in which they are applied."""
+    """Return the edits in the order in which they are applied, with strategies by htk's names."""
     known = [e.NAME for e in EDITS]
     for name, _ in edits:
         edit(name)
-    return tuple(sorted(edits, key=lambda given: known.index(given[0])))
+    check_once([name for name, _ in edits])
+    by_our_names = [(n, strategy(v) if n == "sharding" else v) for n, v in edits]
+    return tuple(sorted(by_our_names, key=lambda given: known.index(given[0])))
+
+
+def check_once(names: Sequence[str]) -> None:
+    """Refuse an edit that is asked for twice: the second would overrule the first."""
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and name not in REPEATABLE:
+            raise UsageError(f"{name} is given {names.count(name)} times; give it once")
 
 
 def predict(

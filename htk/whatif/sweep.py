@@ -8,7 +8,15 @@ import numpy as np
 
 from htk.errors import UsageError
 from htk.whatif.memory import after
-from htk.whatif.predict import INDISTINGUISHABLE, Answer, Baseline, ordered, predict, refused
+from htk.whatif.predict import (
+    INDISTINGUISHABLE,
+    Answer,
+    Baseline,
+    check_once,
+    ordered,
+    predict,
+    refused,
+)
 from htk.whatif.shapes import inputs
 
 Edits = tuple[tuple[str, str], ...]
@@ -53,6 +61,7 @@ def swept(
     measured_ns: int | None = None,
 ) -> list[Answer]:
     """Every combination of the values of one or more edits, edges and knees marked."""
+    check_once([name for name, _ in (*fixed, *over)])
     combinations: list[Edits] = [tuple(fixed)]
     for name, values in over:
         combinations = [(*c, (name, value)) for c in combinations for value in values]
@@ -136,7 +145,7 @@ def _following(answers: list[Answer], which: int) -> Answer | None:
 
 def memory_edge(start: Baseline, edits: Edits) -> str | None:
     """The largest batch of a rank that is more likely to fit than not."""
-    held = start.memory
+    held, edits = start.memory, ordered(edits)
     if held is None or held.capacity is None:
         return None
     ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)

@@ -22,7 +22,7 @@ EDIT_HELP = {
     "cp": "Ranks of context parallelism. Low confidence.",
     "ep": "Ranks that experts are spread over. Low confidence.",
     "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
-    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp.",
+    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, NO_SHARD.",
     "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
     "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
     "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",
@@ -43,7 +43,8 @@ for _name, _one in plugins.added("htk.edits").items():
 def _edit_options(function: Any) -> Any:
     for name, words in reversed(EDIT_HELP.items()):
         flag = "--" + name.replace("_", "-")
-        function = click.option(flag, f"edit_{name}", metavar="VALUE", help=words)(function)
+        option = click.option(flag, f"edit_{name}", metavar="VALUE", multiple=True, help=words)
+        function = option(function)
     return function
 
 
@@ -110,8 +111,8 @@ def command(
     from htk.whatif.table import Terms
     from htk.whatif.text import show
 
-    edits = [(name, given.pop(f"edit_{name}")) for name in EDIT_HELP]
-    fixed = tuple((name, str(value)) for name, value in edits if value is not None)
+    values = {name: given.pop(f"edit_{name}") for name in EDIT_HELP}
+    fixed = tuple((name, value) for name, each in values.items() for value in each)
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
     paths, beside = _recordings(paths, others)

@@ -75,6 +75,9 @@ EDITS: tuple[Edit, ...] = cast(
 # Those of other packages are applied last.
 EDITS += tuple(plugins.loaded("htk.edits"))
 
+# Each of these may be given several times, for different kernels or ranks.
+REPEATABLE = ("replace", "fix_rank")
+
 
 def edit(name: str) -> Edit:
     for one in EDITS:

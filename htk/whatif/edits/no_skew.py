@@ -7,6 +7,7 @@ import numpy as np
 from htk.columns.groups import Groups
 from htk.errors import UsageError
 from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import parted
 
 NAME = "no_skew"
 HELP = "All ranks arrive at collectives together: on."
@@ -17,8 +18,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = scene.is_comm & scene.facts.single
     changed = _shortest(scene, alone) if alone.any() else scene
-    together = replace(changed.without(scene.graph.edges("arrive")), arrival_scale=0.0)
-    return together.with_assumption(
+    # The transfer hangs on the last arrival: without it each part starts when its rank does.
+    joined = scene.is_comm & ~scene.facts.single
+    return replace(parted(changed, joined), arrival_scale=0.0).with_assumption(
         "a rank's collective lasts as long as its transfer; with one rank at hand that is at least "
         "the 10th percentile of equal ones"
     )

@@ -31,15 +31,31 @@ from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
 from htk.whatif.transfers import gpus_of_a_node
 
 NAME = "sharding"
-HELP = "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."
+HELP = (
+    "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp; or as PyTorch says: NO_SHARD, "
+    "reshard_after_forward=True."
+)
+
+_AS_PYTORCH_SAYS = {
+    "no_shard": "ddp",
+    "reshard_after_forward": "full_shard",
+    "reshard_after_forward=true": "full_shard",
+    "reshard_after_forward=false": "shard_grad_op",
+}
 
 _COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
 
 
+def strategy(value: str) -> str:
+    """Return the strategy by htk's name, whichever name and case PyTorch gives it."""
+    low = value.strip().lower().removeprefix("shardingstrategy.")
+    return _AS_PYTORCH_SAYS.get(low, low)
+
+
 def apply(scene: StepModel, value: str) -> StepModel:
-    name, _, given = value.partition(":")
+    name, _, given = strategy(value).partition(":")
     if name not in STRATEGIES:
-        raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}")
+        raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}, NO_SHARD")
     now = sharded(scene) or replicated(scene)
     if now is None:
         raise UsageError(

@@ -155,3 +155,32 @@ def test_folders_with_the_same_ranks_are_recordings_at_several_batches(tmp_path:
     runs = [str(tmp_path / "a"), str(tmp_path / "again")]
     two = CliRunner().invoke(main, ["whatif", *runs, "--batch", "4x"])
     assert "same batch" in str(two.exception)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--world", "0"], "world '0': a positive whole number was expected"),
+        (["--batch", "2x", "--batch", "0.5x"], "batch is given 2 times"),
+        (["--sharding", "SOME_SHARD"], "one of ddp, shard_grad_op, full_shard"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(given: list[str], message: str) -> None:
+    found = CliRunner().invoke(main, ["whatif", "sample", *given])
+    assert isinstance(found.exception, UsageError)
+    assert message in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("FULL_SHARD", "full_shard"),
+        ("NO_SHARD", "ddp"),
+        ("Shard_Grad_Op", "shard_grad_op"),
+        ("HYBRID_SHARD", "hybrid_shard"),
+        ("reshard_after_forward=True", "full_shard"),
+        ("reshard_after_forward=False", "shard_grad_op"),
+    ],
+)
+def test_pytorchs_names_of_strategies(asked: WhatIf, name: str, ours: str) -> None:
+    assert asked.sharding(name).run().to_pylist() == asked.sharding(ours).run().to_pylist()

@@ -117,3 +117,25 @@ def test_a_faster_kernel_never_makes_a_longer_step(one: float, other: float) -> 
     longer = predict(STAGE, [("replace", f"a={slow:.3f}x")]).step_ns
     shorter = predict(STAGE, [("replace", f"a={fast:.3f}x")]).step_ns
     assert longer is not None and shorter is not None and shorter <= longer
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [("host", "2x"), ("host", "2x")],
+        [("batch", "2x"), ("host", "2x"), ("batch", "0.5x")],
+    ],
+)
+def test_an_edit_is_given_once(start: Baseline, edits: list[tuple[str, str]]) -> None:
+    with pytest.raises(UsageError, match="is given 2 times"):
+        predict(start, edits)
+
+
+def test_a_sweep_of_an_edit_that_is_fixed_is_refused(start: Baseline) -> None:
+    with pytest.raises(UsageError, match="batch is given 2 times"):
+        swept(start, [("batch", "2x")], [("batch", ["2x", "4x"])])
+
+
+def test_several_kernels_are_replaced(start: Baseline) -> None:
+    edits = [("host", "8x"), ("replace", "^a$=2x"), ("replace", "^b$=gone")]
+    assert predict(start, edits).step_ns == 50  # half of the 100 of a

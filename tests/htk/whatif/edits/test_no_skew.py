@@ -1,0 +1,62 @@
+"""Nobody waits for a late rank: only the waits go, never the transfers."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
+from htk.whatif.edits import network, no_skew
+from htk.whatif.predict import baseline, predict
+from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+
+
+def unequal(rank: int, first: int, second: int) -> list[Act]:
+    """Two collectives of 20 ns, each after work of another length on each rank."""
+    size = {"group": 2, "per_node": 2, "in_bytes": 1 << 20, "out_bytes": 1 << 20}
+    return [
+        Act("a", first, rank=rank),
+        comm("c", 20, "all_reduce", rank=rank, waits=("a",), joined="c", **size),
+        Act("b", second, rank=rank, waits=("c",)),
+        comm("d", 20, "all_reduce", rank=rank, waits=("b",), joined="d", **size),
+    ]
+
+
+def test_waits_go_and_transfers_stay() -> None:
+    # as recorded each collective waits for the 100 of one rank: 100 + 20 + 100 + 20
+    scene = small_scene(unequal(0, 100, 50) + unequal(1, 50, 100))
+    assert period(scene) == 240
+    assert period(no_skew.apply(scene, "on")) == 100 + 20 + 50 + 20
+
+
+def test_ranks_that_are_never_late_win_nothing() -> None:
+    scene = small_scene(unequal(0, 100, 50) + unequal(1, 100, 50))
+    assert period(no_skew.apply(scene, "on")) == period(scene) == 190
+
+
+def test_what_the_network_then_takes_is_still_waited_for() -> None:
+    scene = small_scene(unequal(0, 100, 50) + unequal(1, 50, 100))
+    slower = network.apply(scene, "latency=10x")  # all of a transfer of 20 ns is latency
+    assert period(no_skew.apply(slower, "on")) == 100 + 200 + 50 + 200
+
+
+@pytest.mark.parametrize("strategy", ["full_shard", "ddp"])
+def test_a_job_without_jitter_has_no_skew_to_lose(tmp_path: Path, strategy: str) -> None:
+    """Simulated without noise, exposed communication is transfer, and none of it goes."""
+    job = Config(
+        model="gpt3-126m",
+        layers=2,
+        nodes=2,
+        gpus_per_node=2,
+        noise=0.0,
+        jitter_ns=0,
+        strategy=strategy,
+        steps=3,
+        inter_gbps=5.0,
+    )
+    simulate(checked(job), tmp_path)
+    start = baseline(open_trace(str(tmp_path)).tables)
+    found = predict(start, [("no_skew", "on")])
+    assert found.exposed_ns is not None and found.exposed_ns > 0.2 * found.measured_ns
+    assert found.step_ns == pytest.approx(found.measured_ns, rel=0.01)
