@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number, texts
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.schema import TEXT, table
@@ -35,8 +36,9 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     job = question.job
     ideal = job.ideal_steps
     rows = []
+    delays = [block.delay for block in job.blocks]
     for label, steps in steps_by_type(job).items():
-        own, delay, blocked = _durations(job, label)
+        own, delay, blocked = _durations(job, delays, label)
         rows.append(
             {
                 "type": label,
@@ -60,13 +62,13 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 
-def _durations(job: Job, label: str) -> tuple[np.ndarray, float, float]:
+def _durations(job: Job, delays: list[Ints], label: str) -> tuple[np.ndarray, float, float]:
     """Own durations of a label's operations, their mean launch delay and mean wait for others."""
     own, delay, waited = [], 0, 0
-    for block in job.blocks:
+    for block, late in zip(job.blocks, delays, strict=True):
         rows = label_codes(block.program) == LABELS.index(label)
         own.append(block.own[rows].ravel())
-        delay += int(block.delay[rows].sum())
+        delay += int(late[rows].sum())
         whole = (block.end - block.start)[rows]
         waited += int(np.maximum(whole - block.own[rows], 0).sum())
     values = np.concatenate(own)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from htk.columns.types import Ints
 from htk.graph.fidelity import INDICATIVE_HELD_OUT_PCT, INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
 from htk.straggler.job import Block, Job
 
@@ -66,20 +67,22 @@ class Fidelity:
 def fidelity(job: Job) -> Fidelity:
     """Replay every step with its launch delays and compare."""
     recorded = job.recorded
-    delayed = job.by_step(lambda block: block.replay.step_times(block.own, block.delay))
+    replays = [_delayed(block) for block in job.blocks]
+    delayed = np.concatenate([steps for steps, _ in replays])
     off = 100 * np.abs(delayed - recorded) / np.maximum(recorded, 1)
     first = np.cumsum([0, *(len(b.steps) for b in job.blocks)])[:-1]
     others = np.delete(off, first)  # the first step of each block told its program
     return Fidelity(
         float(off.mean()),
         float(others.mean()) if len(others) else None,
-        max(_end_error_pct(block) for block in job.blocks),
+        max(off_ends for _, off_ends in replays),
         float(100 * (1 - job.replayed.mean() / max(recorded.mean(), 1))),
     )
 
 
-def _end_error_pct(block: Block) -> float:
-    few = slice(0, _STEPS)
-    ends = block.replay.ends(block.own[:, few], block.delay[:, few])
+def _delayed(block: Block) -> tuple[Ints, float]:
+    """Step times with launch delays, and how far operations end from where they did, in %."""
+    few, delay = slice(0, _STEPS), block.delay
+    ends = block.replay.ends(block.own[:, few], delay[:, few])
     off = np.abs(ends - block.end[:, few]) / np.maximum(block.recorded[few, None], 1)
-    return float(100 * np.quantile(off, 0.9))
+    return block.replay.step_times(block.own, delay), float(100 * np.quantile(off, 0.9))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from htk.schema.operation_types import CODES, LABELS, OPERATION_TYPES, operation
 from htk.straggler.lanes import LaneReplay
 from htk.straggler.program import Program, program_of
 
+_MOST_ROWS = 4_000_000  # of a block: what is made of one at a time stays small
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
 
 
@@ -54,7 +56,7 @@ class Block:
         duration[met] = np.where(transfer <= _DAMAGED_NS, 0, transfer)
         return duration
 
-    @cached_property
+    @property
     def delay(self) -> Ints:
         """How long each operation starts after all that it waits for, in ns: the host was late."""
         ready = np.zeros_like(self.start)
@@ -133,7 +135,6 @@ def label_codes(program: Program) -> Ints:
 def job_of(operations: pa.Table) -> Job:
     """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
     rows = _Rows.of(operations)
-    _check_workers(rows)
     blocks = tuple(_blocks(rows))
     if not blocks:
         raise MissingTable(
@@ -143,31 +144,16 @@ def job_of(operations: pa.Table) -> Job:
     return Job(rows.replicas, rows.stages, rows.ranks, blocks, rows.facts)
 
 
-def _check_workers(rows: "_Rows") -> None:
-    """Neighbours of a pipeline have to be there; each worker needs rows."""
-    stages = rows.stages.tolist()
-    missing = sorted(set(range(len(stages))) - set(stages))
-    if missing:
-        raise MissingTable(
-            f"rows of pipeline stage {missing[0]} are missing (there are {stages[:8]}); open the "
-            "rows of all ranks together"
-        )
-    workers = len(rows.replicas) * len(stages)
-    if workers > len(rows.step):
-        raise MissingTable(
-            f"{len(rows.replicas)} data-parallel ranks by {len(stages)} stages, and only "
-            f"{len(rows.step)} rows; open the rows of all ranks together"
-        )
-
-
 @dataclass
 class _Rows:
-    """Rows of known operations, by step; workers numbered from 0."""
+    """The table's columns, and the rows of known operations by step; workers numbered from 0."""
 
+    order: Ints
+    bounds: Ints  # of each step in the order
     step: Ints
-    replica: Ints
-    stage: Ints
-    type: Ints
+    replica: NDArray[Any]
+    stage: NDArray[Any]
+    type: NDArray[Any]
     chunk: Ints
     micro_batch: Ints
     start: Ints
@@ -185,29 +171,60 @@ class _Rows:
             name: numbers(table[name], -1)
             for name in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "step")
         }
-        if columns["step"].min(initial=0) < 0 or columns["stage"].min(initial=0) < 0:
-            chosen &= (columns["step"] >= 0) & (columns["stage"] >= 0) & (columns["dp_rank"] >= 0)
+        for name in ("step", "stage", "dp_rank"):
+            if columns[name].min(initial=0) < 0:
+                chosen &= columns[name] >= 0
         chosen &= _one_rank_a_worker(columns, facts)
         facts["operations_left_out"] = int(len(chosen) - chosen.sum())
-        rows = np.flatnonzero(chosen)
-        rows = rows[np.argsort(_narrow(columns["step"][rows]), kind="stable")]
-        replicas, replica = numbered(columns["dp_rank"][rows])
-        stages, stage = numbered(columns["stage"][rows])
+        order = np.flatnonzero(chosen)
+        step = columns["step"][order]
+        if (np.diff(step) < 0).any():
+            by_step = np.argsort(_narrow(step), kind="stable")
+            order, step = order[by_step], step[by_step]
+        bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
+        replicas, replica = _dense(columns["dp_rank"], order)
+        stages, stage = _dense(columns["stage"], order)
+        _check_workers(replicas, stages, len(order))
         ranks = np.full((len(replicas), len(stages)), -1, np.int64)
-        ranks[replica, stage] = columns["rank"][rows]
+        ranks[replica[order], stage[order]] = columns["rank"][order]
         return cls(
-            columns["step"][rows],
+            order,
+            bounds,
+            columns["step"],
             replica,
             stage,
-            type_[rows],
-            columns["chunk"][rows],
-            columns["micro_batch"][rows],
-            numbers(table["start_ns"])[rows],
-            numbers(table["end_ns"])[rows],
+            type_,
+            columns["chunk"],
+            columns["micro_batch"],
+            numbers(table["start_ns"]),
+            numbers(table["end_ns"]),
             replicas,
             stages,
             ranks,
             facts,
+        )
+
+
+def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
+    """The distinct values of some rows, and the place of each row's value among them."""
+    distinct, which = numbered(values[rows])
+    place = np.zeros(len(values), np.int32)
+    place[rows] = which
+    return distinct, place
+
+
+def _check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
+    """Neighbours of a pipeline have to be there; each worker needs rows."""
+    missing = np.setdiff1d(np.arange(len(stages)), stages)
+    if len(missing):
+        raise MissingTable(
+            f"rows of pipeline stage {missing[0]} are missing (there are {stages[:8].tolist()}); "
+            "open the rows of all ranks together"
+        )
+    if len(replicas) * len(stages) > rows:
+        raise MissingTable(
+            f"{len(replicas)} data-parallel ranks by {len(stages)} stages, and only {rows} rows; "
+            "open the rows of all ranks together"
         )
 
 
@@ -217,10 +234,10 @@ def _narrow(values: Ints) -> NDArray[Any]:
     return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
 
 
-def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[Ints, Mask]:
+def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[NDArray[Any], Mask]:
     codes, dictionary = codes_of(table["type"])
     names = [operation_type(name) for name in dictionary.to_pylist()]
-    known = np.array([*(CODES.get(name, -1) for name in names), -1], np.int64)
+    known = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
     type_ = known[codes]
     other = np.bincount(codes[type_ < 0], minlength=len(names))
     if other.any():
@@ -248,48 +265,46 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
 
 def _blocks(rows: _Rows) -> Iterator[Block]:
     """Blocks of steps that run the same operations on every replica."""
-    changes = np.flatnonzero(np.diff(rows.step)) + 1
-    bounds = np.concatenate([[0], changes, [len(rows.step)]])
-    kept: dict[bytes, list[tuple[int, Ints]]] = {}
-    dropped = []
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):  # steps
-        order, key = _arranged(rows, slice(low, high))
+    kept: dict[bytes, list[Ints]] = {}
+    whole = dropped = 0
+    for low, high in pairwise(rows.bounds.tolist()):  # steps
+        order, key = _arranged(rows, rows.order[low:high])
         if order is None:
-            dropped.append(int(rows.step[low]))
-        else:
-            kept.setdefault(key, []).append((int(rows.step[low]), order))
-    rows.facts |= {"steps": sum(map(len, kept.values())), "steps_left_out": len(dropped)}
+            dropped += high > low
+            continue
+        whole += 1
+        members = kept.setdefault(key, [])
+        members.append(order)
+        if sum(map(len, members)) >= _MOST_ROWS:
+            yield _block(rows, kept.pop(key))
     for members in kept.values():
         yield _block(rows, members)
+    rows.facts |= {"steps": whole, "steps_left_out": dropped}
 
 
-def _arranged(rows: _Rows, chosen: slice) -> tuple[Ints | None, bytes]:
+def _arranged(rows: _Rows, chosen: Ints) -> tuple[Ints | None, bytes]:
     """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
     replicas, stages = len(rows.replicas), len(rows.stages)
     replica, stage, type_ = rows.replica[chosen], rows.stage[chosen], rows.type[chosen]
-    keys = (rows.start[chosen], _narrow(type_), _narrow(stage), _narrow(replica))
-    order = np.lexsort(keys)
     count = np.zeros((replicas, stages, len(OPERATION_TYPES)), np.int64)
     np.add.at(count, (replica, stage, type_), 1)
-    if (count != count[:1]).any() or not count[0, :, :2].all():
+    if not len(chosen) or (count != count[:1]).any() or not count[0, :, :2].all():
         return None, b""
-    return order + chosen.start, count[0].tobytes()
+    keys = (rows.start[chosen], type_, _narrow(stage), _narrow(replica))
+    return chosen[np.lexsort(keys)], count[0].tobytes()
 
 
-def _block(rows: _Rows, members: list[tuple[int, Ints]]) -> Block:
+def _block(rows: _Rows, members: list[Ints]) -> Block:
     shape = (len(members), len(rows.replicas), -1)
-    order = np.concatenate([order for _, order in members]).reshape(shape).transpose(2, 0, 1)
+    order = np.concatenate(members).reshape(shape).transpose(2, 0, 1)
     start, end = rows.start[order], rows.end[order]
     began = start.min(axis=(0, 2))
     start -= began[:, None]
     end -= began[:, None]
     one = order[:, 0, 0]
-    program = program_of(
-        rows.stage[one],
-        rows.type[one],
-        rows.chunk[one],
-        rows.micro_batch[one],
-        start,
-        end,
+    stage, type_, chunk, batch = (
+        column[one].astype(np.int64)
+        for column in (rows.stage, rows.type, rows.chunk, rows.micro_batch)
     )
-    return Block(np.array([step for step, _ in members]), began, program, start, end)
+    program = program_of(stage, type_, chunk, batch, start, end)
+    return Block(rows.step[order[0, :, 0]], began, program, start, end)
