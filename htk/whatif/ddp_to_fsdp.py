@@ -14,7 +14,6 @@ import numpy as np
 
 from htk.columns.types import Ints
 from htk.errors import UsageError
-from htk.models.detected import detected
 from htk.whatif.fsdp_units import (
     Region,
     backward_layers,
@@ -265,7 +264,7 @@ def _planned(
     if not 0 < unit * many <= now.reduced_bytes:
         unit = now.reduced_bytes / (many + 1)
     root = max(now.reduced_bytes - unit * many, 0.0)
-    gpu = detected(scene.device_name)
+    gpu = scene.device
     computing = scene.is_compute & (scene.lengths() > 0)
     call = host_ns(scene, replicating(scene), hooks=True)
     return _Plan(

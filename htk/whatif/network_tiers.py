@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.models.detected import detected
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import ACHIEVED, LARGE, LATENCY_NS, gpus_of_a_node, part, wire
 
@@ -81,7 +80,7 @@ class Network:
 
 
 def network(scene: StepModel) -> Network:
-    links, gpu = scene.facts.scale_up_gbps, detected(scene.device_name)
+    links, gpu = scene.facts.scale_up_gbps, scene.device
     node = gpus_of_a_node(scene)
     return Network(
         link_tier(scene, False),

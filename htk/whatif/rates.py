@@ -9,7 +9,6 @@ import pyarrow as pa
 from htk.analyses.ops.flops import flops
 from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, UsageError
-from htk.models.detected import detected
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
@@ -48,7 +47,7 @@ def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
     told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
     gpus = max(known, told, len(scene.graph.ranks))
     work, peak = _work(tables, scene.graph.step)
-    gpu = detected(scene.facts.device_name)
+    gpu = scene.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
     tokens = inputs(scene).tokens
     whole = None if tokens is None else tokens * _micro_batches(scene)

@@ -17,6 +17,8 @@ from htk.graph.nodes import collective_rows
 from htk.graph.replay import NEVER
 from htk.measures.passes import backward_kernels
 from htk.measures.phases import recomputed
+from htk.models.detected import detected, devices
+from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
 
 CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
@@ -77,6 +79,11 @@ class StepFacts:
     def device_name(self) -> str | None:
         """Of the first GPU that is named."""
         return next((n for n in self.tables["ranks"]["device_name"].to_pylist() if n), None)
+
+    @cached_property
+    def device(self) -> Gpu | None:
+        """The catalogue's entry for the first GPU that it knows."""
+        return next((d.gpu for d in devices(self.tables["ranks"]) if d.gpu), None)
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,11 @@ class StepModel:
     @property
     def device_name(self) -> str | None:
         return self.gpu or self.facts.device_name
+
+    @property
+    def device(self) -> Gpu | None:
+        """The catalogue's entry for the GPU of the step: the recorded one, or an edit's."""
+        return detected(self.gpu) if self.gpu else self.facts.device
 
     def add_step_time(self, cause: str, ns: float) -> "StepModel":
         """The scene with a time in which it does not go on, between its steps."""
@@ -231,6 +243,9 @@ def _into(graph: Graph, kind: str) -> Ints:
 
 
 def _links(ranks: pa.Table) -> float | None:
+    known = next((d.gpu for d in devices(ranks) if d.gpu), None)
+    if known:
+        return known.scale_up_gbps
     names = [name for name in ranks["device_name"].to_pylist() if name]
     return scale_up_gbps(names[0]) if names else None
 

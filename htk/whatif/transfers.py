@@ -4,7 +4,6 @@ import numpy as np
 
 from htk.columns.types import Floats, Mask
 from htk.models.bandwidth import algorithm_bytes, factor
-from htk.models.detected import detected
 from htk.whatif.step_model import StepModel
 
 # Latency of a collective over NVLink or InfiniBand, ring of few ranks; NCCL's tuning tables put it
@@ -95,7 +94,7 @@ def _within(scene: StepModel) -> float:
 
 
 def _across(scene: StepModel) -> float:
-    gpu = detected(scene.device_name)
+    gpu = scene.device
     if gpu is None:
         return _within(scene)
     return 1 / (ACHIEVED * gpu.scale_out_gbps * gpus_of_a_node(scene))

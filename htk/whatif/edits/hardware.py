@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from htk.errors import UsageError
-from htk.models.detected import detected
 from htk.models.hardware import gpu
 from htk.whatif.edits.batch import SHORTEST_NS
 from htk.whatif.step_model import StepModel
@@ -23,7 +22,7 @@ _MATRIX = ("gemm", "convolution", "attention")
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    other, now = gpu(value), detected(scene.facts.device_name)
+    other, now = gpu(value), scene.facts.device
     if now is None:
         raise UsageError(
             f"{NAME}: the catalogue does not hold the recorded GPU, {scene.facts.device_name!r}"

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.errors import UsageError
-from htk.models.detected import detected
 from htk.models.hardware import Gpu
 from htk.whatif.edits.batch import SHORTEST_NS, grows
 from htk.whatif.step_model import StepModel
@@ -43,7 +42,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
         )
     if now == value:
         return scene.with_assumption(f"matrix products are {value} already")
-    gpu = detected(scene.device_name)
+    gpu = scene.device
     if gpu is None:
         raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
     if value == "bf16" and not gpu.has("bf16"):

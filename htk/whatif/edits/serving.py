@@ -13,7 +13,6 @@ import numpy as np
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, MissingTable, UsageError
-from htk.models.detected import detected
 from htk.whatif.edit_arguments import against, pairs, whole
 from htk.whatif.step_model import StepModel
 
@@ -80,7 +79,7 @@ def recorded(scene: StepModel) -> Iteration:
 
 
 def _changed(scene: StepModel, now: Iteration, new: Iteration) -> StepModel:
-    gpu = detected(scene.device_name)
+    gpu = scene.device
     balance = _BALANCE
     if gpu is not None:
         balance = 1e3 * gpu.achievable_half_tflops / gpu.memory_gbps

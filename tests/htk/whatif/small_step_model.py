@@ -15,6 +15,8 @@ from htk.graph.build import Graph
 from htk.graph.edges import Edges
 from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.replay import replay as replayed_graph
+from htk.models.detected import detected
+from htk.models.hardware import Gpu
 from htk.schema import DERIVED, TABLES
 from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import renumbered
@@ -76,6 +78,10 @@ class KnownFacts(StepFacts):
     @property
     def device_name(self) -> str | None:  # type: ignore[override]
         return self.named
+
+    @property
+    def device(self) -> Gpu | None:  # type: ignore[override]
+        return detected(self.named)
 
 
 def comm(name: str, length: int, collective: str, **given: Any) -> Act:
