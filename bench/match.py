@@ -63,7 +63,9 @@ def main() -> None:
     chosen = options.parse_args()
     table = collectives(chosen.ranks, chosen.collectives, chosen.by)
     began = time.perf_counter()
-    found = collective_matches(table, DERIVED["rank_windows"].empty_table())
+    found = collective_matches(
+        table, DERIVED["rank_windows"].empty_table(), TABLES["ranks"].empty_table()
+    )
     seconds = time.perf_counter() - began
     matched = found.num_rows - found["match"].null_count
     print(

@@ -49,8 +49,9 @@ RETURNS = table(
     aligned_end_ns=(_I64, "End on the common clock."),
     wait_ns=(_I64, "Waiting for the ranks it depends on; null where unmatched."),
     transfer_ns=(_I64, "The rest of its duration; null where unmatched."),
+    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
     wait_sigma_ns=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
-    reason=(TEXT, "Why wait and transfer are unknown."),
+    reason=(TEXT, "Why wait and transfer are unknown, or known in part."),
     algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
     duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
@@ -91,6 +92,7 @@ _OF_MATCH = (
     "matched_by",
     "members_expected",
     "members_present",
+    "undetermined_ns",
     "clock_offset_ns",
     "wait_sigma_ns",
 )
@@ -113,8 +115,10 @@ def collective_times(
 ) -> pa.Table:
     """When did each collective run on each rank, how long did it wait, how fast was it?
 
-    wait + transfer = duration. Wait lasts from a rank's start to the latest start of the ranks
-    that it depends on. Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
+    wait + transfer + undetermined = duration. Wait lasts from a rank's start to the latest start of
+    the ranks that it depends on. Where some of those were not recorded, transfer is what the
+    network needs at least, and the rest is undetermined: wait or transfer, cannot be told.
+    Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
     """
     named = _named(collectives, collective_facts)
     chosen = aligned_matches if align else collective_matches

@@ -26,7 +26,8 @@ RETURNS = table(
     transfers=(_I64, "Messages, and parts of an all-to-all."),
     sent_bytes=(_I64, "Bytes from one to the other."),
     transfer_ns=(_I64, "Their time: of an all-to-all, in proportion to bytes."),
-    bandwidth_gbps=(_F64, "Bytes over that time."),
+    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    bandwidth_gbps=(_F64, "Bytes over transfer; null where some of that is undetermined."),
 )
 
 
@@ -51,7 +52,7 @@ def comm_matrix(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = hosts_of(ranks)
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
@@ -69,9 +70,13 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
     rank, peer = calls.rows.rank[rows], calls.rows.peer[rows]
     out = sends[rows]
     source, target = np.where(out, rank, peer), np.where(out, peer, rank)
-    time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))[rows]
     pairs = Groups.by_keys(np.column_stack([source, target]))
-    sums = (pairs.count, pairs.sum(size[rows]), pairs.sum(time))
+    sums = (
+        pairs.count,
+        pairs.sum(size[rows]),
+        pairs.sum(calls.waits.transfer[rows]),
+        pairs.sum(calls.undetermined[rows]),
+    )
     for (a, b), *values in zip(pairs.keys.tolist(), *(s.tolist() for s in sums), strict=True):
         for k, value in enumerate(values):
             totals[a, b][k] += value
@@ -85,8 +90,7 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     size = numbers(calls.table["in_bytes"], -1)
     key = np.column_stack([calls.rows.rank, calls.rows.group, split, size])[rows].astype(np.int64)
     alike = Groups.by_keys(key)
-    time = np.where(calls.waits.known, calls.waits.transfer, np.maximum(calls.duration, 0))
-    spent = alike.sum(time[rows])
+    spent, unknown = (alike.sum(v[rows]) for v in (calls.waits.transfer, calls.undetermined))
     left_out = 0
     for k, first in enumerate(rows[alike.first_row].tolist()):
         sent, members = calls.sent(first), _members(calls, first)
@@ -101,6 +105,7 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
             total[0] += int(alike.count[k])
             total[1] += part * int(alike.count[k])
             total[2] += int(spent[k]) * part // whole
+            total[3] += int(unknown[k]) * part // whole
     return left_out
 
 
@@ -125,7 +130,7 @@ def _per_rank(
 def _per_node(
     totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]
 ) -> list[dict[str, Any]]:
-    nodes: dict[Pair, list[int]] = defaultdict(lambda: [0, 0, 0])
+    nodes: dict[Pair, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for (a, b), total in totals.items():
         for k, value in enumerate(total):
             nodes[hosts.get(a), hosts.get(b)][k] += value
@@ -134,10 +139,11 @@ def _per_node(
 
 
 def _measures(total: list[int]) -> dict[str, Any]:
-    count, size, time = total
+    count, size, time, undetermined = total
     return {
         "transfers": count,
         "sent_bytes": size,
         "transfer_ns": time if time > 0 else None,
-        "bandwidth_gbps": size / time if time > 0 else None,
+        "undetermined_ns": undetermined,
+        "bandwidth_gbps": size / time if time > 0 and not undetermined else None,
     }

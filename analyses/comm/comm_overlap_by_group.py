@@ -30,14 +30,17 @@ RETURNS = table(
     overlap_pct=(_F64, "Behind compute, of shared time."),
     exposed_wait_ns=(_I64, "Exposed, and waiting for other ranks."),
     exposed_transfer_ns=(_I64, "Exposed, and transferring."),
-    exposed_unmatched_ns=(_I64, "Exposed; waiting and transferring cannot be told apart."),
-    transfer_overlap_pct=(_F64, "Transfer behind compute, of all transfer."),
+    exposed_undetermined_ns=(_I64, "Exposed; waiting or transferring, cannot be told."),
+    transfer_overlap_pct=(
+        _F64,
+        "Transfer behind compute, of all transfer; null where most cannot be told from waiting.",
+    ),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("group", ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")),
+    chart=Bar("group", ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")),
     needs=("collectives",),
 )
 def comm_overlap_by_group(
@@ -65,6 +68,7 @@ def comm_overlap_by_group(
     transfer = groups.sum(split.transfer)
     shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
     moving = groups.sum(split.exposed_transfer)
+    told = transfer * (groups.sum(split.undetermined) <= transfer)
     made = {
         "rank": number(groups.keys[:, 0], _I32, groups.keys[:, 0] >= 0),
         "group": calls.table["group"].take(first),
@@ -78,8 +82,8 @@ def comm_overlap_by_group(
         "overlap_pct": percent(shared - exposed, shared),
         "exposed_wait_ns": number(groups.sum(split.exposed_wait), _I64),
         "exposed_transfer_ns": number(moving, _I64),
-        "exposed_unmatched_ns": number(groups.sum(split.exposed_unmatched), _I64),
-        "transfer_overlap_pct": percent(transfer - moving, transfer),
+        "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), _I64),
+        "transfer_overlap_pct": percent(transfer - moving, told),
     }
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     return with_coverage(found, **match_facts(calls, align))

@@ -34,7 +34,8 @@ RETURNS = table(
     shared_ns=(_I64, "The same, where an instant with several of a device active is shared."),
     exposed_ns=(_I64, "Of that: no compute ran on the device."),
     wait_ns=(_I64, "Waiting for other ranks, in matched ones."),
-    transfer_ns=(_I64, "The rest of matched ones."),
+    transfer_ns=(_I64, "The rest of matched ones; at least, where ranks are not recorded."),
+    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
     exposed_pct=(_F64, "Exposed, of shared time."),
     busbw_median_gbps=(_F64, "Median bus bandwidth, from last start to last end."),
     busbw_p10_gbps=(_F64, "A tenth were slower."),
@@ -99,6 +100,7 @@ def comm_summary(
         "exposed_ns": _spread(groups, split.rows, split.exposed),
         "wait_ns": groups.sum(calls.waits.wait),
         "transfer_ns": groups.sum(calls.waits.transfer),
+        "undetermined_ns": groups.sum(calls.undetermined),
     }
     known_by = {
         "in_bytes": groups.max(valid(calls.table["in_bytes"]).astype(np.int64)) > 0,
@@ -107,6 +109,7 @@ def comm_summary(
         "exposed_ns": on_gpu,
         "wait_ns": (waits := groups.max(calls.waits.known.astype(np.int64)) > 0),
         "transfer_ns": waits,
+        "undetermined_ns": groups.max(calls.rows.timed.astype(np.int64)) > 0,
     }
     made = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
     made |= {

@@ -24,8 +24,12 @@ RETURNS = table(
     matched=(_I64, "Of those: wait and transfer are known."),
     comm_ns=(_I64, "Sum of their durations."),
     wait_ns=(_I64, "Waiting for ranks that came later, in matched ones: time lost to others."),
-    transfer_ns=(_I64, "The rest of the matched ones."),
-    wait_pct=(_F64, "Wait, of the duration of matched ones."),
+    transfer_ns=(
+        _I64,
+        "The rest of matched ones; at least, where ranks are not recorded.",
+    ),
+    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    wait_pct=(_F64, "Wait, of the duration of matched ones; at least, where ranks are missing."),
     transfer_low_ns=(
         _I64,
         "Transfer of all, at least: of an unmatched one what the fastest tenth of its like took.",
@@ -37,14 +41,24 @@ RETURNS = table(
     cost_to_others_ns=(_I64, "What all others waited because of it."),
     exposed_wait_ns=(_I64, "Waiting while no compute ran."),
     exposed_transfer_ns=(_I64, "Transferring while no compute ran."),
-    exposed_unmatched_ns=(_I64, "In unmatched collectives while no compute ran."),
-    transfer_overlap_pct=(_F64, "Transfer behind compute, of all transfer."),
+    exposed_undetermined_ns=(
+        _I64,
+        "Waiting or transferring, cannot be told, without compute.",
+    ),
+    transfer_overlap_pct=(
+        _F64,
+        "Transfer behind compute, of all transfer; null where most cannot be told from waiting.",
+    ),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("rank", ("wait_ns", "transfer_ns", "cost_to_others_ns"), stacked=False),
+    chart=Bar(
+        "rank",
+        ("wait_ns", "transfer_ns", "undetermined_ns", "cost_to_others_ns"),
+        stacked=False,
+    ),
     needs=("collectives",),
 )
 def comm_wait(
@@ -60,7 +74,8 @@ def comm_wait(
 
     A late rank's collectives are short and its step looks short: it is found by its own time
     between collectives, and by what the others wait. What began before some rank's recording is
-    counted as wait and blamed on nobody. With one rank at hand transfer lies in a band.
+    counted as wait and blamed on nobody. With one rank recorded transfer lies in a band; where some
+    ranks are not recorded, what may be either is undetermined.
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
@@ -78,22 +93,26 @@ def comm_wait(
         "comm_ns": by_rank.sum(duration),
         "wait_ns": by_rank.sum(wait),
         "transfer_ns": by_rank.sum(transfer),
+        "undetermined_ns": by_rank.sum(calls.undetermined[timed]),
         "transfer_low_ns": by_rank.sum(np.where(known, transfer, _at_least(calls)[timed])),
-        "transfer_high_ns": by_rank.sum(np.where(known, transfer, duration)),
+        "transfer_high_ns": by_rank.sum(
+            np.where(known, transfer + calls.waits.undetermined[timed], duration)
+        ),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
         "blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
         "lateness_ns": by_rank.sum(numbers(calls.matches["lateness_ns"])[timed]),
         "cost_to_others_ns": by_rank.sum(numbers(calls.matches["cost_ns"])[timed]),
         "exposed_wait_ns": by_rank.sum(split.exposed_wait),
         "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
-        "exposed_unmatched_ns": by_rank.sum(split.exposed_unmatched),
+        "exposed_undetermined_ns": by_rank.sum(split.exposed_undetermined),
     }
     on_gpu = by_rank.sum(split.transfer)
     matched_ns = by_rank.sum(np.where(known, duration, 0))
     made = {name: number(values, _I64) for name, values in sums.items()}
     made["rank"] = number(by_rank.keys.ravel(), _I32)
     made["wait_pct"] = percent(sums["wait_ns"], matched_ns)
-    made["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], on_gpu)
+    told = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
+    made["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], told)
     found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
     return with_coverage(found, **match_facts(calls, align))
 

@@ -199,6 +199,8 @@ def standard_errors(ends: Ends, found: Fit) -> tuple[Floats, Floats]:
             most_steps=_PROBE_STEPS,
         )
         total += np.stack([blocks.apart(column) / blocks.members for column in solved]) ** 2
+    others = np.bincount(blocks.sets)[blocks.sets]  # off their mean clocks are less far than apart
+    total *= np.divide(others, others - 1, out=np.zeros(len(others)), where=others > 1)
     error = np.zeros((2, clocks))
     for k in range(2):
         np.maximum.at(error[k], blocks.clock, np.sqrt(total[k] / _PROBES))

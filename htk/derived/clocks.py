@@ -15,7 +15,8 @@ from htk.columns.arrow import boolean, matching, number, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit, standard_errors
-from htk.derived.match import CollectiveRows, before_window, timed_columns, window_starts
+from htk.derived.match import LACKING, CollectiveRows, before_window, timed_columns, window_starts
+from htk.derived.unrecorded import short_of_members, with_undetermined
 from htk.derived.waits import NEVER, waits
 from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
@@ -81,6 +82,7 @@ def aligned_matches(
     collective_matches: pa.Table,
     rank_clocks: pa.Table,
     rank_windows: pa.Table,
+    ranks: pa.Table,
 ) -> pa.Table:
     """The matches, with everything that depends on the clocks on one clock where it is needed."""
     rows = CollectiveRows(collectives)
@@ -94,6 +96,9 @@ def aligned_matches(
     )
     before = before_window(rows, match, start, began)
     waited = waits(rows, match, start, end)  # pyright: ignore[reportArgumentType]
+    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)
+    lacking = matching(collective_matches["reason"], LACKING.__eq__)
+    waited = with_undetermined(rows, waited, lacking, short, ranks)
     made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     made |= timed_columns(rows, match, waited, before, start, end)
     made["before_window"] = boolean(before)

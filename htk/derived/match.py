@@ -20,6 +20,7 @@ from htk.columns.arrow import boolean, build, codes_of, matching, number, number
 from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.lateness import lateness
+from htk.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.derived.waits import NEVER, Waits, waits
 from htk.schema.comm import COLLECTIVE_MATCHES
 
@@ -30,19 +31,22 @@ _ANYTHING = ("unknown", "send_recv", "coalesced")  # a kernel's name may say no 
 BY = ("comms_id", "sequence", "order")
 
 
-def collective_matches(collectives: pa.Table, rank_windows: pa.Table) -> pa.Table:
+def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.Table) -> pa.Table:
     """The match of each collective, row by row, and its waits on the ranks' own clocks."""
     rows = CollectiveRows(collectives)
     by, slot = _slots(rows)
     found = _matched(rows, slot)
     waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
+    short = short_of_members(rows, found.present, ranks)
+    lacking = waited.known & short & depends_on_all(rows)
+    waited = with_undetermined(rows, waited, lacking, short, ranks)
     began = window_starts(rows, rank_windows)
     before = before_window(rows, found.match, rows.start, began)
     known = found.match != NONE
     made = {
         "match": number(found.match, pa.int64(), known),
         "matched_by": text(np.where(known, by, NONE), pa.array(BY)),
-        "reason": _reasons(rows, found, waited),
+        "reason": _reasons(rows, found, waited, lacking),
         "members_expected": _optional32(rows.group_size),
         "members_present": number(found.present, pa.int32(), known),
         "before_window": boolean(before),
@@ -60,12 +64,22 @@ def timed_columns(
         "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.known),
         "wait_ns": number(waited.wait, pa.int64(), waited.known),
         "transfer_ns": number(waited.transfer, pa.int64(), waited.known),
-        "span_ns": number(waited.span, pa.int64(), waited.known),
+        "undetermined_ns": number(*_undetermined(rows, waited, end - start)),
+        "span_ns": number(waited.span, pa.int64(), waited.known & (waited.span != NONE)),
         "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
         "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
         "blamed": boolean(late.is_straggler),
         "cost_ns": number(late.cost, pa.int64()),
     }
+
+
+def _undetermined(
+    rows: "CollectiveRows", waited: Waits, duration: Ints
+) -> tuple[Ints, pa.DataType, Mask]:
+    """Wait or transfer; of a call that nobody else recorded, or that has no match, all of it."""
+    several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*_SILENT)
+    whole = np.where(waited.known, waited.undetermined, duration)
+    return whole, pa.int64(), several
 
 
 class CollectiveRows:
@@ -295,6 +309,7 @@ def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     return np.where(known == np.iinfo(np.int64).max, NEVER, known)
 
 
+LACKING = "ranks of its group are not recorded: known in part"
 _REASONS = (
     "a group of one rank",
     "no other rank of its group is at hand",
@@ -304,11 +319,12 @@ _REASONS = (
     "times are those of the watchdog",
     "its root is unknown or not at hand",
     "moves nothing",
+    LACKING,
 )
 
 
-def _reasons(rows: CollectiveRows, found: _Found, waited: Waits) -> pa.Array:
-    """Why wait and transfer are unknown."""
+def _reasons(rows: CollectiveRows, found: _Found, waited: Waits, lacking: Mask) -> pa.Array:
+    """Why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
@@ -324,7 +340,7 @@ def _reasons(rows: CollectiveRows, found: _Found, waited: Waits) -> pa.Array:
         ~waited.known,
     ]
     code = np.select([~waited.known & c for c in cases], [7, 0, 1, 3, 2, 5, 4, 6], NONE)
-    return text(code, pa.array(_REASONS))
+    return text(np.where(lacking, _REASONS.index(LACKING), code), pa.array(_REASONS))
 
 
 def _lonely(rows: CollectiveRows) -> Mask:

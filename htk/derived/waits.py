@@ -36,6 +36,7 @@ class Waits:
     last_dependency_start: Ints  # S
     wait: Ints
     transfer: Ints
+    undetermined: Ints  # wait or transfer: members that were not recorded would tell
     span: Ints  # last end less last start over the members: the time that bandwidth counts
     last_rank: Ints  # who started last; NONE: unknown
 
@@ -56,14 +57,15 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     common = np.where(known, common, start)
     duration = end - start
     wait = np.where(known, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
-    return Waits(known, common, wait, np.where(known, duration - wait, 0), span, last)
+    rest = np.where(known, duration - wait, 0)
+    return Waits(known, common, wait, rest, np.zeros(length, np.int64), span, last)
 
 
 def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
     """S of each chosen row; NEVER where whom it depends on is not at hand."""
     own = start[chosen]
     mine = rows.rank[chosen]
-    root = _global_root(rows)[chosen]
+    root = global_root(rows)[chosen]
     is_root = (root == mine) & (root >= 0)
     of_root = members.max(np.where(is_root, own, NEVER))[members.group_ids]
     from_root = rows.is_type("broadcast", "scatter")[chosen]
@@ -77,7 +79,7 @@ def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: 
     return np.where(message, np.where(pair, other, NEVER), found)
 
 
-def _global_root(rows: Rows) -> Ints:
+def global_root(rows: Rows) -> Ints:
     """Global rank of each row's root (NONE: unknown). Roots are recorded as ranks of the group."""
     codes, groups = rows.group_ranks
     root = rows.root.copy()

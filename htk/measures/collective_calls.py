@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints
-from htk.derived.match import CollectiveRows
+from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.derived.match import LACKING, CollectiveRows
+from htk.derived.unrecorded import unrecorded_ranks
 from htk.derived.waits import Waits
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
@@ -54,6 +55,7 @@ class CollectiveCalls:
             column["common_start_ns"],
             np.where(known, column["wait_ns"], 0),
             np.where(known, column["transfer_ns"], 0),
+            np.where(known, column["undetermined_ns"], 0),
             column["span_ns"],
             column["last_rank"].astype(np.int64),
         )
@@ -62,6 +64,16 @@ class CollectiveCalls:
     def correction(self) -> Ints:
         """What the alignment adds to each row's times."""
         return numbers(self.matches["clock_offset_ns"], 0)
+
+    @cached_property
+    def undetermined(self) -> Ints:
+        """Wait or transfer, cannot be told; of calls without a match all of it."""
+        return numbers(self.matches["undetermined_ns"], 0)
+
+    @cached_property
+    def lacking(self) -> Mask:
+        """Matched calls of collectives that ranks took part in which were not recorded."""
+        return matching(self.matches["reason"], LACKING.__eq__)
 
     @cached_property
     def duration(self) -> Ints:
@@ -163,7 +175,14 @@ _PREFERRED = (
     "nccl_debug",
     "flight_recorder",
 )
-_TIMED = ("common_start_ns", "wait_ns", "transfer_ns", "span_ns", "last_rank")
+_TIMED = (
+    "common_start_ns",
+    "wait_ns",
+    "transfer_ns",
+    "undetermined_ns",
+    "span_ns",
+    "last_rank",
+)
 
 
 def _place(calls: CollectiveCalls, row: int) -> int:
@@ -233,7 +252,21 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "matches_lacking_members": len(short),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         "partly_inferred": calls.rows.length - inferred.null_count,
+        **_unrecorded(calls),
         **clock_facts(align),
+    }
+
+
+def _unrecorded(calls: CollectiveCalls) -> dict[str, object]:
+    """What cannot be told because ranks were not recorded."""
+    missing = unrecorded_ranks(calls.ranks)
+    if not missing and not calls.lacking.any():
+        return {}
+    world = missing + len(set(calls.ranks["rank"].drop_null().to_pylist()))
+    return {
+        "unrecorded_ranks": f"{missing} of {world}" if missing else None,
+        "undetermined_calls": int((calls.undetermined > 0).sum()),
+        "undetermined_ns": int(calls.undetermined.sum()),
     }
 
 

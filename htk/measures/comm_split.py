@@ -1,4 +1,4 @@
-"""Collectives with their part of a device's time: shared, exposed, waiting and transferring."""
+"""Collectives with their part of a device's time: shared, exposed, waiting, transferring."""
 
 from dataclasses import dataclass
 
@@ -18,35 +18,40 @@ class Shares:
     rows: Ints  # rows of `collectives`; those that ran on no GPU have no part of its time
     shared: Ints
     exposed_wait: Ints
-    exposed_transfer: Ints  # of matched ones
-    exposed_unmatched: Ints
+    exposed_transfer: Ints
+    exposed_undetermined: Ints  # waiting or transferring: ranks or a match are missing
     transfer: Ints  # whole, on a GPU
+    undetermined: Ints
     on_gpu: Ints  # 1 where it ran on one
 
     @property
     def exposed(self) -> Ints:
-        return self.exposed_wait + self.exposed_transfer + self.exposed_unmatched
+        return self.exposed_wait + self.exposed_transfer + self.exposed_undetermined
 
 
 def comm_split(calls: CollectiveCalls, activities: pa.Table) -> Shares:
-    """Wait and transfer while compute runs, or does not. On a rank's own clock, as compute is."""
+    """Wait and transfer while compute runs, or does not. On a rank's own clock, as compute is.
+
+    What is undetermined lies between the two.
+    """
     rows = np.flatnonzero(calls.rows.timed)
     start, end = calls.rows.start[rows], calls.rows.end[rows]
-    known = calls.waits.known[rows]
-    middle = np.where(known, start + calls.waits.wait[rows], start)
-    rank = np.tile(calls.rows.rank[rows], 2)
-    device = np.tile(numbers(calls.table["device"], -1).astype(np.int64)[rows], 2)
-    begin, finish = np.concatenate([start, middle]), np.concatenate([middle, end])
+    transfer = calls.waits.transfer[rows]
+    edges = (start, start + calls.waits.wait[rows], end - transfer, end)
+    rank = np.tile(calls.rows.rank[rows], 3)
+    device = np.tile(numbers(calls.table["device"], -1).astype(np.int64)[rows], 3)
+    begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
     finish = np.where(device < 0, begin, finish)
     shares = comm_shares(activities, rank, device, begin, finish)
-    count = len(rows)
-    waiting, moving = shares[:count], shares[count:]
+    waiting, unknown, moving = shares.reshape(3, len(rows), 2)
+    on_gpu = device[: len(rows)] >= 0
     return Shares(
         rows,
-        waiting[:, 0] + moving[:, 0],
+        waiting[:, 0] + unknown[:, 0] + moving[:, 0],
         waiting[:, 1],
-        np.where(known, moving[:, 1], 0),
-        np.where(known, 0, moving[:, 1]),
-        np.where(device[:count] >= 0, calls.waits.transfer[rows], 0),
-        (device[:count] >= 0).astype(np.int64),
+        moving[:, 1],
+        unknown[:, 1],
+        np.where(on_gpu, transfer, 0),
+        np.where(on_gpu, edges[2] - edges[1], 0),
+        on_gpu.astype(np.int64),
     )

@@ -55,7 +55,7 @@ def checks() -> list[Check]:
         ),
         Check(
             "waits",
-            "wait + transfer = duration, in collective_times, comm_wait and comm_summary",
+            "wait + transfer + undetermined = duration, in every table of collectives",
             _waits,
         ),
     ]
@@ -301,17 +301,18 @@ def _named_phase(subject: Subject, name: str) -> str | None:
 
 def _waits(subject: Subject, tally: Tally) -> None:
     table = subject.answer("collective_times")
-    names = ("source", "start_ns", "end_ns", "wait_ns", "transfer_ns")
+    names = ("source", "start_ns", "end_ns", "wait_ns", "transfer_ns", "undetermined_ns")
     waits = transfers = 0
     sources = set()
-    for row, (source, start, end, wait, transfer) in enumerate(
+    for row, (source, start, end, wait, transfer, rest) in enumerate(
         zip(*columns(table, *names), strict=True)
     ):
         sources.add(source)
         if wait is not None and transfer is not None:
             waits, transfers = waits + wait, transfers + transfer
-            tally.equal(f"collective_times, row {row}", wait + transfer, end - start)
-            tally.equal(f"collective_times, row {row}, sign", min(wait, transfer, 0), 0)
+            rest = rest or 0
+            tally.equal(f"collective_times, row {row}", wait + transfer + rest, end - start)
+            tally.equal(f"collective_times, row {row}, sign", min(wait, transfer, rest, 0), 0)
     if len(sources) > 1:
         tally.left_out.append("sums over collectives, which several sources recorded")
         return

@@ -24,7 +24,7 @@ def call(rank: int, event: int, start: int, end: int) -> dict[str, Any]:
 def found(*calls: dict[str, Any], work: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     collectives = make("collectives", list(calls))
     windows = make("rank_windows", [{"rank": r, "start_ns": 0, "end_ns": 100} for r in (0, 1)])
-    matches = collective_matches(collectives, windows)
+    matches = collective_matches(collectives, windows, make("ranks", []))
     rows = answer_of(
         stragglers,
         collectives=collectives,

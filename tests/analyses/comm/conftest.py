@@ -30,10 +30,14 @@ def ask() -> Ask:
         for name in ("rank_windows", "activities"):
             made.setdefault(name, DERIVED[name].empty_table())
         rows = made["collectives"]
-        made["collective_matches"] = collective_matches(rows, made["rank_windows"])
+        made["collective_matches"] = collective_matches(rows, made["rank_windows"], made["ranks"])
         made["rank_clocks"] = rank_clocks(rows, made["collective_matches"], made["ranks"])
         made["aligned_matches"] = aligned_matches(
-            rows, made["collective_matches"], made["rank_clocks"], made["rank_windows"]
+            rows,
+            made["collective_matches"],
+            made["rank_clocks"],
+            made["rank_windows"],
+            made["ranks"],
         )
         made["collective_facts"] = collective_facts(rows, made["comm_channels"])
         return analysis(*(made[name] for name in analysis.reads), **options)

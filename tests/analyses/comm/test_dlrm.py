@@ -72,7 +72,7 @@ def test_exposed_communication_splits_into_wait_and_transfer(dlrm: Trace) -> Non
     for row in rows(dlrm, "time_breakdown"):
         mine = split[row["rank"]]
         exposed = mine["exposed_wait_ns"] + mine["exposed_transfer_ns"]
-        assert exposed + mine["exposed_unmatched_ns"] == row["exposed_comm_ns"]
+        assert exposed + mine["exposed_undetermined_ns"] == row["exposed_comm_ns"]
 
 
 def _without(table: pa.Table, keep: Callable[[Row], bool]) -> pa.Table:
@@ -83,7 +83,7 @@ def _without(table: pa.Table, keep: Callable[[Row], bool]) -> pa.Table:
 def test_without_one_rank_the_others_match_alike(dlrm: Trace, gone: int) -> None:
     whole = dlrm.tables["collectives"]
     rest = whole.filter(pc.not_equal(whole["rank"], gone))
-    found = collective_matches(rest, dlrm.tables["rank_windows"])
+    found = collective_matches(rest, dlrm.tables["rank_windows"], dlrm.tables["ranks"])
     before = dlrm.tables["collective_matches"].filter(pc.not_equal(whole["rank"], gone))
     assert found["match"].to_pylist() == before["match"].to_pylist()
     assert set(found["members_present"].to_pylist()) == {7}
@@ -98,7 +98,7 @@ def test_without_the_first_collective_of_one_rank(dlrm: Trace, rank: int) -> Non
     first = min(r["start_ns"] for r in whole.to_pylist() if r["rank"] == rank)
     keep = [not (r["rank"] == rank and r["start_ns"] == first) for r in whole.to_pylist()]
     rest = whole.filter(pa.array(keep))
-    found = collective_matches(rest, dlrm.tables["rank_windows"]).to_pylist()
+    found = collective_matches(rest, dlrm.tables["rank_windows"], dlrm.tables["ranks"]).to_pylist()
     for now, then in zip(found, (b for b, k in zip(before, keep, strict=True) if k), strict=True):
         assert now["match"] == then["match"]
         assert now["members_present"] == (7 if then["match"] == 0 else 8)

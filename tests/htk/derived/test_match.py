@@ -26,7 +26,7 @@ def call(rank: int, start: int, end: int, **more: Any) -> Row:
 
 
 def matched(*rows: Row) -> list[Row]:
-    return collective_matches(collectives(*rows), NO_WINDOWS).to_pylist()
+    return collective_matches(collectives(*rows), NO_WINDOWS, NO_RANKS).to_pylist()
 
 
 def column(found: list[Row], name: str) -> list[Any]:
@@ -175,18 +175,18 @@ def test_reasons() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert matched() == []
-    empty = rank_clocks(collectives(), collective_matches(collectives(), NO_WINDOWS), NO_RANKS)
-    assert empty.num_rows == 0
+    matches = collective_matches(collectives(), NO_WINDOWS, NO_RANKS)
+    assert rank_clocks(collectives(), matches, NO_RANKS).num_rows == 0
 
 
 def test_aligned_times_may_lie_before_zero() -> None:
     """A trace that counts from 0: rank 1's clock is 1000 ns ahead."""
     table = collectives(call(0, 5, 100), call(1, 1020, 1100))
-    matches = collective_matches(table, NO_WINDOWS)
+    matches = collective_matches(table, NO_WINDOWS, NO_RANKS)
     clocks = rank_clocks(table, matches, NO_RANKS)
     shifted = clocks.set_column(2, "offset_ns", pa.array([-1000, -2000]))
     shifted = with_column(shifted, "aligned", pa.array([True, True]))
-    found = aligned_matches(table, matches, shifted, NO_WINDOWS)
+    found = aligned_matches(table, matches, shifted, NO_WINDOWS, NO_RANKS)
     assert found["wait_ns"].to_pylist() == [15, 0]
 
 
@@ -196,7 +196,7 @@ def test_what_began_before_a_recording() -> None:
         schema=DERIVED["rank_windows"],
     )
     rows = [call(0, 100, 200), call(1, 150, 200), call(0, 300, 400), call(1, 310, 400)]
-    found = collective_matches(collectives(*rows), windows)
+    found = collective_matches(collectives(*rows), windows, NO_RANKS)
     assert found["before_window"].to_pylist() == [True, True, False, False]
 
 
@@ -243,7 +243,7 @@ def skewed(offsets: list[int], groups: list[tuple[int, ...]], count: int = 20) -
 
 def test_offsets_are_found_over_groups_that_overlap() -> None:
     table = skewed([0, 70_000, -30_000, 5_000], [(0, 1), (1, 2), (2, 3)])
-    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS), NO_RANKS)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS)
     assert clocks["offset_ns"].to_pylist() == [0, -70_000, 30_000, -5_000]
     assert clocks["aligned_with"].to_pylist() == [0, 0, 0, 0]
     assert max(clocks["residual_ns"].to_pylist()) < 1
@@ -254,7 +254,7 @@ def test_offsets_are_found_over_groups_that_overlap() -> None:
 
 def test_groups_that_share_no_rank_are_not_compared() -> None:
     table = skewed([0, 9, 0, 9], [(0, 1), (2, 3)])
-    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS), NO_RANKS)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS)
     assert clocks["aligned_with"].to_pylist() == [0, 0, 2, 2]
     assert clocks["offset_ns"].to_pylist() == [0, -9, 0, -9]
 
@@ -266,7 +266,9 @@ def test_drift_over_seconds() -> None:
         end = 100_000_000 * (k + 1)
         rows += [call(0, end - 900, end), call(1, end - 900 + end // 50_000, end + end // 50_000)]
     table = collectives(*rows)
-    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS), NO_RANKS).to_pylist()
+    clocks = rank_clocks(
+        table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS
+    ).to_pylist()
     assert clocks[1]["drift_ppm"] == pytest.approx(-20, rel=1e-3)
     assert clocks[1]["residual_ns"] < 10
 
@@ -275,7 +277,7 @@ def test_nobody_ends_before_the_last_has_begun() -> None:
     """One end is torn away; the starts still bound the offset."""
     rows = [call(0, 0, 100_000), call(1, 99_000, 100_000), call(2, 50_000, 60_000)]
     table = collectives(*rows)
-    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS), NO_RANKS)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS)
     assert clocks["violations"].to_pylist() == [0, 0, 0]
 
 
@@ -287,7 +289,7 @@ def hosts(names: list[str]) -> pa.Table:
 def test_ranks_of_a_host_share_its_clock() -> None:
     """On each host one rank's collectives always end 2 µs later, which is no matter of clocks."""
     table = skewed([0, 2_000, 70_000, 72_000], [(0, 1, 2, 3)])
-    matches = collective_matches(table, NO_WINDOWS)
+    matches = collective_matches(table, NO_WINDOWS, NO_RANKS)
     clocks = rank_clocks(table, matches, hosts(["a", "a", "b", "b"])).to_pylist()
     assert [c["clock"] for c in clocks] == [0, 0, 2, 2]
     assert [c["offset_ns"] for c in clocks] == [0, 0, -70_000, -70_000]
@@ -296,7 +298,7 @@ def test_ranks_of_a_host_share_its_clock() -> None:
 
 def test_hosts_whose_ranks_are_far_apart_have_several_clocks() -> None:
     table = skewed([0, 0, 70_000, -9_000_000], [(0, 1, 2, 3)])
-    matches = collective_matches(table, NO_WINDOWS)
+    matches = collective_matches(table, NO_WINDOWS, NO_RANKS)
     clocks = rank_clocks(table, matches, hosts(["a", "a", "b", "b"])).to_pylist()
     assert [c["clock"] for c in clocks] == [0, 0, 2, 3]
     assert [c["offset_ns"] for c in clocks] == [0, 0, -70_000, 9_000_000]
@@ -304,5 +306,5 @@ def test_hosts_whose_ranks_are_far_apart_have_several_clocks() -> None:
 
 def test_clocks_that_are_years_apart_lose_no_nanosecond() -> None:
     table = skewed([0, 1_700_000_000_123_456_789, 7], [(0, 1), (1, 2)])
-    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS), NO_RANKS)
+    clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS)
     assert clocks["offset_ns"].to_pylist() == [0, -1_700_000_000_123_456_789, -7]

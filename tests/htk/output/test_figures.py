@@ -43,7 +43,7 @@ def test_many_bytes_are_gibibytes_in_all_of_a_figure() -> None:
 
 
 def test_series_of_one_colour_differ_in_their_pattern() -> None:
-    names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
+    names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")
     table = pa.table({"group": ["0"], **{name: [1] for name in names}})
     marks = [t.marker for t in figure(table, Bar("group", names)).data]
     assert {m.color for m in marks} == {LIGHT["comm"]}
