@@ -32,11 +32,15 @@ def shares(visit: Visit) -> Shares:
     labels = [f"rank {r}" + (f" GPU {d}" if several else "") for r, d in lanes]
     total = np.maximum(numbers(times["total_ns"]), 1)
     exposed = numbers(times["exposed_comm_ns"])
-    wait = np.minimum(_waits(visit, ranks), exposed) if not several else np.zeros_like(exposed)
+    wait, unknown = _split(visit, ranks) * (not several)
+    wait = np.minimum(wait, exposed)
+    unknown = np.minimum(unknown, exposed - wait)
     found = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
-    if wait.any():
-        found.append(_layer("exposed transfer", "comm", exposed - wait, total))
+    if wait.any() or unknown.any():
+        found.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
         found.append(_layer("exposed wait for other ranks", "comm", wait, total))
+        name = "exposed communication, undetermined"
+        found.append(_layer(name, "undetermined", unknown, total))
     else:
         found.append(_layer("exposed communication", "comm", exposed, total))
     copies = numbers(times["exposed_memory_ns"])
@@ -49,16 +53,16 @@ def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
     return Layer(name, meaning, (100 * ns / total).tolist(), [format_duration(int(v)) for v in ns])
 
 
-def _waits(visit: Visit, ranks: list[int]) -> Ints:
-    """Exposed waiting of each rank; nothing where no other rank tells it from transfer."""
+def _split(visit: Visit, ranks: list[int]) -> Ints:
+    """Exposed waiting of each rank, and what may be waiting or transfer; nothing of the latter
+    where no rank tells anything."""
     try:
         table = visit.ask("comm_wait").table
     except HtkError:
-        return np.zeros(len(ranks), np.int64)
-    known = dict(
-        zip(*(numbers(table[c]).tolist() for c in ("rank", "exposed_wait_ns")), strict=True)
-    )
-    return np.array([known.get(rank, 0) for rank in ranks], np.int64)
+        return np.zeros((2, len(ranks)), np.int64)
+    columns = (numbers(table[f"exposed_{c}_ns"]).tolist() for c in ("wait", "undetermined"))
+    known = dict(zip(numbers(table["rank"]).tolist(), zip(*columns, strict=True), strict=True))
+    return np.array([known.get(rank, (0, 0)) for rank in ranks], np.int64).reshape(-1, 2).T
 
 
 def _idle(visit: Visit, lanes: list[tuple[int, int]]) -> list[tuple[str, Ints]]:

@@ -12,6 +12,7 @@ from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.humanize import format_duration, pluralize
+from htk.derived.unrecorded import unrecorded_ranks
 from htk.measures.phases import recomputed
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
@@ -119,7 +120,7 @@ def recommendations(
     found = [
         *_idle(idle_breakdown, lanes),
         *_stalls(host_stalls, idle_breakdown, lanes),
-        *_communication(time_breakdown, collectives, aligned_matches, lanes),
+        *_communication(time_breakdown, collectives, aligned_matches, ranks, lanes),
         *_imbalance(time_breakdown),
         *_kernels(kernels, lanes),
         *_copies(time_breakdown, kernels, lanes),
@@ -190,45 +191,62 @@ def _stalls(stalls: pa.Table, idle: pa.Table, lanes: int) -> list[_Found]:
 
 
 def _communication(
-    times: pa.Table, collectives: pa.Table, matches: pa.Table, lanes: int
+    times: pa.Table, collectives: pa.Table, matches: pa.Table, ranks: pa.Table, lanes: int
 ) -> list[_Found]:
     """Exposed communication: waiting for late ranks, or bytes that take their time."""
     exposed, comm = (int(numbers(times[c]).sum()) for c in ("exposed_comm_ns", "comm_ns"))
     if not exposed:
         return []
     known = valid(matches["wait_ns"])
-    wait, moved = (int(numbers(matches[c]).sum()) for c in ("wait_ns", "transfer_ns"))
-    share = wait / (wait + moved) if known.any() and wait + moved else 0.0
-    hidden = 100 * (comm - exposed) / comm
-    evidence = (
-        f"{format_duration(exposed / lanes)} of {format_duration(comm / lanes)} exposed "
-        f"({hidden:.0f} % hidden)"
-    )
+    columns = ("wait_ns", "transfer_ns", "undetermined_ns")
+    wait, moved, unknown = (int(numbers(matches[c]).sum()) for c in columns)
+    whole = wait + moved + unknown
+    shares = [part / whole if whole else 0.0 for part in (wait, unknown)]
+    gains = [int(exposed * share) // lanes for share in shares]
     found = []
     if known.any():
         blamed = numbers(collectives["rank"], -1)[truths(matches["blamed"])]
         who = f"; most often rank {np.bincount(blamed).argmax()}" if len(blamed) else ""
+        told = "" if unknown else "; faster links would not help"
         found.append(
             _Found(
                 "ranks wait for late ranks",
-                f"{100 * share:.0f} % of collective time is waiting{who}",
+                f"{100 * shares[0]:.0f} % of collective time is waiting{who}",
                 "balance the work (tokens, images, pipeline stages) and look at the late rank's "
-                "host; faster links would not help",
-                int(exposed * share) // lanes,
+                f"host{told}",
+                gains[0],
                 "stragglers",
             )
         )
+    if unknown:
+        found.append(_undetermined(ranks, shares[1], gains[1]))
+    hidden = 100 * (comm - exposed) / comm
     found.append(
         _Found(
             "communication is exposed",
-            evidence,
+            f"{format_duration(exposed / lanes)} of {format_duration(comm / lanes)} exposed "
+            f"({hidden:.0f} % hidden)",
             "prefetch (FSDP), larger or smaller buckets (DDP), overlap with compute, "
             "fewer bytes (sharding within the node, lower precision)",
-            int(exposed * (1 - share)) // lanes,
+            exposed // lanes - sum(gains),
             "comm_compute_overlap",
         )
     )
     return found
+
+
+def _undetermined(ranks: pa.Table, share: float, gain: int) -> _Found:
+    """Time in collectives that may be waiting or transfer: what to do depends on which it is."""
+    missing = unrecorded_ranks(ranks)
+    here = len(set(ranks["rank"].drop_null().to_pylist()))
+    why = f"{missing} of {missing + here} ranks missing" if missing else "no match on other ranks"
+    return _Found(
+        "exposed communication: wait or transfer, cannot be told",
+        f"{100 * share:.0f} % of collective time; {why}",
+        "record all ranks of a few steps: what helps depends on which of the two it is",
+        gain,
+        "comm_wait",
+    )
 
 
 def _imbalance(times: pa.Table) -> list[_Found]:

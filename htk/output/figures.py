@@ -20,6 +20,7 @@ LIGHT = {
     "launch": "#67067A",
     "cpu": "#737373",
     "idle": "#E5E7EB",
+    "undetermined": "#B3A58A",  # of communication: wait or transfer
 }
 DARK = {
     "compute": "#0884FF",
@@ -28,6 +29,7 @@ DARK = {
     "launch": "#F3C5FC",
     "cpu": "#6A6A6A",
     "idle": "#374151",
+    "undetermined": "#8C8069",
 }
 # For what has no meaning of its own: none of the colours that have one, but the first.
 _OTHERS = ("#0898FF", "#B5179E", "#3A86A8", "#8A5A00", "#5B4FD1", "#7A9E1F", "#D1495B", "#737373")
@@ -121,6 +123,7 @@ def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
     """The colour of what a column or value means, else one of a fixed order."""
     for word, meaning in (
         ("idle", "idle"),
+        ("undetermined", "undetermined"),
         ("comm", "comm"),
         ("wait", "comm"),
         ("transfer", "comm"),
@@ -175,7 +178,7 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
 
 def _is_hatched(name: str) -> bool:
     """Time in which communication moves nothing, or hides behind nothing."""
-    return name.startswith("exposed comm") or "wait" in name
+    return "wait" in name or (name.startswith("exposed comm") and "undetermined" not in name)
 
 
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:

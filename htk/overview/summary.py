@@ -12,6 +12,7 @@ from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.core.humanize import format_duration, pluralize
 from htk.core.label import Label
+from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, MissingTable
 from htk.output.result import Result
 from htk.schema import TEXT, table
@@ -268,14 +269,17 @@ def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
     """Exposed communication, split where other ranks tell waiting from moving bytes."""
     if not exposed:
         return []
-    waited = numbers(trace.tables["aligned_matches"]["wait_ns"])
-    if not waited.sum():
+    matches = trace.tables["aligned_matches"]
+    lost = unrecorded_ranks(trace.tables["ranks"])
+    if not numbers(matches["wait_ns"]).sum() and not lost:
         return [("exposed communication", exposed, "comm_compute_overlap")]
     split = ask(trace, "comm_wait").table
     wait = min(int(numbers(split["exposed_wait_ns"]).sum()), exposed)
+    unknown = min(int(numbers(split["exposed_undetermined_ns"]).sum()), exposed - wait)
     return [
         ("exposed wait for other ranks", wait, "stragglers"),
-        ("exposed transfer", exposed - wait, "comm_compute_overlap"),
+        ("exposed transfer", exposed - wait - unknown, "comm_compute_overlap"),
+        ("exposed communication, undetermined", unknown, "comm_wait"),
     ]
 
 

@@ -251,6 +251,11 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
     if start.curves is not None and start.curves.off and "accumulation" in dict(asked):
         edited = counted(edited, start.curves, _count(start, asked))
     edited = late(edited, start.model, start.waits)
+    if start.waits.any():
+        edited = edited.with_assumption(
+            "ranks are not recorded: in their collectives, time beyond the pace of the fastest "
+            "tenth is taken for waiting; it may be transfer"
+        )
     return settled(edited, start.contention, start.concurrent_share)
 
 

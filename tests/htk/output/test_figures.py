@@ -42,9 +42,9 @@ def test_many_bytes_are_gibibytes_in_all_of_a_figure() -> None:
     assert list(fig.data[0].y) == [3, 0.5] and fig.layout.yaxis.title.text == "peak [GiB]"
 
 
-def test_series_of_one_colour_differ_in_their_pattern() -> None:
+def test_waiting_and_transfer_differ_in_pattern_and_what_cannot_be_told_in_colour() -> None:
     names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")
     table = pa.table({"group": ["0"], **{name: [1] for name in names}})
     marks = [t.marker for t in figure(table, Bar("group", names)).data]
-    assert {m.color for m in marks} == {LIGHT["comm"]}
-    assert len({m.pattern.shape for m in marks}) == 3
+    assert [m.color for m in marks] == [LIGHT["comm"], LIGHT["comm"], LIGHT["undetermined"]]
+    assert marks[0].pattern.shape != marks[1].pattern.shape
