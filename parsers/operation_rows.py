@@ -45,7 +45,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             columns = (_json_lines if text.startswith(b"{") else _csv)(source.name, text, issues)
     if not are_rows(list(columns)):
         raise MalformedTrace(f"{source.name}: holds no operation-level rows: {REQUIRED}")
-    table = operations_table(source.name, columns, issues)
+    table = operations_table(source.name, columns, issues, options.time_unit)
     if not table.num_rows:
         raise MalformedTrace(f"{source.name}: operation-level rows without a single whole row")
     facts: dict[str, object] = {"events": table.num_rows}

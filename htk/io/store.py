@@ -145,6 +145,7 @@ class Store:
             parser,
             _version(),
             options.keep_unknown_arguments,
+            options.time_unit,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
 

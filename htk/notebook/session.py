@@ -183,10 +183,11 @@ def open(
     rank_pattern: str | None = None,
     keep_unknown_arguments: bool = False,
     cache_by_content: bool = False,
+    time_unit: str | None = None,
 ) -> Session:
     """Open a trace: a file, a folder, a glob, several, an archive, a URL, or 'sample'."""
     options = OpenOptions(
-        cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content
+        cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content, time_unit
     )
     trace = open_trace(inputs, options)
     return Session(trace.files, trace.selection, trace.unread, trace.failed)

@@ -52,6 +52,7 @@ class OpenOptions:
     rank_pattern: str | None = None  # a regular expression whose group finds it in each name
     keep_unknown_arguments: bool = False
     cache_by_content: bool = False  # a hash of the bytes instead of size and time
+    time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
     progress: Progress = field(default_factory=Progress)
 
 
@@ -117,7 +118,7 @@ def _read_one(
     """Each process of a file."""
     parser = _parser_for(source)
     parse_options = ParseOptions(
-        options.keep_unknown_arguments, _watched(options.progress, stopped)
+        options.keep_unknown_arguments, _watched(options.progress, stopped), options.time_unit
     )
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.columns.arrow import mapped, number, numbers, valid
-from htk.errors import MalformedTrace
+from htk.errors import MalformedTrace, UsageError
 from htk.parsers.common.log_records import Issues
 from htk.schema import TABLES, TEXT
 from htk.schema.operation_types import operation_type
@@ -75,15 +75,22 @@ def wanted(columns: list[str]) -> list[str]:
     return list(roles.values())
 
 
-def operations_table(name: str, columns: Mapping[str, Any], issues: Issues) -> pa.Table:
-    """The recorded columns as `job_operations`; rows that cannot be are left out and counted."""
+def operations_table(
+    name: str, columns: Mapping[str, Any], issues: Issues, time_unit: str | None = None
+) -> pa.Table:
+    """The recorded columns as `job_operations`; rows that cannot be are left out and counted.
+
+    `time_unit` holds where neither a column's name nor its type says the unit.
+    """
+    if time_unit is not None and time_unit not in _UNITS:
+        raise UsageError(f"time_unit={time_unit!r}: expected one of {', '.join(_UNITS)}")
     by_role: _ByRole = {}
     for column, values in columns.items():
         found = role_of(column)
         if found:
             by_role.setdefault(found[0], (values, found[1]))
     length = len(by_role["type"][0])
-    start, end, timed = _times(name, by_role)
+    start, end, timed = _times(name, by_role, time_unit)
     step, stepped = _whole(by_role.get("step"), length)
     type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
     good = timed & stepped & valid(type_)
@@ -112,10 +119,10 @@ def _workers(made: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]
 
 
 def _times(
-    name: str, by_role: _ByRole
+    name: str, by_role: _ByRole, time_unit: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Start and end in ns, and which rows have them."""
-    start, unit, known = _moments(name, by_role["start"], None)
+    start, unit, known = _moments(name, by_role["start"], time_unit)
     other = "duration" if "duration" in by_role else "end"
     second, _, also = _moments(name, by_role[other], unit)
     end = start + second if other == "duration" else second
@@ -155,7 +162,7 @@ def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
             return unit
     raise MalformedTrace(
         f"{name}: start holds whole numbers of an unknown unit; call it start_ns, start_us, "
-        "start_ms or start_s (and duration likewise)"
+        "start_ms or start_s (and duration likewise), or open it with --time-unit"
     )
 
 

@@ -64,6 +64,21 @@ def test_whole_numbers_that_tell_no_unit_are_refused() -> None:
         parsed(operation_rows, lines(ROW | {"start": 12345, "duration": 9}))
 
 
+def test_a_unit_that_is_asked_for_holds_where_no_name_says_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for times in ({"start": 12345, "duration": 9}, {"start": 12345.0, "duration": 9.0}):
+        path.write_bytes(lines(ROW | times))
+        table = htk.open(path, time_unit="us").tables["job_operations"]
+        assert (table["start_ns"].to_pylist(), table["end_ns"].to_pylist()) == (
+            [12_345_000], [12_354_000],
+        )  # fmt: skip
+    path.write_bytes(lines(ROW | {"start_ms": 3, "duration_ms": 9}))
+    table = htk.open(path, time_unit="us").tables["job_operations"]
+    assert table["end_ns"].to_pylist() == [12_000_000], "a name that says its unit knows better"
+    with pytest.raises(htk.HtkError, match="time_unit='hours': expected one of s, ms, us, ns"):
+        htk.open(path, time_unit="hours")
+
+
 def test_columns_go_by_many_names() -> None:
     csv = (
         "global_rank,dp,pp,mc,mb_id,iteration,optype,start_us,duration_us\n"

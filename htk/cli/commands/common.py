@@ -53,6 +53,11 @@ _OPENING = (
     click.option("--strict", is_flag=True, help="Any loss while parsing is an error."),
     click.option("--rank", type=int, help="Rank of the one file, where it does not say."),
     click.option("--rank-pattern", help="Regular expression whose group finds it in file names."),
+    click.option(
+        "--time-unit",
+        type=click.Choice(["s", "ms", "us", "ns"]),
+        help="Of a job's rows whose columns do not say it.",
+    ),
 )
 _NARROWING = (
     click.option("--ranks", help="Only these ranks: 0,2..5."),
@@ -122,6 +127,7 @@ def open_options(given: Mapping[str, Any]) -> OpenOptions:
         rank_pattern=given["rank_pattern"],
         keep_unknown_arguments=given["keep_arguments"],
         cache_by_content=given["cache_by_content"],
+        time_unit=given["time_unit"],
     )
 
 
