@@ -253,3 +253,30 @@ def test_rows_of_a_device_that_never_comes_back_are_dropped(
             cuda.enqueued += 1.0
     log.flush()
     assert log.dropped == 15 and not log.paths
+
+
+def test_reductions_of_ddp_are_logged_as_far_as_they_are_exposed(tmp_path: Path) -> None:
+    """Between the end of the backward and the end of DDP's own callback; none under no_sync."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    place = f"file://{tmp_path / 'store'}"
+    distributed.init_process_group("gloo", init_method=place, rank=0, world_size=1)
+    try:
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with htk.capture(tmp_path / "rows", operations=True) as log:
+            log.watch(model, optimizer)
+            for _ in range(2):
+                with model.no_sync():
+                    model(torch.ones(4, 8)).sum().backward()
+                model(torch.ones(4, 8)).sum().backward()
+                optimizer.step()
+                log.step()
+    finally:
+        distributed.destroy_process_group()
+    rows = rows_of(tmp_path / "rows")
+    passes = ["forward_compute", "backward_compute"]
+    assert [row["type"] for row in rows] == [*passes, *passes, "grads_all_reduce", "optimizer"] * 2
+    for backward, reduction, step in (rows[3:6], rows[9:12]):
+        assert backward["end_ns"] == reduction["start_ns"] < reduction["end_ns"] <= step["start_ns"]
