@@ -27,7 +27,7 @@ from htk.whatif.contention import settled
 from htk.whatif.edits import edit
 from htk.whatif.predict import Baseline, apply_edits, baseline, predict
 from htk.whatif.sweep import swept
-from htk.whatif.uncertainty import SITE, with_uncertainty
+from htk.whatif.uncertainty import SITE
 
 LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
 # The band may be a third narrower or wider than the bootstrap's; causes are not quite independent.
@@ -102,13 +102,12 @@ def drawn(start: Baseline, one: tuple[str, str], draws: int) -> dict[str, object
     found = predict(start, [one])
     edited, after = apply_edits(start, [one])
     rng = np.random.default_rng(1)
-    fixed = [
-        s for cause, s in found.sigma_by_cause.items() if cause not in with_uncertainty(edited)
-    ]
+    drawn_causes = {cause for cause, _ in edited.edge_sigma}
+    fixed = [s for cause, s in found.sigma_by_cause.items() if cause not in drawn_causes]
     steps = []
     for _ in range(draws):
         weight = edited.weight.copy()
-        for change in with_uncertainty(edited).values():
+        for change in edited.edge_sigma.values():
             weight += np.rint(change * rng.standard_normal()).astype(np.int64)
         moved = replay(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
         step = max((found.step_ns or 1) + moved, 1)

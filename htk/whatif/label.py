@@ -55,8 +55,8 @@ RETURNS = table(
     waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
     doubt=(
         TEXT,
-        "The band by source (replay, kernel, network, skew, site, profiler), one sigma in percent, "
-        "JSON.",
+        "The band by source (replay, kernel, network, skew, distance, site, profiler), one sigma "
+        "in percent, JSON.",
     ),
     narrow=(TEXT, "The one further recording that would narrow the band most."),
     assumptions=(TEXT, "In words."),

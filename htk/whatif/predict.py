@@ -16,13 +16,14 @@ from htk.graph.replay import Replay, replay
 from htk.whatif.calibration import calibrated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
+from htk.whatif.edit_uncertainty import accumulated, apart, total
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.memory import Held, after, held
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
 from htk.whatif.step_model import StepModel, step_model
-from htk.whatif.uncertainty import PROFILER, by_source, narrowing, sigma_by_cause
+from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sigma_by_cause
 from htk.whatif.waterfall import waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
@@ -61,6 +62,11 @@ class Baseline:
         return waits(self.model)
 
     @cached_property
+    def alone(self) -> dict[tuple[str, str, int | None], tuple[Mapping[str, float], int]]:
+        """Uncertainty and step of single edits that were asked for, by edit and anchor."""
+        return {}
+
+    @cached_property
     def memory(self) -> Held | None:
         return held(self.tables, self.model)
 
@@ -95,6 +101,7 @@ class Answer:
     p_oom: float | None = None
     gpus: float = 1.0
     watts: float | None = None  # a GPU's limit
+    effective: tuple[str, ...] | None = None  # edits that change something; None: all
     samples_ratio: float = 1.0
     devices_ratio: float = 1.0
     launch_bound: bool = False
@@ -111,7 +118,7 @@ class Answer:
 
     @property
     def sigma(self) -> float:
-        return math.sqrt(sum(s * s for s in self.sigma_by_cause.values()))
+        return total(self.sigma_by_cause)
 
     @property
     def sources(self) -> dict[str, float]:
@@ -133,7 +140,10 @@ class Answer:
     @property
     def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
         """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
-        half, most = calibrated([name for name, _ in self.edits])
+        names = self.effective
+        if names is None:
+            names = tuple(name for name, _ in self.edits)
+        half, most = calibrated(names)
         return (*self.band(half), *self.band(most))
 
 
@@ -206,9 +216,10 @@ def predict(
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
-    doubt = sigma_by_cause(start.gate, edited, step, found.period_ns)
-    if measured_ns is None and start.launch_bound:
-        doubt["profiler"] = PROFILER
+    doubt = _sigmas(start, edited, step, found.period_ns, measured_ns)
+    separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
+    if len(edited.touched) > 1 and separate:
+        doubt = at_least(doubt, step, [_alone(start, e, measured_ns) for e in separate])
     each = edited.samples / edited.devices
     peak, p_oom = (
         (None, None)
@@ -229,6 +240,7 @@ def predict(
         p_oom=p_oom,
         gpus=start.rates.gpus * edited.devices,
         watts=start.rates.watts,
+        effective=tuple(edited.touched),
         samples_ratio=edited.samples,
         devices_ratio=edited.devices,
         launch_bound=_launch_bound(edited, found.period_ns),
@@ -241,15 +253,37 @@ def predict(
     )
 
 
+def _sigmas(
+    start: Baseline, edited: StepModel, step: int, here: int, measured_ns: int | None
+) -> dict[str, float]:
+    """One standard deviation of the logarithm of the step, by cause."""
+    found = sigma_by_cause(start.gate, edited, step, here)
+    if measured_ns is None and start.launch_bound:
+        found["profiler"] = PROFILER
+    return found
+
+
+def _alone(
+    start: Baseline, asked: tuple[str, str], measured_ns: int | None
+) -> tuple[Mapping[str, float], int]:
+    """Return the uncertainty and the step of one edit alone, reckoned once for a sweep."""
+    key = (*asked, measured_ns)
+    if key not in start.alone:
+        answer = predict(start, [asked], measured_ns)
+        start.alone[key] = (answer.sigma_by_cause, answer.step_ns or 1)
+    return start.alone[key]
+
+
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """The step after the edits, which are in their order, and its replay."""
     edited = prompt(start.model, start.waits)
     for name, value in asked:
-        edited = edit(name).apply(edited, value)
-    if start.curves is not None and start.curves.recorded and "batch" in dict(asked):
-        edited = fitted(edited, start.curves, _micro_batch(start, asked))
-    if start.curves is not None and start.curves.off and "accumulation" in dict(asked):
-        edited = counted(edited, start.curves, _count(start, asked))
+        after = edit(name).apply(edited.fresh(), value)
+        if start.curves is not None and start.curves.recorded and name == "batch":
+            after = fitted(after, start.curves, _micro_batch(start, asked))
+        if start.curves is not None and start.curves.off and name == "accumulation":
+            after = counted(after, start.curves, _count(start, asked))
+        edited = accumulated(edited, after, name, _distance(start, edited, after))
     edited = late(edited, start.model, start.waits)
     if start.waits.any():
         edited = edited.with_assumption(
@@ -257,6 +291,14 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
             "tenth is taken for waiting; it may be transfer"
         )
     return settled(edited, start.contention, start.concurrent_share)
+
+
+def _distance(start: Baseline, before: StepModel, after: StepModel) -> float:
+    """|log ratio| of the micro-batch to the nearest recorded one, where an edit changes it."""
+    if after.activation_scale == before.activation_scale:
+        return 0.0
+    recorded = np.ones(1) if start.curves is None else start.curves.ratios
+    return float(np.abs(np.log(recorded / after.activation_scale)).min())
 
 
 def _micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:

@@ -67,7 +67,7 @@ class Products:
         """With so many times the rows: on its own kernel, or on one with larger tiles."""
         one = self.seen[which]
         own = one.ns * whole(one.waves * rows) / whole(one.waves)
-        if rows < 1:
+        if rows <= 1:  # as many rows run on the kernel that they ran on
             return self.least + own
         size, mine = one.m * one.n * rows, self.kernels[one.kernel]
         larger = [k for k in self.kernels.values() if k.betters(mine, size)]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,8 +103,15 @@ class StepModel:
     arrival_scale: float = 1.0  # times how late ranks that are not at hand come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     assumptions: tuple[str, ...] = ()
-    spread: Mapping[str, float] = field(default_factory=dict)  # doubt in a cause's change, 1 sigma
+    # Of the edit at hand, by cause: one standard deviation, relative to what it displaces.
+    spread: Mapping[str, float] = field(default_factory=dict)
     low_confidence: bool = False
+    weight_before: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # that edit
+    # Of the edits so far: ns of each edge, by cause and the model that is in common; of the
+    # logarithm of the step, by cause; edges that each edit changed.
+    edge_sigma: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
+    step_sigma: Mapping[str, float] = field(default_factory=dict)
+    touched: Mapping[str, Mask] = field(default_factory=dict)
 
     # Edges that edits change.
 
@@ -140,6 +148,30 @@ class StepModel:
     def without(self, edges: Mask) -> "StepModel":
         """The scene without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
+
+    def fresh(self) -> "StepModel":
+        """Return the scene as the next edit takes it: nothing is uncertain of it yet."""
+        return replace(self, spread={}, low_confidence=False, weight_before=self.weight)
+
+    def rewired(self, graph: Graph, more: Ints, order: Ints, like: Ints) -> "StepModel":
+        """Return the scene with another graph, whose edges are those of now and more, in an order.
+
+        `like`: the edge whose uncertainty each new one takes over; -1: none.
+        """
+        many, none = len(self.weight), np.zeros(1)
+
+        def carried(values: Floats | Mask) -> Any:
+            return np.append(values, np.append(values, none)[like])[order].astype(values.dtype)
+
+        before = self.weight_before if len(self.weight_before) == many else self.weight
+        return replace(
+            self,
+            graph=graph,
+            weight=np.append(self.weight, more)[order],
+            weight_before=np.append(before, np.zeros(len(more), np.int64))[order],
+            edge_sigma={key: carried(sigma) for key, sigma in self.edge_sigma.items()},
+            touched={name: carried(mask) for name, mask in self.touched.items()},
+        )
 
     def with_groups(self, which: Mask, size: int, per_node: int) -> "StepModel":
         """The scene with other groups for some collectives."""

@@ -83,12 +83,8 @@ def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
         end=end,
     )
     numbered, edges = renumbered(grown, first)
-    return replace(
-        scene,
-        graph=numbered,
-        facts=_facts(scene.facts, works),
-        weight=np.append(scene.weight, weight)[edges],
-    )
+    known = replace(scene, facts=_facts(scene.facts, works))
+    return known.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
 def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> StepModel:
@@ -103,8 +99,7 @@ def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> S
         observed=np.append(graph.observed, np.zeros(many, bool)),
     )
     numbered, edges = renumbered(grown, len(graph.time))
-    weight = np.append(scene.weight, np.zeros(many, np.int64))[edges]
-    return replace(scene, graph=numbered, weight=weight)
+    return scene.rewired(numbered, np.zeros(many, np.int64), edges, np.full(many, -1))
 
 
 def parted(scene: StepModel, which: NDArray[np.bool_]) -> StepModel:
@@ -115,8 +110,6 @@ def parted(scene: StepModel, which: NDArray[np.bool_]) -> StepModel:
     heads = graph.dst[own]
     begins = np.full(len(graph.time), -1, np.int64)
     begins[graph.end] = graph.start
-    weight = scene.weight.copy()
-    weight[own] = NEVER
     dst = np.append(graph.dst, heads)
     order = np.argsort(dst, kind="stable")
     grown = replace(
@@ -127,7 +120,9 @@ def parted(scene: StepModel, which: NDArray[np.bool_]) -> StepModel:
         kind=np.append(graph.kind, np.full(len(own), KINDS.index("run")))[order],
         observed=np.append(graph.observed, np.zeros(len(own), bool))[order],
     )
-    return replace(scene, graph=grown, weight=np.append(weight, scene.weight[own])[order])
+    alone = scene.rewired(grown, scene.weight[own], order, own)
+    waited = np.isin(order, own)  # the transfers that hang on all ranks
+    return replace(alone, weight=np.where(waited, NEVER, alone.weight))
 
 
 def followed(scene: StepModel, lasts: Ints, firsts: Ints) -> StepModel:

@@ -1,7 +1,8 @@
 """How sure an answer is: the band by cause, and the recording that would narrow it most.
 
-Each cause of doubt is replayed twice, changed by more and by less than was said; a bootstrap that
-draws all causes anew gives the same band (`bench/whatif.py`).
+What edits leave uncertain (`edit_uncertainty`) is replayed twice for each cause, changed by more
+and by less than was said; a bootstrap that draws all causes anew gives the same band
+(`bench/whatif.py`).
 """
 
 import math
@@ -11,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.graph.fidelity import Gate
-from htk.graph.replay import NEVER, replay
-from htk.whatif.step_model import CATEGORIES, StepModel
+from htk.graph.replay import replay
+from htk.whatif.step_model import StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
 # What the profiler adds to a step that its host bounds: 350 ns to 1 µs an event, of calls and
 # operators that take some 10 µs. The step as it takes without the profiler leaves no such doubt.
 PROFILER = 0.05
 _INDICATIVE = 2.0  # times wider
-_LOW_CONFIDENCE = 1.5
 # Gauss and Hermite's points for the variance of a function of a normal variable: 0 and ±√3, which
 # weigh 2/3 and 1/6; a kink that one sigma does not reach (communication comes to light) is seen.
 _FAR = math.sqrt(3)
@@ -31,6 +31,7 @@ _SOURCES = {
     "host": "kernel",
     "communication": "network",
     "skew": "skew",
+    "distance": "distance",
     "site": "site",
     "profiler": "profiler",
 }
@@ -41,6 +42,7 @@ _RECORDINGS = {
     "profiler": "time some steps without the profiler and give that (--measured-step-ms)",
     "replay": "record three or more whole steps with event synchronisation enabled",
     "kernel": "{more}",
+    "distance": "{more}",
     "network": "{more}, or measure collectives with nccl-tests",
     "skew": "record every rank of the job",
     "site": "repeat the recording; what is left is how much one job varies from run to run",
@@ -48,7 +50,7 @@ _RECORDINGS = {
 
 
 def by_source(spread: Mapping[str, float]) -> dict[str, float]:
-    """replay, kernel, network, skew, site, profiler: independent, so their squares add."""
+    """Return the uncertainty by source; causes are independent, so their squares add."""
     found: dict[str, float] = {}
     for cause, sigma in spread.items():
         source = _SOURCES.get(cause, "replay")
@@ -56,34 +58,42 @@ def by_source(spread: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def with_uncertainty(edited: StepModel) -> dict[str, NDArray[np.float64]]:
-    """What one sigma of each cause changes the weights by; the graph's own are the untouched."""
-    found = {}
-    for cause, sigma in edited.spread.items():
-        if cause in CATEGORIES:
-            mine = edited.categories == CATEGORIES.index(cause)
-            kept = mine & (edited.weight > NEVER)
-            found[cause] = np.where(kept, edited.weight - edited.graph.weight, 0) * sigma
-    return found
-
-
 def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[str, float]:
     """One sigma of the logarithm of the step, by cause. `here`: the replayed step."""
     wide = 1.0 if gate.verdict == "trusted" else _INDICATIVE
-    wide *= _LOW_CONFIDENCE if edited.low_confidence else 1.0
     found = {"replay": wide * gate.residual_pct / 100, "site": SITE}
-    found |= {c: wide * s for c, s in edited.spread.items() if c not in CATEGORIES}
-    for cause, change in with_uncertainty(edited).items():
-        both = [_moved(edited, far * change, step, here) for far in (_FAR, -_FAR)]
-        found[cause] = wide * math.hypot(*both) / math.sqrt(6)
+    found |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
+    for (cause, _), sigma in edited.edge_sigma.items():
+        both = [_moved(edited, far * sigma, step, here) for far in (_FAR, -_FAR)]
+        found[cause] = math.hypot(found.get(cause, 0.0), wide * math.hypot(*both) / math.sqrt(6))
+    return found
+
+
+def at_least(
+    sigmas: Mapping[str, float], step: int, alone: Sequence[tuple[Mapping[str, float], int]]
+) -> dict[str, float]:
+    """Return the uncertainty by cause, in ns no smaller than that of each of several answers.
+
+    Of edits that touch different activities one may hide what is uncertain of the other from the
+    critical path of both; it is no less uncertain for that.
+    """
+    found = dict(sigmas)
+    for other, other_step in alone:
+        for cause, sigma in other.items():
+            found[cause] = max(found.get(cause, 0.0), sigma * other_step / step)
     return found
 
 
 def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int) -> float:
-    """Logarithm of the step over the answer."""
+    """Logarithm of the step over the answer.
+
+    Time that an edit adds to the step as a whole (more micro-batches, a bubble) is made of the
+    same activities and moves with them.
+    """
     weight = edited.weight + np.rint(change).astype(np.int64)
     other = replay(edited.graph, weight, edited.wrap_weight).period_ns
-    return math.log(max(step + round((other - here) * step / here), 1) / step)
+    repeated = here / max(here - max(sum(edited.added.values()), 0), 1)
+    return math.log(max(step + round((other - here) * repeated * step / here), 1) / step)
 
 
 def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:

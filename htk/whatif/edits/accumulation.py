@@ -4,6 +4,7 @@ One more takes what the step takes without the optimizer and, where gradients ar
 reduction. Sharded parameters are gathered and reduced for each.
 """
 
+import math
 from dataclasses import replace
 
 from htk.errors import UsageError
@@ -13,6 +14,8 @@ from htk.whatif.step_model import StepModel
 
 NAME = "accumulation"
 HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
+
+_SIGMA = 0.01  # of the step, for each doubling
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
@@ -30,7 +33,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     changed = replace(scene, samples=scene.samples * ratio)
     return (
         changed.add_step_time("micro-batches", (round(wanted) - now) * each)
-        .with_uncertainty("structure", 0.01)
+        .with_uncertainty("structure", _SIGMA * max(abs(math.log2(ratio)), 1.0))
         .with_assumption(
             f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each"
         )

@@ -1,0 +1,117 @@
+"""The uncertainty that each edit leaves in what it displaces, carried through the edits after it.
+
+An edit states one standard deviation, relative to the displacement, for each cause: kernels,
+communication, the host. It belongs to the edges that the edit changes, in ns, so that neither a
+later edit in the opposite direction takes it away nor one of something else multiplies it. An edit
+that makes an activity so many times longer makes what is uncertain of it as many times larger.
+
+Of one activity class, what comes from the same model is wrong together and adds linearly: edits
+that scale kernels by their shapes, edits that take a GPU's rates from the catalogue, edits of a
+link. All else is independent: variances add.
+
+Beyond the displacement, a prediction is less certain the further it is from the recording: by the
+logarithm of the ratio of batches, and of ranks.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from htk.columns.types import Floats, Ints
+from htk.graph.replay import NEVER
+from htk.whatif.step_model import CATEGORIES, StepModel
+
+DISTANCE = 0.03  # of the step, for each factor of e in batch or ranks: from measured jobs
+_LOW_CONFIDENCE = 1.5  # times wider
+_SHAPES = ("batch", "serving", "tp", "sp", "cp")  # one model of kernels over their shapes
+_RATES = ("hardware", "precision")  # one catalogue of rates
+
+
+def accumulated(before: StepModel, after: StepModel, name: str, distance: float) -> StepModel:
+    """Return the edited step with the uncertainty of this edit beside that of those before it.
+
+    `after` is the edit of `before.fresh()`; `distance`: |log ratio| of the batch from the nearest
+    recorded one, where the edit changes it.
+    """
+    if _is_same(before, after):
+        return replace(
+            after,
+            edge_sigma=before.edge_sigma,
+            step_sigma=before.step_sigma,
+            touched=before.touched,
+            low_confidence=before.low_confidence,
+        )
+    wide = _LOW_CONFIDENCE if after.low_confidence else 1.0
+    old, new = after.weight_before, after.weight
+    step = dict(after.step_sigma)
+    edges = {key: _scaled(sigma, old, new) for key, sigma in after.edge_sigma.items()}
+    categories = after.categories
+    for cause, sigma in after.spread.items():
+        if cause not in CATEGORIES:
+            step[cause] = math.hypot(step.get(cause, 0.0), wide * sigma)
+            continue
+        displaced = (categories == CATEGORIES.index(cause)) & (new > NEVER)
+        moved = np.abs(np.maximum(new, 0) - np.maximum(old, 0)).astype(np.float64)
+        key = (cause, _model(cause, name))
+        edges[key] = edges.get(key, 0.0) + np.where(displaced, moved * wide * sigma, 0.0)
+    far = max(distance, abs(math.log(after.devices / before.devices)))
+    if far:
+        step["distance"] = math.hypot(step.get("distance", 0.0), DISTANCE * far)
+    whole = after.added != before.added  # made of all that the step does
+    changed = np.full(len(new), True) if whole else old != new
+    return replace(
+        after,
+        edge_sigma=edges,
+        step_sigma=step,
+        touched={**after.touched, name: changed | after.touched.get(name, np.array(False))},
+        low_confidence=before.low_confidence or after.low_confidence,
+    )
+
+
+def apart(edited: StepModel, name: str) -> bool:
+    """Does this edit touch no activity that another one touches?"""
+    others = [mask for other, mask in edited.touched.items() if other != name]
+    return not any((edited.touched[name] & other).any() for other in others)
+
+
+def _is_same(before: StepModel, after: StepModel) -> bool:
+    """Does an edit leave the step as it was?"""
+    return (
+        after.graph is before.graph
+        and np.array_equal(after.weight, before.weight)
+        and np.array_equal(after.wrap_weight, before.wrap_weight)
+        and _scales(after) == _scales(before)
+        and after.added == before.added
+    )
+
+
+def _scales(scene: StepModel) -> tuple[float, ...]:
+    return (
+        scene.samples,
+        scene.devices,
+        scene.activation_scale,
+        scene.peak,
+        scene.arrival_scale,
+    )
+
+
+def _model(cause: str, name: str) -> str:
+    """Return what several edits have in common that makes them wrong together."""
+    if cause == "communication":
+        return "link"
+    if name in _SHAPES:
+        return "shapes"
+    return "rates" if name in _RATES else name
+
+
+def _scaled(sigma: Floats, old: Ints, new: Ints) -> Floats:
+    """Return what earlier edits left, as many times larger as their edges are; none of removed."""
+    ratio = np.where(old > 0, new / np.maximum(old, 1), 1.0)
+    return np.asarray(np.where(new > 0, sigma * ratio, 0.0))
+
+
+def total(sigmas: Mapping[str, float]) -> float:
+    """Return the standard deviation of all causes together."""
+    return math.sqrt(sum(s * s for s in sigmas.values()))
