@@ -13,7 +13,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled
-from htk.measures.exposure import comm_shares
+from htk.measures.exposure import comm_shares, lanes_of
 from htk.measures.passes import BACKWARD, FORWARD, backward_kernels
 from htk.schema import TEXT, table
 
@@ -74,7 +74,7 @@ def fsdp_units(
     order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
     lead, copied, ahead = _copy_outs(rank, gather, start, end, kernels, copies)
-    exposed = comm_shares(activities, rank, numbers(source["device"], NONE), start, end)[:, 1]
+    exposed = comm_shares(activities, lanes_of(source), start, end)[:, 1]
     wanted = [pooled(per, rank, step), ~gather, back, order, group]
     rows = Groups.by_keys(np.column_stack(wanted).astype(np.int64))
     tail = _last_reduction(rank, step, gather, end)

@@ -49,7 +49,7 @@
       const known = await source.ask("about", {});
       const chosen = beginning(place, known);
       if (chosen) options.start = options.filter = chosen;
-      const handle = await T.mount(place, { ask: (q, given) => (q === "about" && !given.aligned ? known : source.ask(q, given)) }, options);
+      const handle = await T.mount(place, { ask: (q, given) => (q === "about" && given.aligned !== 0 ? known : source.ask(q, given)) }, options);
       if (!handle) return;
       if (place.dataset.name) handle.search(place.dataset.name);
       if (chosen) {

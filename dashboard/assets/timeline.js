@@ -8,7 +8,8 @@
   const EASE = 0.38;
 
   T.mount = async function (place, source, options = {}) {
-    const about = await source.ask("about", { aligned: options.aligned ? 1 : 0 });
+    const aligned = options.aligned !== false; // ranks whose clocks agree stand as recorded anyway
+    const about = await source.ask("about", { aligned: aligned ? 1 : 0 });
     if (!about.events) {
       place.textContent = "Nothing here has a start and an end: no GPU work, operators or ranges were recorded. "
         + "`htk doctor` says what was, and how to record more.";
@@ -17,9 +18,10 @@
     const S = {
       about, source, options, folded: T.folded(about), view: { start: about.low, end: about.high },
       goal: null, scroll: 0, shown: null, small: null, selected: null, hover: null, range: null, pointer: null,
-      wanted: "", hits: new Set(), path: null, aligned: !!options.aligned, drag: null, filter: options.filter || null,
+      wanted: "", hits: new Set(), path: null, aligned, drag: null, filter: options.filter || null,
     };
     const P = T.parts(place, about, options);
+    P.align.setAttribute("aria-pressed", String(aligned));
     const C = new Control(S, P);
     C.start();
     return C.handle();
@@ -445,13 +447,13 @@
         const at = whole ? "" : `${Math.round(view.start)}..${Math.round(view.end)}`;
         const range = S.range ? `${S.range.start}..${S.range.end}` : "";
         const event = (S.selected && S.selected.ref) || "";
-        S.options.remember({ at, event, range, aligned: S.aligned ? "1" : "" });
+        S.options.remember({ at, event, range, aligned: S.aligned ? "" : "0" });
       }, 250);
     }
 
     async restore({ at, event, range, aligned }) {
       const pair = (text) => (/^-?\d+\.\.-?\d+$/.test(text || "") ? text.split("..").map(Number) : null);
-      if (aligned && this.S.about.can_align) await this.align(true);
+      if (aligned === "0" && this.S.about.can_align) await this.align(false);
       const view = pair(at);
       if (view) this.go(view[0], view[1], true);
       if (event) await this.select({ ref: event }, { reveal: true });

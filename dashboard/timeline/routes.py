@@ -25,7 +25,7 @@ def add_routes(server: Any, runs: Runs) -> None:
 
     def timeline(view: View) -> TraceTimeline:
         trace = runs.narrowed(view.run, Selection(ranks=view.selection.ranks))
-        aligned = request.args.get("aligned") == "1"
+        aligned = request.args.get("aligned") != "0"
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
         return kept.get((id(trace), aligned), lambda: TraceTimeline(trace, aligned=aligned))
 

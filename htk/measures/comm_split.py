@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
 from htk.columns.types import Ints
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.exposure import comm_shares
+from htk.measures.exposure import comm_shares, lanes_of
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,13 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> Shares:
     start, end = calls.rows.start[rows], calls.rows.end[rows]
     transfer = calls.waits.transfer[rows]
     edges = (start, start + calls.waits.wait[rows], end - transfer, end)
-    rank = np.tile(calls.rows.rank[rows], 3)
-    device = np.tile(numbers(calls.table["device"], -1).astype(np.int64)[rows], 3)
+    lane = lanes_of(calls.table)
+    lane[:, 0] = calls.rows.rank
+    lane = np.tile(lane[rows], (3, 1))
+    device = lane[:, 2]
     begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
     finish = np.where(device < 0, begin, finish)
-    shares = comm_shares(activities, rank, device, begin, finish)
+    shares = comm_shares(activities, lane, begin, finish)
     waiting, unknown, moving = shares.reshape(3, len(rows), 2)
     on_gpu = device[: len(rows)] >= 0
     return Shares(

@@ -10,21 +10,20 @@ import pyarrow as pa
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups
 from htk.columns.intervals import Clipped, Spans, clip, subtract, union
-from htk.columns.types import Ints
+from htk.columns.types import NONE, Ints
 
 
-def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end: Ints) -> Ints:
+def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Ints:
     """For each span: its shared part of the time that spans run, and of that without compute.
 
-    A column each. Spans are collectives or parts of them, by rank and device.
+    A column each. Spans are collectives or parts of them; what shares its time with what is told by
+    rank, cycle and device, the columns of `lane`.
     """
     shares = np.zeros((len(start), 2), np.int64)
     compute = activities.filter(pa.array(matching(activities["kind"], "compute".__eq__)))
-    of_rank, of_device = (numbers(compute[c], -1).astype(np.int64) for c in ("rank", "device"))
     begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
-    both = np.column_stack([np.append(rank, of_rank), np.append(device, of_device)])
-    lane = Groups.by_keys(both).group_ids
-    ours, theirs = lane[: len(rank)], lane[len(rank) :]
+    lanes = Groups.by_keys(np.concatenate([lane, lanes_of(compute)])).group_ids
+    ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
     order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
     for which in np.unique(ours).tolist():  # one device after the other
         mine = order[slice(*np.searchsorted(ours[order], [which, which + 1]))]
@@ -34,6 +33,12 @@ def comm_shares(activities: pa.Table, rank: Ints, device: Ints, start: Ints, end
         shares[mine, 0] = shared(start[mine], end[mine], None)
         shares[mine, 1] = shared(start[mine], end[mine], computing)
     return shares
+
+
+def lanes_of(table: pa.Table) -> Ints:
+    """Rank, cycle and device of each row."""
+    columns = (numbers(table[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device"))
+    return np.column_stack(list(columns))
 
 
 def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:

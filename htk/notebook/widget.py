@@ -53,7 +53,7 @@ class Kernel:
         try:
             if not isinstance(given, dict):
                 raise UsageError("a message says what is given")
-            aligned = given.get("aligned") == "1"
+            aligned = given.get("aligned") != "0"
             if aligned not in self._made:
                 self._made[aligned] = self._make(aligned)
             return head, [self._made[aligned].said(str(message.get("question")), given)]

@@ -27,7 +27,7 @@ _TOP = 12
 class TraceTimeline:
     """The lanes of a trace with everything that can be asked of them."""
 
-    def __init__(self, trace: Trace, *, aligned: bool = False) -> None:
+    def __init__(self, trace: Trace, *, aligned: bool = True) -> None:
         self.trace, self.aligned = trace, aligned
         self.detail = Detail(lanes_of(trace, aligned=aligned))
         self.lanes = self.detail.lanes

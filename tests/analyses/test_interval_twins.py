@@ -15,7 +15,7 @@ from htk.analyses.ops.annotation_breakdown import annotation_breakdown
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.analyses.time.comm_compute_ratio import comm_compute_ratio
 from htk.analyses.time.phase_breakdown import phase_breakdown
-from htk.measures.exposure import comm_shares
+from htk.measures.exposure import comm_shares, lanes_of
 from tests.tables import answer_of, make
 
 Span = tuple[int, int]
@@ -86,8 +86,8 @@ def test_collectives_share_what_no_compute_hides(comm: list[Span], compute: list
     """An instant with k of them is 1/k for each; nanoseconds stay whole, so within one a cut."""
     acts = [{"kind": "compute", "start_ns": s, "end_ns": s + n} for s, n in compute]
     start, end = (np.array(c, np.int64) for c in ([s for s, _ in comm], [s + n for s, n in comm]))
-    nobody = np.zeros(len(comm), np.int64)
-    shares = comm_shares(make("activities", acts), nobody, nobody, start, end)
+    lanes = lanes_of(make("activities", [{} for _ in comm]))
+    shares = comm_shares(make("activities", acts), lanes, start, end)
     for column, hidden in enumerate((set(), ticks(compute))):
         each = [Fraction(0)] * len(comm)
         for tick in ticks(comm) - hidden:

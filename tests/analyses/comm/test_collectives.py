@@ -94,6 +94,14 @@ def test_clocks_that_agree_within_their_error_are_left_as_recorded(ask: Ask, cal
     assert put["wait_ns"].to_pylist()[:2] == [4000, 0]
 
 
+def test_recordings_of_one_rank_share_no_time(ask: Ask, call: Call) -> None:
+    """Two processes recorded the same time of one device: each has its own time."""
+    rows = [call(0, 0, 100, cycle=cycle, group=f"of {cycle}") for cycle in (0, 1)]
+    busy = {"rank": 0, "cycle": 1, "device": 0, "kind": "compute", "start_ns": 0, "end_ns": 30}
+    found = ask(comm_overlap_by_group, {"collectives": rows, "activities": [busy]}).to_pylist()
+    assert [(r["shared_ns"], r["exposed_ns"]) for r in found] == [(100, 100), (100, 70)]
+
+
 # Waiting and blame: rank 1 computes 500 ns between two all-reduces, the others 100 ns.
 
 
