@@ -10,10 +10,10 @@ walked opcode by opcode, and the whole entries are kept. Not read: thread names,
 Times are when the host enqueued, and when its watchdog noticed start and end (every 100 ms or so).
 """
 
-import io
 import itertools
 import json
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +29,13 @@ from htk.parsers.common.log_records import (
     table_of,
     whole_number,
 )
-from htk.parsers.common.safe_pickle import PlainUnpickler, Refused, is_pickle, left_over
+from htk.parsers.common.safe_pickle import (
+    PlainUnpickler,
+    Refused,
+    is_pickle,
+    left_over,
+    load_plain,
+)
 
 NAME = "flight_recorder"
 
@@ -39,6 +45,11 @@ _JSON = re.compile(rb'"(?:profiling_name|pg_status|comm_lib_version)"\s*:')
 _PROFILE = re.compile(
     rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:'
 )  # has pg_config too
+_MOST_ENTRIES = 1 << 18  # its ring holds 2,000 unless set otherwise
+_LONGEST_TEXT = 4096
+_MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 1 << 14, 64, 1000  # of one record
+_SIMPLE = {str, int}
+_FURTHEST_NS = 1 << 61
 _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
@@ -55,10 +66,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     data = read_whole(source, issues, options.progress)
     dump = _loaded(data, source.name, issues)
-    entries = [e for e in _list(dump.get("entries")) if _is_entry(e)]
-    if lost := len(_list(dump.get("entries"))) - len(entries):
-        issues.add("broken_entry", "an entry is no record of a collective", count=lost)
-    version = str(dump.get("version", ""))
+    entries = _entries(dump, issues)
+    version = _text(dump.get("version")) or ""
     if version and _major(version) not in _MAJORS:
         issues.add("unknown_version", f"schema {version}, read as the newest known (2.10)")
     groups = _Groups(dump, entries)
@@ -94,22 +103,25 @@ class _Unpickler(PlainUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch.jit._pickle" and re.fullmatch(r"build_\w*list", name):
-            return list
+            return _as_it_is
         if module == "torch.jit._pickle" and name == "restore_type_tag":
-            return _untagged
+            return _as_it_is
         return super().find_class(module, name)
 
 
-def _untagged(value: Any, _tag: Any) -> Any:
-    return value
+def _as_it_is(value: Any, _tag: Any = None) -> Any:
+    """Return the container that a mark is put on: a copy for each mark could fill the memory."""
+    if isinstance(value, list | dict):
+        return value
+    raise Refused(f"to mark a {type(value).__name__}, which torch does not")
 
 
 def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
     try:
-        return _Unpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
+        return load_plain(data, _Unpickler)
     except Refused as refused:
         raise MalformedTrace(
-            f"{name}: this pickle asks to import {refused}, which no flight recorder dump does; "
+            f"{name}: this pickle asks {refused}, which no flight recorder dump does; "
             "it was not run; do not trust the file"
         ) from None
     except Exception as error:  # a cut pickle may fail in any way; none of them is fatal
@@ -154,8 +166,36 @@ def _decoded(text: str, name: str, issues: Issues) -> Any:
 # Meaning
 
 
+def _entries(dump: Mapping[str, Any], issues: Issues) -> list[dict[str, Any]]:
+    """The records of collectives, each once: a pickle can name one object a million times."""
+    listed = _list(dump.get("entries"))
+    entries = list({id(e): e for e in listed if _is_entry(e)}.values())
+    if lost := len(listed) - len(entries):
+        issues.add("broken_entry", "an entry is no record of a collective", count=lost)
+    if more := len(entries[_MOST_ENTRIES:]):
+        issues.add("too_many_entries", f"only the first {_MOST_ENTRIES:,} are read", count=more)
+    return entries[:_MOST_ENTRIES]
+
+
 def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("profiling_name"), str)
+    name = entry.get("profiling_name") if isinstance(entry, dict) else None
+    return isinstance(name, str) and len(name) <= _LONGEST_TEXT
+
+
+def _text(value: Any) -> str | None:
+    """A text or a whole number as text; anything else is none."""
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    number = whole_number(value)
+    return None if number is None else str(number)
+
+
+def _time(entry: Mapping[str, Any], key: str, unit_ns: int = 1) -> int | None:
+    """A time in ns. Raises for one that no clock shows."""
+    value = whole_number(entry.get(key))
+    if value is not None and abs(value) * unit_ns >= _FURTHEST_NS:
+        raise ValueError(f"{key} is {value}")
+    return None if value is None else value * unit_ns
 
 
 def _list(value: Any) -> list[Any]:
@@ -172,10 +212,11 @@ class _Groups:
     def __init__(self, dump: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
         config = dump.get("pg_config")
         self._known = {
-            str(key): _group(str(key), value)
+            name: _group(name, value)
             for key, value in (config.items() if isinstance(config, dict) else ())
+            if (name := _text(key)) is not None
         }
-        self._name_of = {str(e.get("pg_id")): _name_of_group(e) for e in entries}
+        self._name_of = {_text(e.get("pg_id")): _name_of_group(e) for e in entries}
         for entry in entries:
             name, description = _process_group(entry)
             self._known.setdefault(name, _group(name, {"desc": description}))
@@ -195,7 +236,7 @@ class _Groups:
     def rows(self, status: Any) -> list[dict[str, Any]]:
         found = {name: dict(group) for name, group in self._known.items()}
         for key, state in status.items() if isinstance(status, dict) else ():
-            name = self._name_of.get(str(key), str(key))
+            name = self._name_of.get(_text(key), _text(key))
             if name in found and isinstance(state, dict):
                 for step in ("enqueued", "started", "completed"):
                     found[name][f"last_{step}"] = whole_number(state.get(f"last_{step}_collective"))
@@ -205,8 +246,8 @@ class _Groups:
 def _process_group(entry: Mapping[str, Any]) -> tuple[str, str | None]:
     pair = entry.get("process_group")
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        return str(pair[0]), said(pair[1])
-    return str(entry.get("pg_id", "")), None
+        return _text(pair[0]) or "", said(pair[1])
+    return _text(entry.get("pg_id")) or "", None
 
 
 def _name_of_group(entry: Mapping[str, Any]) -> str:
@@ -222,6 +263,7 @@ def _group(name: str, value: Any) -> dict[str, Any]:
         "group_desc": said(known.get("desc")),
         "group_ranks": None if ranks is None else compact_json(ranks),
         "group_size": None if ranks is None else len(ranks),
+        "ranks": ranks,
     }
 
 
@@ -247,7 +289,7 @@ def _rows(entries: list[dict[str, Any]], groups: _Groups, issues: Issues) -> lis
     return rows
 
 
-_PEER = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
+_PEER = re.compile(r"(?<!\d)(\d{1,9})\s{0,9}(->|<-)\s{0,9}(\d{1,9})")
 
 
 def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
@@ -255,7 +297,6 @@ def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
     group = groups.of(entry)
     is_p2p = bool(entry.get("is_p2p")) or _PEER.search(name) is not None
     seq = entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id"))
-    duration = entry.get("duration_ms")
     row = {key: group[key] for key in ("group", "group_desc", "group_ranks", "group_size")}
     return row | {
         "source": NAME,
@@ -266,11 +307,11 @@ def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
         "raw_name": name,
         "library": name.partition(":")[0] if ":" in name else None,
         **_tensors(entry),
-        **_peers(name, group["group_ranks"]),
+        **_peers(name, group["ranks"]),
         "enqueue_ns": _created(entry),
         "start_ns": _noticed(entry, "started"),
         "end_ns": _noticed(entry, "completed"),
-        "duration_ns": round(duration * 1e6) if isinstance(duration, int | float) else None,
+        "duration_ns": _duration(entry.get("duration_ms")),
         "timing": "watchdog",
         "state": said(entry.get("state")),
         "retired": entry.get("retired") if isinstance(entry.get("retired"), bool) else None,
@@ -278,57 +319,76 @@ def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
     }
 
 
+def _duration(millis: Any) -> int | None:
+    is_number = isinstance(millis, int | float) and not isinstance(millis, bool)
+    return round(millis * 1e6) if is_number and abs(millis) < 1e12 else None
+
+
 def _tensors(entry: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for side, prefix in (("input", "in"), ("output", "out")):
-        shapes = [s for s in _list(entry.get(f"{side}_sizes")) if isinstance(s, list | tuple)]
-        dtypes = [str(d) for d in _list(entry.get(f"{side}_dtypes"))]
+        shapes = _shapes(entry.get(f"{side}_sizes"))
+        dtypes = [_text(d) or "" for d in _list(entry.get(f"{side}_dtypes"))[:_MOST_TENSORS]]
         counts = [_product(s) for s in shapes]
-        made[f"{prefix}_shapes"] = compact_json([list(s) for s in shapes])
-        made["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
+        found[f"{prefix}_shapes"] = compact_json(shapes)
+        found["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
         if shapes:
-            made[f"{prefix}_elements"] = sum(counts)
+            found[f"{prefix}_elements"] = sum(counts)
             widths = [dtype_bytes(d) for d in dtypes]
             if len(widths) == len(counts) and None not in widths:
                 sizes = (n * (w or 0) for n, w in zip(counts, widths, strict=True))
-                made[f"{prefix}_bytes"] = sum(sizes)
-    return made
+                found[f"{prefix}_bytes"] = sum(sizes)
+    return found
 
 
-def _product(shape: list[Any] | tuple[Any, ...]) -> int:
+def _shapes(value: Any) -> list[list[int]]:
+    """The sizes of each tensor. Raises for what is none."""
+    shapes = [list(s) for s in _list(value) if isinstance(s, list | tuple)]
+    if len(shapes) > _MOST_TENSORS:
+        raise ValueError(f"sizes of {len(shapes):,} tensors")
+    for shape in shapes:
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("sizes of more dimensions than a tensor has")
+        for size in shape:
+            if type(size) is not int or not -1 << 62 < size < 1 << 62:
+                raise ValueError("sizes that are no whole numbers")
+    return shapes
+
+
+def _product(shape: list[int]) -> int:
     total = 1
     for size in shape:
-        total *= size if isinstance(size, int) and size >= 0 else 0
+        total *= max(size, 0)
     return min(total, 2**62)
 
 
-def _peers(name: str, group_ranks: str | None) -> dict[str, Any]:
+def _peers(name: str, ranks: list[int] | None) -> dict[str, Any]:
     """send 0->1 and recv 0<-1 name ranks of the group, one's own first."""
     match = _PEER.search(name)
     if match is None:
         return {}
     own, peer = int(match[1]), int(match[3])
-    ranks = json.loads(group_ranks) if group_ranks else []
-    return {"comm_rank": own, "peer": ranks[peer] if peer < len(ranks) else None}
+    return {"comm_rank": own, "peer": ranks[peer] if ranks and peer < len(ranks) else None}
 
 
 def _created(entry: Mapping[str, Any]) -> int | None:
-    ns = whole_number(entry.get("time_created_ns"))
-    us = whole_number(entry.get("time_created_us"))
-    return ns if ns is not None else None if us is None else us * 1000
+    ns = _time(entry, "time_created_ns")
+    return ns if ns is not None else _time(entry, "time_created_us", 1000)
 
 
 def _noticed(entry: Mapping[str, Any], what: str) -> int | None:
-    value = entry.get(f"time_discovered_{what}_ns")
-    return None if value in _ABSENT_TIMES else whole_number(value)
+    key = f"time_discovered_{what}_ns"
+    return None if entry.get(key) in _ABSENT_TIMES else _time(entry, key)
 
 
 def _frames(frames: Any) -> str | None:
-    lines = [
-        f"{f.get('name')} ({f.get('filename')}:{f.get('line')})"
-        for f in _list(frames)
-        if isinstance(f, dict)
-    ]
+    lines = []
+    for frame in _list(frames)[:_MOST_FRAMES]:
+        if isinstance(frame, dict):
+            parts: tuple[Any, ...] = tuple(map(frame.get, ("name", "filename", "line")))
+            if not _SIMPLE.issuperset(map(type, parts)):
+                parts = tuple(map(_text, parts))
+            lines.append("%.1000s (%.1000s:%s)" % parts)  # noqa: UP031  (bounds the lengths)
     return "\n".join(lines) or None
 
 
@@ -336,7 +396,7 @@ def _close_groups(rows: list[dict[str, Any]], entries: list[dict[str, Any]]) -> 
     """Members of a coalesced group have no events of their own: the closing entry tells."""
     open_members: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row, entry in zip(rows, entries, strict=True):  # in the order recorded
-        key = (entry.get("pg_id"), row["seq_kind"], row["seq"])
+        key = (_text(entry.get("pg_id")), row["seq_kind"], row["seq"])
         if not row["raw_name"].endswith("coalesced") or _list(entry.get("input_sizes")):
             open_members.setdefault(key, []).append(row)
             continue
@@ -350,10 +410,24 @@ def _states(dump: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the communication library adds of its own communicators (NCCLX, ROCm builds)."""
     states = dump.get("nccl_comm_state")
     return [
-        {"source": NAME, "level": "STATE", "text": f"{identity} {key}: {value}"}
+        {
+            "source": NAME,
+            "level": "STATE",
+            "text": f"{_text(identity)} {_text(key)}: {_shown(value)}",
+        }
         for identity, facts in (states.items() if isinstance(states, dict) else ())
         for key, value in (facts.items() if isinstance(facts, dict) else ())
     ]
+
+
+def _shown(value: Any) -> str:
+    """A value as text, of nested ones the beginning."""
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring = 2, 200
+    short.maxdict = short.maxlist = short.maxtuple = 20
+    return short.repr(value)
 
 
 def _facts(

@@ -9,19 +9,29 @@ What was held before the history began is told by the end: held at the end less 
 added. Times are microseconds of the host's clock; snapshots without history hold none.
 """
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import Issues, read_whole, table_of, whole_number
-from htk.parsers.common.safe_pickle import PlainUnpickler, Refused, is_pickle
+from htk.parsers.common.log_records import (
+    Issues,
+    read_whole,
+    said,
+    table_of,
+    whole_number,
+)
+from htk.parsers.common.safe_pickle import Refused, is_pickle, load_plain
 
 NAME = "memory_snapshot"
 
 _CUDA = 1  # c10::DeviceType
 _FRAMES = 12  # of a stack
+_MOST_DEVICES = 1024
+_MOST_FRAMES = 1000  # C++ ones between them
+_TEXT = 1000  # characters of a name
+_MOST_BYTES = 1 << 50  # of one allocation
+_FURTHEST_US = (1 << 61) // 1000
 _KEPT = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 
 
@@ -38,11 +48,15 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     snapshot = _unpickled(read_whole(source, issues, options.progress), source.name)
     segments = [s for s in _listed(snapshot, "segments") if isinstance(s, dict)]
     traces = _listed(snapshot, "device_traces")
-    devices = {whole_number(s.get("device")) or 0 for s in segments}
+    devices = {_device(s) for s in segments}
     rows: list[dict[str, Any]] = []
+    if len(traces) > _MOST_DEVICES or len(devices) > _MOST_DEVICES:
+        raise MalformedTrace(
+            f"{source.name}: a memory snapshot of more than {_MOST_DEVICES} devices"
+        )
     for device in sorted(devices | {k for k, t in enumerate(traces) if t}):
         trace = traces[device] if device < len(traces) else []
-        held = [s for s in segments if (whole_number(s.get("device")) or 0) == device]
+        held = [s for s in segments if _device(s) == device]
         rows += _history(device, held, trace if isinstance(trace, list) else [], issues)
     if not rows:
         raise MalformedTrace(f"{source.name}: a memory snapshot that holds no memory")
@@ -62,11 +76,11 @@ def _history(
     events = [e for e in trace if isinstance(e, dict) and _is_event(e)]
     if len(events) < len(trace):
         issues.add("broken_event", "no size or time", count=len(trace) - len(events))
-    end = sum(_size(b) for s in segments for b in _blocks(s) if b.get("state") in _KEPT)
+    end = sum(_size(b) for s in segments for b in _blocks(s) if said(b.get("state")) in _KEPT)
     end_reserved = sum(whole_number(s.get("total_size")) or 0 for s in segments)
     allocated = end - sum(_grown(e) for e in events)
     reserved = end_reserved - sum(_reserved(e) for e in events)
-    start = events[0]["time_us"] * 1000 if events else 0
+    start = _time(events[0]) if events else 0
     common = {"device_type": _CUDA, "device": device}
     yield common | {
         "name": "[memory]",
@@ -75,65 +89,86 @@ def _history(
         "allocated_bytes": allocated,
         "reserved_bytes": reserved,
     }
+    stacks: dict[int, str | None] = {}  # by the list of frames, which events share
     for event in events:
         allocated += _grown(event)
         reserved += _reserved(event)
         failed = event.get("action") == "oom"
+        frames = event.get("frames")
+        if id(frames) not in stacks:
+            stacks[id(frames)] = _stack(frames)
         yield common | {
             "name": "[OutOfMemory]" if failed else "[memory]",
-            "time_ns": event["time_us"] * 1000,
-            "address": str(event.get("addr")),
-            "size_bytes": event["size"] if failed else _grown(event),
+            "time_ns": _time(event),
+            "address": _address(event.get("addr")),
+            "size_bytes": _size(event) if failed else _grown(event),
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
-            "call_stack": _stack(event.get("frames")),
+            "call_stack": stacks[id(frames)],
         }
+
+
+def _device(segment: Mapping[str, Any]) -> int:
+    device = whole_number(segment.get("device"))
+    return device if device is not None and 0 <= device < _MOST_DEVICES else 0
 
 
 def _grown(event: Mapping[str, Any]) -> int:
     sign = {"alloc": 1, "free_completed": -1}.get(event.get("action", ""), 0)
-    return int(sign * event["size"])
+    return sign * _size(event)
 
 
 def _reserved(event: Mapping[str, Any]) -> int:
     sign = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-    return int(sign.get(event.get("action", ""), 0) * event["size"])
+    return sign.get(event.get("action", ""), 0) * _size(event)
 
 
 def _is_event(event: Mapping[str, Any]) -> bool:
-    known = isinstance(event.get("action"), str)
-    return known and all(whole_number(event.get(k)) is not None for k in ("size", "time_us"))
+    size, micros = whole_number(event.get("size")), whole_number(event.get("time_us"))
+    known = isinstance(event.get("action"), str) and size is not None and micros is not None
+    return known and abs(size or 0) < _MOST_BYTES and abs(micros or 0) < _FURTHEST_US
+
+
+def _time(event: Mapping[str, Any]) -> int:
+    return (whole_number(event.get("time_us")) or 0) * 1000
+
+
+def _address(value: Any) -> str | None:
+    """An address as text; NCCL's and CUDA's have 64 bits."""
+    return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else None
 
 
 def _blocks(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [b for b in segment.get("blocks") or [] if isinstance(b, dict)]
+    return [b for b in _listed(segment, "blocks") if isinstance(b, dict)]
 
 
 def _size(block: Mapping[str, Any]) -> int:
-    return whole_number(block.get("size")) or 0
+    size = whole_number(block.get("size")) or 0
+    return size if abs(size) < _MOST_BYTES else 0
 
 
 def _stack(frames: Any) -> str | None:
     """Python frames as `file(line): function`, innermost first."""
     if not isinstance(frames, list):
         return None
-    lines = [
-        f"{f.get('filename')}({f.get('line')}): {f.get('name')}"
-        for f in frames
-        if isinstance(f, dict) and str(f.get("filename")).endswith(".py")
-    ]
-    return ";".join(lines[:_FRAMES]) or None
+    lines: list[str] = []
+    for frame in frames[:_MOST_FRAMES]:
+        if len(lines) == _FRAMES:
+            break
+        file = frame.get("filename") if isinstance(frame, dict) else None
+        if isinstance(file, str) and file.endswith(".py"):
+            line, function = whole_number(frame.get("line")), said(frame.get("name"))
+            lines.append(f"{file[-_TEXT:]}({line}): {(function or '')[:_TEXT]}")
+    return ";".join(lines) or None
 
 
 def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = PlainUnpickler(io.BytesIO(data)).load()
+        found = load_plain(data)
     except MemoryError:
         raise
     except Refused as refused:
-        raise MalformedTrace(
-            f"{name}: cut or broken memory snapshot (asks for {refused})"
-        ) from None
+        raise MalformedTrace(f"{name}: cut or broken memory snapshot (asks {refused})") from None
     except Exception as error:  # a broken pickle can fail in any way
         raise MalformedTrace(f"{name}: cut or broken memory snapshot ({error})") from None
     if not isinstance(found, dict):

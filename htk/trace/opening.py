@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from htk.core.parser import ParseOptions, Parser, Source
-from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
+from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat, UnknownRank
+from htk.io.raw_files import reason
 from htk.io.sources import content_identity, head, rank_from_name, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.parsers import PARSERS
@@ -103,6 +104,10 @@ def _read_all(
                         unread.append(source.name)
                 except TraceError as error:
                     failed.append((source.name, str(error)))
+                except HtkError:
+                    raise
+                except Exception as error:  # no one file keeps the others from being read
+                    failed.append((source.name, _unforeseen(source.name, error)))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -110,6 +115,18 @@ def _read_all(
         finally:
             options.progress.stop()
     return read, unread, failed
+
+
+def _unforeseen(name: str, error: Exception) -> str:
+    """What is said of a file whose damage its parser did not foresee."""
+    if os.environ.get("HTK_TRACEBACK"):
+        raise error
+    if isinstance(error, MemoryError):
+        return f"{name}: needs more memory than there is"
+    return (
+        f"{name}: could not be read; is it damaged? If not, please report it "
+        f"({type(error).__name__}: {reason(error)[:200]})"
+    )
 
 
 def _read_one(

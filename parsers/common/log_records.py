@@ -169,7 +169,10 @@ def whole_number(value: object) -> int | None:
 
 def compact_json(value: object) -> str:
     """JSON as the vocabulary holds it: without spaces."""
-    return json.dumps(value, separators=(",", ":"))
+    return _COMPACT.encode(value)
+
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"))  # json.dumps would make one for each call
 
 
 def said(value: object) -> str | None:

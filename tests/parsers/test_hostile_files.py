@@ -1,0 +1,221 @@
+"""Files made to hurt: each is one failed file or a counted loss, and the others answer."""
+
+import io
+import json
+import pickle
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.core.parser import Parsed, ParseOptions, Source
+from htk.errors import MalformedTrace, TraceError
+from htk.parsers import flight_recorder, memory_snapshot
+from htk.parsers.common.safe_pickle import Refused, load_plain
+from htk.trace.opening import OpenOptions, open_trace
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+HUGE = 10**4000  # JSON reads it; Python prints up to 4,300 digits
+
+
+def read(parser: Any, data: bytes, name: str = "dump") -> Parsed:
+    found = parser.parse(Source(name, lambda: io.BytesIO(data)), ParseOptions())
+    assert isinstance(found, Parsed)
+    return found
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def shared(kind: type) -> bytes:
+    """The opcodes of a container of two times the one before, sixty times over."""
+    value = kind()
+    for _ in range(60):
+        value = kind((value, value))
+    return pickle.dumps(value, 2)[2:-1]
+
+
+LISTS, TUPLES = shared(list), shared(tuple)
+LONG_INTEGER = b"\x8b" + struct.pack("<i", 20_000) + b"\x7f" * 20_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02}q\x00" + text("pg_config") + b"r\x00\x00\x00\x10" + text("") + b"s.",
+        b"\x80\x02}q\x00" + text("pg_config") + b"r\xff\xff\xff\x7f" + text("") + b"s.",
+        b"\x80\x02}" + text("version") + LONG_INTEGER + b"s.",
+        b"\x80\x02}" + TUPLES + b"Ns.",
+        b"\x80\x02}" + TUPLES.replace(b"\x86q", b"\x86\x95" + bytes(8) + b"q") + b"Ns.",
+        b"\x80\x02}" + TUPLES.replace(b"\x86q", b"\x86(eq") + b"Ns.",
+        b"\x80\x04})\x94" + b"".join(b"h%ch%c\x86\x94" % (k, k) for k in range(60)) + b"Ns.",
+        b"\x80\x04}" + b"\x8e" + struct.pack("<Q", 1 << 40) + b"x",
+        b"\x80\x02](" + b"K\x01K\x02\x862" * 30 + b"e.",
+        b"\x80\x02ctorch.jit._pickle\nbuild_intlist\n)\x85R.",
+    ],
+)
+def test_a_pickle_gets_no_memory_that_its_size_does_not_account_for(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        for parser in (flight_recorder, memory_snapshot):
+            with pytest.raises(MalformedTrace) as caught:
+                read(parser, data)
+            assert "\n" not in str(caught.value)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_plain_data_loads_as_pickle_does(protocol: int) -> None:
+    pair, frames = ("0", "default_pg"), [{"name": "f", "line": 3}]
+    many = [
+        {"pair": pair, "odd": (k, f"hj{k}"), "frames": frames, "x": 2**33 + k} for k in range(70)
+    ]
+    for value in (
+        many,
+        {"a": (1, (2, (3, ("x", pair)))), 4: [1.5, None, True, "ä" * 300], "r": "rank" * 9},
+        {"pools": [{"id": (0, k % 3), "again": pair} for k in range(500)]},
+        [str(k) for k in range(70_000)],  # memo slots beyond 65,536
+    ):
+        assert load_plain(pickle.dumps(value, protocol)) == value
+
+
+def test_a_tuple_as_a_key_is_refused_where_tuples_nest() -> None:
+    inner = (1, 2)
+    with pytest.raises(Refused, match="tuple as a key"):
+        load_plain(pickle.dumps([inner, (inner, inner), {(inner, 3): 1}], 2))
+
+
+# Any value in any field
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+WRONG: list[Any] = [None, True, 0, -1, 2**63 - 1, 2**63, -(2**63), 2**70, HUGE, 1.5, float("nan")]
+WRONG += [float("inf"), 1e300, "", "x", "9" * 30, "\x00", [], [[]], [None], [1], ["x"], {}]
+WRONG += [{"x": 1}, {"x": {"y": []}}, [[2**62] * 9], deep(400), "1" * 5000]
+
+
+def variants(value: Any, wrong: Any) -> Iterator[Any]:
+    """The value with something else in the place of each of its parts, one at a time."""
+    yield wrong
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value[:3]))
+    for key, inner in items:
+        for other in variants(inner, wrong):
+            copy = value.copy()
+            copy[key] = other
+            yield copy
+
+
+def dump() -> dict[str, Any]:
+    entry = {
+        "record_id": 0,
+        "pg_id": 0,
+        "process_group": ["0", "default_pg"],
+        "collective_seq_id": 1,
+        "p2p_seq_id": 0,
+        "profiling_name": "nccl:recv 0<-1",
+        "time_created_ns": 5,
+        "time_discovered_started_ns": 6,
+        "time_discovered_completed_ns": 7,
+        "duration_ms": 0.5,
+        "input_sizes": [[2, 3]],
+        "input_dtypes": ["BFloat16"],
+        "output_sizes": [[2, 3]],
+        "output_dtypes": ["BFloat16"],
+        "state": "scheduled",
+        "is_p2p": True,
+        "retired": False,
+        "frames": [{"name": "f", "filename": "a.py", "line": 3}],
+    }
+    ranks = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
+    state = {"last_enqueued_collective": 1, "last_started_collective": 1}
+    return {
+        "version": "2.10",
+        "comm_lib_version": "2.21.5",
+        "pg_config": {"0": ranks},
+        "pg_status": {"0": state},
+        "nccl_comm_state": {"c": {"rank": 0}},
+        "entries": [entry, entry | {"record_id": 1, "profiling_name": "nccl:all_reduce"}],
+    }
+
+
+def snapshot() -> dict[str, Any]:
+    frames = [{"filename": "a.py", "line": 3, "name": "f"}]
+    event = {"action": "alloc", "addr": 1, "size": 512, "time_us": 5, "frames": frames}
+    block = {"address": 1, "size": 512, "state": "active_allocated"}
+    segment = {"device": 0, "total_size": 2 << 20, "blocks": [block]}
+    return {"segments": [segment], "device_traces": [[event, event | {"action": "oom"}]]}
+
+
+def outcome(parser: Any, data: bytes) -> str:
+    """Read a file: its tables, or one line of htk's own."""
+    try:
+        for table in read(parser, data).tables.values():
+            table.validate(full=True)
+    except TraceError as error:
+        assert "\n" not in str(error)
+        return "failed"
+    return "read"
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: str(type(w).__name__))
+def test_any_value_in_any_field_of_a_pickle_or_its_json(wrong: Any) -> None:
+    for parser, whole in ((flight_recorder, dump()), (memory_snapshot, snapshot())):
+        ends = [outcome(parser, pickle.dumps(v, 2)) for v in variants(whole, wrong)]
+        assert "read" in ends or wrong is HUGE
+    ends = [outcome(flight_recorder, json.dumps(v).encode()) for v in variants(dump(), wrong)]
+    assert "read" in ends
+
+
+@pytest.mark.parametrize("field", ["version", "comm_lib_version", "pg_config", "nccl_comm_state"])
+def test_lists_within_lists_that_are_shared_end(field: str) -> None:
+    data = b"\x80\x02}(" + text(field) + LISTS + text("entries") + b"](}("
+    data += text("profiling_name") + text("nccl:all_reduce") + text("pg_id") + LISTS
+    data += text("input_sizes") + LISTS + text("process_group") + LISTS + b"ueu."
+    assert outcome(flight_recorder, data) in ("read", "failed")
+
+
+def test_a_shared_address_of_a_snapshot_ends() -> None:
+    data = b"\x80\x02}(" + text("segments") + b"]" + text("device_traces") + b"](](}("
+    data += text("action") + text("alloc") + text("size") + b"K\x05" + text("time_us") + b"K\x07"
+    data += text("addr") + LISTS + text("frames") + LISTS + b"ueeu."
+    assert outcome(memory_snapshot, data) == "read"
+
+
+def test_one_hostile_file_fails_and_the_others_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        name = f"comm_lib_trace_rank_{rank}"
+        (tmp_path / name).write_bytes(pickle.dumps(dump(), 2))
+    bomb = b"\x80\x02}q\x00" + text("pg_config") + b"r\x00\x00\x00\x10" + text("") + b"s."
+    (tmp_path / "comm_lib_trace_rank_2").write_bytes(bomb)
+    (tmp_path / "snapshot_rank_3.pickle").write_bytes(
+        pickle.dumps(snapshot() | {"segments": 5, "device_traces": 7}, 2)
+    )
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert [name.rsplit("_", 1)[1][0] for name, _ in trace.failed] == ["2", "3"]
+    assert trace.tables["collectives"].num_rows == 4
+
+    def broken(source: Source, options: ParseOptions) -> Parsed:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(memory_snapshot, "parse", broken)
+    failed = dict(open_trace(tmp_path, OpenOptions(cache=False)).failed)
+    why = failed[str(tmp_path / "snapshot_rank_3.pickle")]
+    assert "ZeroDivisionError" in why and "report" in why
