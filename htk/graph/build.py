@@ -100,9 +100,9 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     activities = activities_of(tables, calls, chosen, origin, steps.cycle)
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
-    found = edges_of(tables, activities, calls, origin)
+    edges = edges_of(tables, activities, calls, origin)
     low, high = steps.window(chosen, origin)
-    return _numbered(chosen, origin, (low, high), activities, calls, found)
+    return _numbered(chosen, origin, (low, high), activities, calls, edges)
 
 
 def _numbered(
@@ -122,13 +122,13 @@ def _numbered(
     ordinal = np.concatenate([*within, np.full(joins, 2 * n)])
     of_call = np.zeros(len(time), np.int8)
     of_call[2 * n : 2 * n + 2 * c] = 1
-    place = np.empty(len(time), np.int64)
-    place[np.lexsort((ordinal, of_call, time))] = np.arange(len(time))
-    src, dst = place[edges.src], place[edges.dst]
+    number = np.empty(len(time), np.int64)
+    number[np.lexsort((ordinal, of_call, time))] = np.arange(len(time))
+    src, dst = number[edges.src], number[edges.dst]
     upward = src < dst
     order = np.argsort(dst[upward], kind="stable")
     sorted_time = np.empty_like(time)
-    sorted_time[place] = time
+    sorted_time[number] = time
 
     def kept(values: NDArray[np.generic]) -> NDArray[np.generic]:
         return values[upward][order]
@@ -143,16 +143,16 @@ def _numbered(
         weight=np.ascontiguousarray(edges.weight[upward][order]),
         kind=edges.kind[upward][order],
         observed=edges.observed[upward][order],
-        wrap_src=place[edges.wrap_src],
-        wrap_dst=place[edges.wrap_dst],
+        wrap_src=number[edges.wrap_src],
+        wrap_dst=number[edges.wrap_dst],
         wrap_weight=edges.wrap_weight,
         wrap_seen=edges.wrap_seen,
         activities=activities,
         calls=calls,
-        start=place[:n],
-        end=place[n : 2 * n],
-        call_start=place[2 * n : 2 * n + c],
-        call_end=place[2 * n + c : 2 * n + 2 * c],
+        start=number[:n],
+        end=number[n : 2 * n],
+        call_start=number[2 * n : 2 * n + c],
+        call_end=number[2 * n + c : 2 * n + 2 * c],
         dropped=int((~upward).sum()),
         notes=edges.notes,
     )

@@ -123,10 +123,10 @@ class Pieces:
 
     def names(self, graph: Graph) -> NDArray[np.str_]:
         acts, calls = graph.activities, graph.calls
-        known = np.array([*acts.names, *calls.names, ""], np.str_)
+        names = np.array([*acts.names, *calls.names, ""], np.str_)
         act, call = np.append(acts.name, -1), np.append(calls.name, -1)
         other = call[np.where(self.of_call, self.place, -1)] + len(acts.names)
-        return known[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.place)])]
+        return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.place)])]
 
 
 def _came_from(pieces: Pieces) -> Ints:
@@ -136,7 +136,7 @@ def _came_from(pieces: Pieces) -> Ints:
 
 def of_tables(tables: Mapping[str, pa.Table], pieces: Pieces, column: str) -> Ints:
     """A column of the tables, for the event of each piece."""
-    found = np.empty(len(pieces.row), np.int64)
-    for mine, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
-        found[mine] = numbers(tables[name][column], -1)[pieces.row[mine]]
-    return found
+    values = np.empty(len(pieces.row), np.int64)
+    for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
+        values[from_table] = numbers(tables[name][column], -1)[pieces.row[from_table]]
+    return values

@@ -55,23 +55,23 @@ class Edges:
         self.wraps.append((src, dst, weight, seen))
 
     # Node numbers.
-    def start(self, which: Ints) -> Ints:
-        return which
+    def start(self, rows: Ints) -> Ints:
+        return rows
 
-    def end(self, which: Ints) -> Ints:
-        return which + self.activities
+    def end(self, rows: Ints) -> Ints:
+        return rows + self.activities
 
-    def call_start(self, which: Ints) -> Ints:
-        return which + 2 * self.activities
+    def call_start(self, rows: Ints) -> Ints:
+        return rows + 2 * self.activities
 
-    def call_end(self, which: Ints) -> Ints:
-        return which + 2 * self.activities + self.calls
+    def call_end(self, rows: Ints) -> Ints:
+        return rows + 2 * self.activities + self.calls
 
-    def join(self, which: Ints) -> Ints:
-        return which + 2 * (self.activities + self.calls)
+    def join(self, rows: Ints) -> Ints:
+        return rows + 2 * (self.activities + self.calls)
 
-    def _column(self, place: int) -> Ints:
-        return np.concatenate([p[place] for p in self.parts])
+    def _column(self, position: int) -> Ints:
+        return np.concatenate([p[position] for p in self.parts])
 
     @property
     def src(self) -> Ints:
@@ -93,8 +93,8 @@ class Edges:
     def observed(self) -> Mask:
         return np.concatenate([p[4] for p in self.parts])
 
-    def _wrap_column(self, place: int) -> Ints:
-        return np.concatenate([w[place] for w in self.wraps] + [np.empty(0, np.int64)])
+    def _wrap_column(self, position: int) -> Ints:
+        return np.concatenate([w[position] for w in self.wraps] + [np.empty(0, np.int64)])
 
     @property
     def wrap_src(self) -> Ints:
@@ -151,24 +151,24 @@ def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activ
         return joined
     ours = event_keys(tables["kernels"])[activities.row]
     activity = row_of(ours, event_keys(collectives))
-    known = valid(collectives["event"]) & (activity >= 0)
-    known &= numbers(matches["match"], -1) >= 0
-    which, match = activity[known], numbers(matches["match"], -1)[known]
-    which, first = np.unique(which, return_index=True)
+    is_matched = valid(collectives["event"]) & (activity >= 0)
+    is_matched &= numbers(matches["match"], -1) >= 0
+    member, match = activity[is_matched], numbers(matches["match"], -1)[is_matched]
+    member, first = np.unique(member, return_index=True)
     members = Groups.by_keys(match[first])
     several = members.count[members.group_ids] > 1
-    which, match = which[several], match[first][several]
-    if not len(which):
+    member, match = member[several], match[first][several]
+    if not len(member):
         return joined
     members = Groups.by_keys(match)
-    arrived = members.max(activities.start[which])
+    arrived = members.max(activities.start[member])
     edges.join_time = arrived
     nodes = edges.join(members.group_ids)
-    zero = np.zeros(len(which), np.int64)
-    edges.add("arrive", edges.start(which), nodes, zero, True)
-    left = np.maximum(activities.end[which] - arrived[members.group_ids], 0)
-    edges.add("transfer", nodes, edges.end(which), left, True)
-    joined[which] = True
+    zero = np.zeros(len(member), np.int64)
+    edges.add("arrive", edges.start(member), nodes, zero, True)
+    left = np.maximum(activities.end[member] - arrived[members.group_ids], 0)
+    edges.add("transfer", nodes, edges.end(member), left, True)
+    joined[member] = True
     return joined
 
 
@@ -191,8 +191,8 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     edges.add("stream", edges.start(before[beside]), edges.start(here[beside]), lead[beside], True)
     firsts = np.flatnonzero(np.append(True, activities.lane[1:] != activities.lane[:-1]))
     lasts = np.append(firsts[1:], len(activities.lane)) - 1
-    known = activities.before[firsts] >= 0
-    firsts, lasts = firsts[known], lasts[known]
+    has_previous = activities.before[firsts] >= 0
+    firsts, lasts = firsts[has_previous], lasts[has_previous]
     seen = activities.before[firsts]
     close = np.clip(activities.start[firsts] - seen, 0, least)
     edges.wrap(edges.end(lasts), edges.start(firsts), close, seen)
@@ -200,17 +200,17 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
 
 def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """From the start of the call. On an idle stream the delay seen, unless it has another cause."""
-    which = np.flatnonzero(activities.call >= 0)
-    call = activities.call[which]
-    delay = activities.start[which] - calls.start[call]
+    linked = np.flatnonzero(activities.call >= 0)
+    call = activities.call[linked]
+    delay = activities.start[linked] - calls.start[call]
     previous = np.append(-1, np.where(activities.lane[1:] == activities.lane[:-1], 0, -1))
     end_before = np.where(previous < 0, activities.before, np.append(-1, activities.end[:-1]))
-    idle = (end_before[which] <= calls.start[call]) & (delay >= 0)
+    idle = (end_before[linked] <= calls.start[call]) & (delay >= 0)
     seen = delay[idle & (delay <= LAUNCH_NS)]
     least = int(np.quantile(seen, 0.1)) if len(seen) else 0
     most = 4 * int(np.median(seen)) if len(seen) else 0
     weight = np.where(idle & (delay <= most), delay, np.minimum(np.maximum(delay, 0), least))
-    edges.add("launch", edges.call_start(call), edges.start(which), weight, True)
+    edges.add("launch", edges.call_start(call), edges.start(linked), weight, True)
 
 
 def _queue(
@@ -229,24 +229,26 @@ def _queue(
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     lane = paired(rank, numbers(kernels["device"], -1))
     start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
-    at = numbers(links["launch_start_ns"], NO_TIME)
-    place = np.full(len(lane), -1, np.int64)
-    place[activities.row] = np.arange(len(activities.row))
+    issued = numbers(links["launch_start_ns"], NO_TIME)
+    node = np.full(len(lane), -1, np.int64)
+    node[activities.row] = np.arange(len(activities.row))
     for device in np.unique(lane[activities.row]).tolist():  # a few devices
-        mine = np.flatnonzero((lane == device) & (at > NO_TIME))
-        mine = mine[np.argsort(at[mine], kind="stable")]
-        depth = np.arange(len(mine)) - np.searchsorted(np.sort(start[mine]), at[mine], "right")
+        on_device = np.flatnonzero((lane == device) & (issued > NO_TIME))
+        on_device = on_device[np.argsort(issued[on_device], kind="stable")]
+        depth = np.arange(len(on_device)) - np.searchsorted(
+            np.sort(start[on_device]), issued[on_device], "right"
+        )
         deepest = int(depth.max(initial=0))
-        length = end[mine] - at[mine]
+        length = end[on_device] - issued[on_device]
         blocked = (depth >= 0.9 * deepest) & (length > 10 * np.median(length))
         if deepest < FULL_QUEUE or not blocked.any():
             continue
-        ours = np.flatnonzero(place[mine] >= 0)
+        ours = np.flatnonzero(node[on_device] >= 0)
         head = ours - deepest
         before = head >= 0
-        tails, heads = place[mine[ours[before]]], place[mine[head[before]]]
-        held[activities.call[place[mine[ours]]][blocked[ours]]] = True
-        _queue_edges(edges, activities, tails, heads, start[mine[head[before]]] - origin)
+        tails, heads = node[on_device[ours[before]]], node[on_device[head[before]]]
+        held[activities.call[node[on_device[ours]]][blocked[ours]]] = True
+        _queue_edges(edges, activities, tails, heads, start[on_device[head[before]]] - origin)
     return held
 
 
@@ -283,10 +285,10 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
 
 def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Mask:
     """Calls that waited for the GPU, which then have no length of their own."""
-    found = synchronised(activities, calls)
+    waits = synchronised(activities, calls)
     blocked = np.zeros(len(calls.start), bool)
-    blocked[found.dst] = activities.end[found.src] > calls.start[found.dst]
-    _wait(edges, "sync", edges.end(found.src), edges.call_end(found.dst), found)
+    blocked[waits.dst] = activities.end[waits.src] > calls.start[waits.dst]
+    _wait(edges, "sync", edges.end(waits.src), edges.call_end(waits.dst), waits)
     return blocked
 
 
@@ -327,8 +329,8 @@ def _threads(
     )
     firsts = np.flatnonzero(np.append(True, calls.lane[1:] != calls.lane[:-1]))
     lasts = np.append(firsts[1:], len(calls.lane)) - 1
-    known = (calls.before[firsts] >= 0) & ~np.isin(firsts, handed.cut)
-    firsts, lasts = firsts[known], lasts[known]
+    has_previous = (calls.before[firsts] >= 0) & ~np.isin(firsts, handed.cut)
+    firsts, lasts = firsts[has_previous], lasts[has_previous]
     seen = calls.before[firsts]
     edges.wrap(edges.call_end(lasts), edges.call_start(firsts), calls.start[firsts] - seen, seen)
     return int((~handed.observed).sum())

@@ -120,15 +120,15 @@ def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate
 
 def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
     """What is wrong with a recording that is refused."""
-    found = []
+    remarks = []
     if graph.step is None:
-        found.append("no steps are marked: call profiler.step() after each")
+        remarks.append("no steps are marked: call profiler.step() after each")
     launched = np.flatnonzero(graph.activities.call >= 0)
     calls = graph.calls.start[graph.activities.call[launched]]
     delay = graph.activities.start[launched] - calls
     least = int(delay.min()) if len(delay) else 0
     if abs(least) > _CLOCKS_NS:
-        found.append(
+        remarks.append(
             f"no activity starts within {abs(least) / 1e6:.0f} ms of its launch: the clocks of CPU "
             "and GPU differ"
         )
@@ -137,8 +137,8 @@ def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
     linked = int(length[numbers(links["launch_row"], -1) >= 0].sum())
     if linked < _LINKED * length.sum():
         part = 100 * linked / max(int(length.sum()), 1)
-        found.append(f"launches of only {part:.0f} % of GPU time were recorded")
-    return tuple(found)
+        remarks.append(f"launches of only {part:.0f} % of GPU time were recorded")
+    return tuple(remarks)
 
 
 def exposed(graph: Graph, time: Ints) -> float:
@@ -147,8 +147,8 @@ def exposed(graph: Graph, time: Ints) -> float:
     kind, device = graph.activities.kind, graph.activities.device
     devices = np.unique(device)
     total = 0
-    for one in devices.tolist():  # a few
-        comm, compute = (device == one) & (kind == 1), (device == one) & (kind == 0)
+    for number in devices.tolist():  # a few
+        comm, compute = (device == number) & (kind == 1), (device == number) & (kind == 0)
         total += subtract(union(start[comm], end[comm]), union(start[compute], end[compute])).total
     return total / max(len(devices), 1)
 
@@ -192,12 +192,12 @@ def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) 
 def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
     """The graph's weights, with lengths of activities and CPU times of the other's."""
     weight, wraps = graph.weight.copy(), graph.wrap_weight.copy()
-    mine, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
-    here, there = _paired(mine, theirs)
+    own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
+    here, there = _paired(own, theirs)
     for kinds in (("run",), ("transfer",)):
         _copy(weight, graph, other, kinds, graph.end[here], other.end[there])
-    mine, theirs = (_keys(g.calls.lane, g.calls.name) for g in (graph, other))
-    here, there = _paired(mine, theirs)
+    own, theirs = (_keys(g.calls.lane, g.calls.name) for g in (graph, other))
+    here, there = _paired(own, theirs)
     _copy(
         weight,
         graph,
@@ -233,8 +233,8 @@ def _copy(
     into[graph.dst[own]] = own
     from_[other.dst[theirs]] = theirs
     a, b = into[heads], from_[others]
-    known = (a >= 0) & (b >= 0)
-    weight[a[known]] = other.weight[b[known]]
+    in_both = (a >= 0) & (b >= 0)
+    weight[a[in_both]] = other.weight[b[in_both]]
 
 
 def _keys(lane: Ints, name: Ints) -> Ints:
@@ -247,13 +247,13 @@ def _keys(lane: Ints, name: Ints) -> Ints:
     return np.column_stack([lane, name, nth])
 
 
-def _paired(mine: Ints, theirs: Ints) -> tuple[Ints, Ints]:
+def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
     """Rows with the same key."""
-    both = Groups.by_keys(np.concatenate([mine, theirs]))
-    place = np.full(len(both), -1, np.int64)
-    place[both.group_ids[len(mine) :]] = np.arange(len(theirs))
-    found = place[both.group_ids[: len(mine)]]
-    return np.flatnonzero(found >= 0), found[found >= 0]
+    both = Groups.by_keys(np.concatenate([own, theirs]))
+    row_of_key = np.full(len(both), -1, np.int64)
+    row_of_key[both.group_ids[len(own) :]] = np.arange(len(theirs))
+    partner = row_of_key[both.group_ids[: len(own)]]
+    return np.flatnonzero(partner >= 0), partner[partner >= 0]
 
 
 def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:

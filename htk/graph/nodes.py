@@ -45,18 +45,18 @@ class Steps:
 
 
 def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
-    known = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
+    is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
     rank = numbers(step_windows["rank"], -1)
     step = numbers(step_windows["step"], -1)
     low, high = numbers(step_windows["start_ns"]), numbers(step_windows["end_ns"])
     ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
-    found, lows, highs = [], {}, {}
-    for k in np.unique(step[known]).tolist():  # a few steps
-        mine = known & (step == k)
-        if len(np.unique(rank[mine])) == ranks:
-            found.append(int(k))
-            lows[int(k)], highs[int(k)] = int(low[mine].max()), int(high[mine].max())
-    return Steps(found, lows, highs, *_longest(rank_windows))
+    complete_steps, lows, highs = [], {}, {}
+    for k in np.unique(step[is_complete]).tolist():  # a few steps
+        of_step = is_complete & (step == k)
+        if len(np.unique(rank[of_step])) == ranks:
+            complete_steps.append(int(k))
+            lows[int(k)], highs[int(k)] = int(low[of_step].max()), int(high[of_step].max())
+    return Steps(complete_steps, lows, highs, *_longest(rank_windows))
 
 
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
@@ -65,8 +65,8 @@ def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
     low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
     most = int(cycles.sum(high - low).argmax())
-    mine = cycles.group_ids == most
-    return (int(low[mine].min()), int(high[mine].max())), int(cycles.keys[most, 0])
+    in_cycle = cycles.group_ids == most
+    return (int(low[in_cycle].min()), int(high[in_cycle].max())), int(cycles.keys[most, 0])
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def activities_of(
     rows = rows[ours]
     names, dictionary = codes_of(kernels["name"])
     kinds, kind_names = codes_of(kernels["kind"])
-    place = {"compute": 0, "comm": 1, "memory": 2}
-    to_kind = np.array([place.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
+    kind_codes = {"compute": 0, "comm": 1, "memory": 2}
+    to_kind = np.array([kind_codes.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
     where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
     where[calls.row] = np.arange(len(calls.row))
     return Activities(
@@ -191,14 +191,14 @@ def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | Non
 
 def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
     """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
-    found = np.full(len(lane), -1, np.int64)
-    for one in np.unique(lane[ours]).tolist():  # a few threads or streams
-        mine = np.flatnonzero(lane == one)
-        first = int(mine[ours[mine]][0])
-        earlier = mine[mine < first]
+    last_end = np.full(len(lane), -1, np.int64)
+    for track in np.unique(lane[ours]).tolist():  # a few threads or streams
+        of_track = np.flatnonzero(lane == track)
+        first = int(of_track[ours[of_track]][0])
+        earlier = of_track[of_track < first]
         if len(earlier):
-            found[mine] = end[earlier].max()
-    return found[ours]
+            last_end[of_track] = end[earlier].max()
+    return last_end[ours]
 
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:
@@ -209,6 +209,6 @@ def _lane(*columns: NDArray[np.integer]) -> Ints:
 def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
     """Row of `collectives` for each activity; -1: none."""
     kernels, comm = tables["kernels"], tables["collectives"]
-    known = np.flatnonzero(valid(comm["event"]))
-    place = row_of(event_keys(comm)[known], event_keys(kernels)[rows])
-    return np.append(known, -1)[place]
+    linked = np.flatnonzero(valid(comm["event"]))
+    positions = row_of(event_keys(comm)[linked], event_keys(kernels)[rows])
+    return np.append(linked, -1)[positions]

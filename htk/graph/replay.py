@@ -75,12 +75,12 @@ def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
 
 def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
     """The same in Python: each edge needs what the ones before it settled."""
-    at = time.tolist()
+    times = time.tolist()
     for tail, head, length in zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True):
-        reached = at[tail] + length
-        if reached > at[head]:
-            at[head] = reached
-    time[:] = at
+        reached = times[tail] + length
+        if reached > times[head]:
+            times[head] = reached
+    time[:] = times
 
 
 def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:

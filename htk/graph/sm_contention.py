@@ -26,29 +26,29 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     ended: list[tuple[int, int, int, bool]] = []
     running: list[tuple[int, int, int, bool]] = []
     for device in np.unique(activities.device[late]).tolist():  # a few
-        mine = np.flatnonzero(activities.device == device)
-        mine = mine[np.argsort(activities.end[mine], kind="stable")]
-        ends = activities.end[mine]
-        for which in np.flatnonzero(late & (activities.device == device)).tolist():  # a few
-            start = int(activities.start[which])
+        on_device = np.flatnonzero(activities.device == device)
+        on_device = on_device[np.argsort(activities.end[on_device], kind="stable")]
+        ends = activities.end[on_device]
+        for row in np.flatnonzero(late & (activities.device == device)).tolist():  # a few
+            start = int(activities.start[row])
             low = int(np.searchsorted(ends, start - _JUST_ENDED_NS))
-            near = mine[low : int(np.searchsorted(ends, start, "right"))]
-            near = near[_before(activities, launched, near, which)]
+            near = on_device[low : int(np.searchsorted(ends, start, "right"))]
+            near = near[_before(activities, launched, near, row)]
             if len(near):
                 other = int(near[-1])
-                ended.append((other, which, start - int(activities.end[other]), False))
+                ended.append((other, row, start - int(activities.end[other]), False))
                 continue
-            beside = mine[(activities.start[mine] < start) & (ends > start)]
+            beside = on_device[(activities.start[on_device] < start) & (ends > start)]
             beside = beside[activities.kind[beside] == 0]
-            beside = beside[_before(activities, launched, beside, which)]
+            beside = beside[_before(activities, launched, beside, row)]
             if len(beside):
                 other = int(beside[np.argmax(activities.start[beside])])
                 lead = start - int(activities.start[other])
-                running.append((other, which, lead, False))
+                running.append((other, row, lead, False))
     return Wait.of(ended), Wait.of(running)
 
 
-def _before(activities: Activities, launched: Ints, others: Ints, which: int) -> Mask:
+def _before(activities: Activities, launched: Ints, others: Ints, row: int) -> Mask:
     """Of other streams, launched earlier."""
-    elsewhere = activities.lane[others] != activities.lane[which]
-    return np.asarray(elsewhere & (launched[others] < launched[which]))
+    elsewhere = activities.lane[others] != activities.lane[row]
+    return np.asarray(elsewhere & (launched[others] < launched[row]))

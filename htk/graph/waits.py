@@ -69,9 +69,9 @@ def waits_for_events(
     launched = _Launched.of(activities, calls)
     recorded = _recorded_waits(tables, activities, calls)
     rows: dict[tuple[int, int], tuple[int, int, int, bool]] = {}
-    for wait, known in recorded.items():  # one for each wait of the recording
-        target = launched.next_on(known.lane, wait)
-        source = launched.last_on(known.waited_lane, known.record)
+    for wait, recording in recorded.items():  # one for each wait of the recording
+        target = launched.next_on(recording.lane, wait)
+        source = launched.last_on(recording.waited_lane, recording.record)
         if source >= 0 and target >= 0 and source != target:
             rows[source, target] = _event(activities, source, target, True)
     for source, target in _believed(tables, launched, recorded.keys(), origin):
@@ -87,19 +87,19 @@ def _event(
 
 
 def _believed(
-    tables: Mapping[str, pa.Table], launched: "_Launched", known: Collection[int], origin: int
+    tables: Mapping[str, pa.Table], launched: "_Launched", recorded: Collection[int], origin: int
 ) -> list[tuple[int, int]]:
     """Waits without a choice, and those of streams that were seen to wait in three instances.
 
     Instances are those of the step, and if they do not suffice of the whole recording.
     """
-    guesses = launched.guesses(known)
+    guesses = launched.guesses(recorded)
     aligned = launched.aligned(guesses)
     doubted = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
     if any(aligned[lanes] < _INSTANCES for lanes in doubted):
         calls = calls_of(tables, None, origin)
-        whole = _Launched.of(activities_of(tables, calls, None, origin), calls)
-        aligned = whole.aligned(whole.guesses(()))
+        everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
+        aligned = everything.aligned(everything.guesses(()))
     return [
         (source, target)
         for source, target, sure in guesses
@@ -119,84 +119,84 @@ class _Launched:
 
     @classmethod
     def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
-        which = np.flatnonzero(activities.call >= 0)
-        at = calls.start[activities.call[which]]
-        order = np.argsort(at, kind="stable")
-        return cls(activities, calls, which[order], at[order], {})
+        linked = np.flatnonzero(activities.call >= 0)
+        issued = calls.start[activities.call[linked]]
+        order = np.argsort(issued, kind="stable")
+        return cls(activities, calls, linked[order], issued[order], {})
 
-    def guesses(self, known: Collection[int]) -> list[tuple[int, int, bool]]:
+    def guesses(self, recorded: Collection[int]) -> list[tuple[int, int, bool]]:
         """Source and target of each wait but the known ones, and whether there was no choice."""
         waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
-        waits = waits[~np.isin(waits, np.array([*known], np.int64))]
+        waits = waits[~np.isin(waits, np.array([*recorded], np.int64))]
         target = self._next_of_thread(waits)
         waits, target = waits[target >= 0], target[target >= 0]
         source, choices = self._ended_last(waits, target)
-        found = zip(source.tolist(), target.tolist(), (choices == 1).tolist(), strict=True)
-        return [(s, t, sure) for s, t, sure in found if s >= 0]
+        guesses = zip(source.tolist(), target.tolist(), (choices == 1).tolist(), strict=True)
+        return [(s, t, sure) for s, t, sure in guesses if s >= 0]
 
     def _next_of_thread(self, waits: Ints) -> Ints:
         """The first activity that the same thread launches soon after each call; -1: none."""
-        found = np.full(len(waits), -1, np.int64)
+        target = np.full(len(waits), -1, np.int64)
         thread = self.calls.lane[self.activities.call[self.order]]
         for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
             places = np.flatnonzero(thread == lane)
-            mine = np.flatnonzero(self.calls.lane[waits] == lane)
-            at = self.calls.start[waits[mine]]
-            nth = np.searchsorted(self.at[places], at)
+            of_thread = np.flatnonzero(self.calls.lane[waits] == lane)
+            issued = self.calls.start[waits[of_thread]]
+            nth = np.searchsorted(self.at[places], issued)
             some = nth < len(places)
-            place = places[nth[some]]
-            soon = place - np.searchsorted(self.at, at[some]) < _SOON
-            found[mine[some][soon]] = self.order[place[soon]]
-        return found
+            position = places[nth[some]]
+            soon = position - np.searchsorted(self.at, issued[some]) < _SOON
+            target[of_thread[some][soon]] = self.order[position[soon]]
+        return target
 
     def _ended_last(self, waits: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Of what lay last on each other stream, that which ended last before the target began.
 
         And how many other streams there were to choose from.
         """
-        act, at = self.activities, self.calls.start[waits]
+        act, issued = self.activities, self.calls.start[waits]
         best, ended = np.full(len(waits), -1, np.int64), np.full(len(waits), -1, np.int64)
         choices = np.zeros(len(waits), np.int64)
         for lane in np.unique(act.lane[self.order]).tolist():  # some streams
-            its, launched = self._by_lane(lane)
-            mine = np.flatnonzero(
-                (act.device[target] == act.device[its[0]]) & (act.lane[target] != lane)
+            on_lane, launched = self._by_lane(lane)
+            elsewhere = np.flatnonzero(
+                (act.device[target] == act.device[on_lane[0]]) & (act.lane[target] != lane)
             )
-            place = np.searchsorted(launched, at[mine]) - 1
-            mine, last = mine[place >= 0], its[place[place >= 0]]
-            choices[mine] += 1
+            position = np.searchsorted(launched, issued[elsewhere]) - 1
+            elsewhere, last = elsewhere[position >= 0], on_lane[position[position >= 0]]
+            choices[elsewhere] += 1
             end = act.end[last]
-            better = (end <= act.start[target[mine]]) & (end > ended[mine])
-            best[mine[better]], ended[mine[better]] = last[better], end[better]
+            better = (end <= act.start[target[elsewhere]]) & (end > ended[elsewhere])
+            best[elsewhere[better]], ended[elsewhere[better]] = last[better], end[better]
         return best, choices
 
     def aligned(self, guesses: list[tuple[int, int, bool]]) -> Counter[tuple[int, int]]:
         """How often a stream began when another had just ended, by the two."""
-        act, found = self.activities, Counter[tuple[int, int]]()
+        act, counts = self.activities, Counter[tuple[int, int]]()
         for source, target, _ in guesses:
             if act.start[target] - act.end[source] <= _ALIGNED_NS:
-                found[self.lanes_of(source, target)] += 1
-        return found
+                counts[self.lanes_of(source, target)] += 1
+        return counts
 
     def lanes_of(self, source: int, target: int) -> tuple[int, int]:
         return int(self.activities.lane[source]), int(self.activities.lane[target])
 
     def next_on(self, lane: int, call: int) -> int:
         """The first activity launched on a stream after a call."""
-        which, at = self._by_lane(lane)
-        place = int(np.searchsorted(at, self.calls.start[call]))
-        return int(which[place]) if place < len(which) else -1
+        rows, issued = self._by_lane(lane)
+        position = int(np.searchsorted(issued, self.calls.start[call]))
+        return int(rows[position]) if position < len(rows) else -1
 
     def last_on(self, lane: int, call: int) -> int:
         """The last activity launched on a stream before a call."""
-        which, at = self._by_lane(lane)
-        place = int(np.searchsorted(at, self.calls.start[call])) - 1
-        return int(which[place]) if place >= 0 else -1
+        rows, issued = self._by_lane(lane)
+        position = int(np.searchsorted(issued, self.calls.start[call])) - 1
+        return int(rows[position]) if position >= 0 else -1
 
     def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
         if lane not in self.lanes:
-            mine = self.activities.lane[self.order] == lane
-            self.lanes[lane] = self.order[mine], self.at[mine]
+            on_lane = self.activities.lane[self.order] == lane
+            self.lanes[lane] = self.order[on_lane], self.at[on_lane]
         return self.lanes[lane]
 
 
@@ -214,10 +214,10 @@ def _recorded_waits(
     syncs = tables["syncs"]
     if not syncs.num_rows:
         return {}
-    known = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
-    known &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
+    is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
+    is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
     rank = numbers(syncs["rank"], -1)
-    place = {
+    call_rows = {
         (int(r), int(c)): k
         for k, (r, c) in enumerate(zip(calls.rank, calls.correlation, strict=True))
     }
@@ -227,16 +227,16 @@ def _recorded_waits(
     columns = [
         numbers(syncs[c], -1) for c in ("correlation", "wait_correlation", "stream", "wait_stream")
     ]
-    found: dict[int, _Recorded] = {}
-    for row in np.flatnonzero(known).tolist():  # one for each wait of the recording
+    waits_by_call: dict[int, _Recorded] = {}
+    for row in np.flatnonzero(is_complete).tolist():  # one for each wait of the recording
         who = int(rank[row])
         own, other, waits, waited = (int(c[row]) for c in columns)
-        wait, record = place.get((who, own)), place.get((who, other))
+        wait, record = call_rows.get((who, own)), call_rows.get((who, other))
         if wait is not None and record is not None:
-            found[wait] = _Recorded(
+            waits_by_call[wait] = _Recorded(
                 lanes.get((who, waits), -1), lanes.get((who, waited), -1), record
             )
-    return found
+    return waits_by_call
 
 
 def communicators(
@@ -248,9 +248,9 @@ def communicators(
     """
     rows = collective_rows(tables, activities.row)
     group = np.append(codes_of(tables["collectives"]["group"])[0], -1)[rows]
-    known = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
-    at = calls.start[activities.call[known]]
-    order = known[np.lexsort((at, group[known], activities.rank[known]))]
+    members = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
+    issued = calls.start[activities.call[members]]
+    order = members[np.lexsort((issued, group[members], activities.rank[members]))]
     first, second = order[:-1], order[1:]
     same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
     first, second = first[same], second[same]
@@ -269,29 +269,29 @@ def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
-        mine = launched.order[: int(np.searchsorted(launched.at, calls.start[call]))]
-        mine = mine[activities.rank[mine] == calls.rank[call]]
-        mine = mine[activities.end[mine] <= calls.end[call]]
-        if not len(mine):
+        earlier = launched.order[: int(np.searchsorted(launched.at, calls.start[call]))]
+        earlier = earlier[activities.rank[earlier] == calls.rank[call]]
+        earlier = earlier[activities.end[earlier] <= calls.end[call]]
+        if not len(earlier):
             continue
-        last = int(mine[np.argmax(activities.end[mine])])
+        last = int(earlier[np.argmax(activities.end[earlier])])
         rows += _returned(activities, calls, last, call)
     copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
     copies = copies[calls.named(_COPY)[activities.call[copies]]]
-    for which in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
-        rows += _returned(activities, calls, which, int(activities.call[which]))
+    for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
+        rows += _returned(activities, calls, copy, int(activities.call[copy]))
     return Wait.of(rows)
 
 
 def _returned(
-    activities: Activities, calls: LaunchCalls, which: int, call: int
+    activities: Activities, calls: LaunchCalls, activity: int, call: int
 ) -> list[tuple[int, int, int, bool]]:
     """The edge, if the call returned soon after the activity and began before its end."""
-    lag = int(calls.end[call] - activities.end[which])
-    waited = activities.end[which] > calls.start[call]
+    lag = int(calls.end[call] - activities.end[activity])
+    waited = activities.end[activity] > calls.start[call]
     if not waited:
-        return [(which, call, 0, True)]
-    return [(which, call, lag, True)] if lag <= _RETURNS_NS else []
+        return [(activity, call, 0, True)]
+    return [(activity, call, lag, True)] if lag <= _RETURNS_NS else []
 
 
 def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
@@ -310,16 +310,16 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
             if lane == calls.lane[before] or (backward and lane not in backward):
                 continue
             inside = (calls.lane == lane) & (calls.start >= left) & (calls.end <= again)
-            its = np.flatnonzero(inside)
-            if not len(its):
+            others = np.flatnonzero(inside)
+            if not len(others):
                 continue
-            worked = int(calls.end[its[-1]] - calls.start[its[0]])
+            worked = int(calls.end[others[-1]] - calls.start[others[0]])
             if worked < _HANDED_SHARE * (again - left):
                 continue
-            src += [before, int(its[-1])]
-            dst += [int(its[0]), before + 1]
+            src += [before, int(others[-1])]
+            dst += [int(others[0]), before + 1]
             seen += [lane in backward] * 2
-            cut += [int(its[0]), before + 1]
+            cut += [int(others[0]), before + 1]
     return Handovers(
         np.array(src, np.int64),
         np.array(dst, np.int64),
@@ -342,9 +342,9 @@ def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set
         (int(r), op_names[int(t)].as_py())
         for r, t in np.unique(np.column_stack([op_rank[tied], op_thread[tied]]), axis=0).tolist()
     }
-    found = set()
+    lanes = set()
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
         if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
-            found.add(int(lane))
-    return found
+            lanes.add(int(lane))
+    return lanes

@@ -63,17 +63,17 @@ class RuntimeCalls:
 
     def activity(self, what: Activity, external: int, number: int, ns: int) -> str:
         link = f'"External id": {external}, ' if external else ""
-        place = f'{self._place}, "context": 1, "stream": {what.stream}, "correlation": {number}'
+        location = f'{self._place}, "context": 1, "stream": {what.stream}, "correlation": {number}'
         if self.amd:
             kind = what.name.split()[1] if what.category == "gpu_memcpy" else "Dispatch Kernel"
-            place = f'{self._place}, "stream": {what.stream}, "correlation": {number}'
-            place += f', "kind": "{kind}"'
+            location = f'{self._place}, "stream": {what.stream}, "correlation": {number}'
+            location += f', "kind": "{kind}"'
         if what.category != "kernel":
             rate = f'"bytes": {what.moved}, "memory bandwidth (GB/s)": {what.moved / ns:.6g}'
-            return f"{link}{place}, {rate}"
+            return f"{link}{location}, {rate}"
         if self.amd:
-            return link + place
-        return f'{link}"queued": 0, {place}, {self._kernel(what)}'
+            return link + location
+        return f'{link}"queued": 0, {location}, {self._kernel(what)}'
 
     def _kernel(self, what: Activity) -> str:
         threads = what.block[0] * what.block[1] * what.block[2]

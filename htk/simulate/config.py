@@ -155,8 +155,8 @@ class Config:
     @property
     def decoder(self) -> Decoder:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
-        given = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
-        return decoder(self.model, **given)
+        overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
+        return decoder(self.model, **overrides)
 
     @property
     def device(self) -> Gpu:
@@ -227,8 +227,8 @@ def checked(config: Config) -> Config:
         raise UsageError(f"first_step is {config.first_step}, not at least 0")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
-    for name, given in config.planted.items():
-        _possible(config, name, given)
+    for name, plants in config.planted.items():
+        _possible(config, name, plants)
     if not config.written or not set(config.written) <= set(range(config.ranks)):
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
     if config.graphs and config.tensor_parallel > 1:
@@ -237,20 +237,20 @@ def checked(config: Config) -> Config:
     return config
 
 
-def from_toml(path: Path, **given: Any) -> Config:
+def from_toml(path: Path, **overrides: Any) -> Config:
     """A configuration from a file; what is given besides wins."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as why:
         raise UsageError(f"{path} is no TOML file that can be read: {why}") from None
-    known = {f.name for f in fields(Config)}
-    strange = sorted(read.keys() - known)
+    options = {f.name for f in fields(Config)}
+    strange = sorted(read.keys() - options)
     if strange:
-        raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(known))}")
+        raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(options))}")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
     for name, value in values.items():
         _must_suit(path, name, value)
-    return checked(replace(Config(**values), **given))
+    return checked(replace(Config(**values), **overrides))
 
 
 def _must_suit(path: Path, name: str, value: Any) -> None:

@@ -19,39 +19,39 @@ class Beside:
 
     def __init__(self, program: Program, ranks: int) -> None:
         self._rows = [k for k, do in enumerate(program.do) if do in (Do.LAUNCH, Do.NODE)]
-        self._place = {row: place for place, row in enumerate(self._rows)}
+        self._place = {row: position for position, row in enumerate(self._rows)}
         self._what: list[Activity] = [program.what[k][0] for k in self._rows]
         self._start, self._end = (np.zeros((len(self._rows), ranks), np.int64) for _ in range(2))
         self._moving: dict[int, Ints] = {}  # of collectives: since when all members are there
 
     def note(self, row: int, on_gpu: tuple[Ints, ...]) -> None:
-        place = self._place.get(row)
-        if place is not None:
-            self._start[place], self._end[place] = on_gpu[:2]
-            if self._what[place].collective:
-                self._moving[place] = on_gpu[2]
+        position = self._place.get(row)
+        if position is not None:
+            self._start[position], self._end[position] = on_gpu[:2]
+            if self._what[position].collective:
+                self._moving[position] = on_gpu[2]
 
     def shares(self, groups: dict[str, Group]) -> Shares:
         """Of each launch on each rank, the share of its time that the other kind ran beside it.
 
         For a collective the mean over its members: the slowest part of a ring is not each part.
         """
-        found = np.zeros(self._start.shape, np.float32)
+        overlap = np.zeros(self._start.shape, np.float32)
         compute = [k for k, what in enumerate(self._what) if what.kind == "compute"]
         comm = list(self._moving)
         if not compute or not comm:
-            return found
+            return overlap
         moving = np.stack([self._moving[k] for k in comm])
-        for rank in range(found.shape[1]):  # each has intervals of its own
+        for rank in range(overlap.shape[1]):  # each has intervals of its own
             start, end = self._start[:, rank], self._end[:, rank]
-            found[compute, rank] = _share(start[comm], end[comm], start[compute], end[compute])
-            found[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
+            overlap[compute, rank] = _share(start[comm], end[comm], start[compute], end[compute])
+            overlap[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
         for k in comm:
             what = self._what[k].collective
             assert what is not None
             table = groups[what.group].table
-            found[k, table] = found[k][table].mean(axis=1)[:, None]
-        return found
+            overlap[k, table] = overlap[k][table].mean(axis=1)[:, None]
+        return overlap
 
 
 def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
@@ -61,10 +61,10 @@ def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]
     since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))
     total = np.cumsum(until - since)
 
-    def covered(at: Ints) -> Ints:
-        last = np.searchsorted(since, at, side="right") - 1
-        found: Ints = np.where(last < 0, 0, total[last] - np.maximum(0, until[last] - at))
-        return found
+    def covered(instants: Ints) -> Ints:
+        last = np.searchsorted(since, instants, side="right") - 1
+        overlap: Ints = np.where(last < 0, 0, total[last] - np.maximum(0, until[last] - instants))
+        return overlap
 
-    found: NDArray[np.float64] = (covered(end) - covered(start)) / np.maximum(1, end - start)
-    return found
+    overlap: NDArray[np.float64] = (covered(end) - covered(start)) / np.maximum(1, end - start)
+    return overlap

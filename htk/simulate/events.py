@@ -22,11 +22,11 @@ def complete(
     )
 
 
-def flow(phase: str, kind: str, number: int, pid: int, tid: int, at: int) -> str:
+def flow(phase: str, kind: str, number: int, pid: int, tid: int, time_ns: int) -> str:
     ending = ', "bp": "e"' if phase == "f" else ""
     return (
         f'  {{\n    "ph": "{phase}",\n    "id": {number},\n    "pid": {pid},\n    "tid": {tid},\n'
-        f'    "ts": {format_microseconds(at - BASE_NS)},\n    "cat": "{kind}",\n'
+        f'    "ts": {format_microseconds(time_ns - BASE_NS)},\n    "cat": "{kind}",\n'
         f'    "name": "{kind}"{ending}\n  }},\n'
     )
 
@@ -34,7 +34,7 @@ def flow(phase: str, kind: str, number: int, pid: int, tid: int, at: int) -> str
 def instant(
     name: str,
     pid: int | str,
-    at: int,
+    time_ns: int,
     tid: int | str | None = None,
     category: str = "",
     args: str = "",
@@ -47,7 +47,7 @@ def instant(
     return (
         f'  {{\n    "ph": "i",\n{kind}    "s": "{scope}",\n    "name": "{name}",\n'
         f'    "pid": {_id(pid)},\n    "tid": {_id(where)},\n'
-        f'    "ts": {format_microseconds(at - BASE_NS)}{more}\n  }},\n'
+        f'    "ts": {format_microseconds(time_ns - BASE_NS)}{more}\n  }},\n'
     )
 
 

@@ -39,9 +39,9 @@ class Given:
         )
 
 
-def arguments(kind: str, *given: Argument) -> Given:
+def arguments(kind: str, *values: Argument) -> Given:
     """Tensors are of that kind, and contiguous."""
-    columns = zip(*(_written(kind, one) for one in given), strict=True)
+    columns = zip(*(_written(kind, value) for value in values), strict=True)
     return Given(*(json.dumps(list(column)) for column in columns))
 
 
@@ -58,8 +58,8 @@ def _written(kind: str, what: Argument) -> tuple[object, object, object, object]
 
 
 def _strides(shape: Shape) -> list[int]:
-    found, step = [], 1
+    strides, step = [], 1
     for size in reversed(shape):
-        found.append(step)
+        strides.append(step)
         step *= size
-    return found[::-1]
+    return strides[::-1]

@@ -34,9 +34,9 @@ class Group:
     @cached_property
     def of_rank(self) -> tuple[int, ...]:
         """Which of the groups a rank is in."""
-        found = np.empty(self.table.size, np.int64)
-        found[self.table] = np.arange(len(self.members))[:, None]
-        return tuple(found.tolist())
+        numbers = np.empty(self.table.size, np.int64)
+        numbers[self.table] = np.arange(len(self.members))[:, None]
+        return tuple(numbers.tolist())
 
 
 def process_groups(config: Config) -> dict[str, Group]:
@@ -50,7 +50,7 @@ def process_groups(config: Config) -> dict[str, Group]:
         "replicate": grid.transpose(1, 2, 0).reshape(-1, replicas),
         "tensor": data,
     }
-    found, number = {}, 1
+    groups, number = {}, 1
     for kind, table in kinds.items():
         members = tuple(tuple(row) for row in table.tolist())
         if members == (tuple(range(config.ranks)),):
@@ -60,5 +60,5 @@ def process_groups(config: Config) -> dict[str, Group]:
             number += len(members)
         nodes = len({rank // config.gpus_per_node for rank in members[0]})
         description = "default_pg" if names == ("0",) else f"mesh_{kind}"
-        found[kind] = Group(members, names, description, nodes, config.gpus_per_node)
-    return found
+        groups[kind] = Group(members, names, description, nodes, config.gpus_per_node)
+    return groups

@@ -92,9 +92,9 @@ def _listed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, An
     """The process groups that a rank is in."""
     listed = {"0": ("default_pg", list(range(config.ranks)))}
     for group in groups.values():
-        mine = group.of_rank[rank]
+        own = group.of_rank[rank]
         if group.size > 1:
-            listed.setdefault(group.names[mine], (group.description, list(group.members[mine])))
+            listed.setdefault(group.names[own], (group.description, list(group.members[own])))
     return {
         "pg_count": len(listed),
         "pg_config": [

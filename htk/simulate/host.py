@@ -63,13 +63,13 @@ class SimulatedHost:
         name: str,
         *,
         annotation: bool = False,
-        given: Given | None = None,
+        inputs: Given | None = None,
         sequence: int = -1,
         flow: int = 0,
         collective: Collective | None = None,
         on_gpu: bool = False,
     ) -> Iterator[None]:
-        what = Range(name, self.thread, annotation, given, sequence, flow, collective, on_gpu)
+        what = Range(name, self.thread, annotation, inputs, sequence, flow, collective, on_gpu)
         if self._graph:  # no operator runs: the graph has it all
             yield
             return
@@ -168,7 +168,7 @@ class SimulatedHost:
         record, op, note = _RECORDS[kind]
         number = self.program.collectives.get(group, 0)
         self.program.collectives[group] = number + 1
-        made = Collective(
+        call = Collective(
             kind,
             record,
             into,
@@ -187,32 +187,32 @@ class SimulatedHost:
             "all_reduce": arguments(element, Tensors(((into,),)), None, None, None, None, "-1"),
         }[kind]
         with (
-            self.range(op, given=called),
-            self.range("record_param_comms", collective=made),
-            self.range(note, annotation=True, given=arguments(element, (into,)), on_gpu=True),
+            self.range(op, inputs=called),
+            self.range("record_param_comms", collective=call),
+            self.range(note, annotation=True, inputs=arguments(element, (into,)), on_gpu=True),
         ):
             self.think(6000)
-            self.launch(self._kernel(made, stream))
+            self.launch(self._kernel(call, stream))
 
     def _on(self, stream: int) -> int:
         """Synchronous collectives have no stream of their own."""
         own = stream in (GATHER, REDUCE, REPLICATE)
         return COMPUTE if own and self.config.synchronous else stream
 
-    def _kernel(self, made: Collective, stream: int) -> Activity:
-        element = "f32" if made.element_bytes == 4 else "bf16"
-        name = _KERNELS[made.kind].format(element, made.algorithm)
+    def _kernel(self, call: Collective, stream: int) -> Activity:
+        element = "f32" if call.element_bytes == 4 else "bf16"
+        name = _KERNELS[call.kind].format(element, call.algorithm)
         if self.config.device.vendor == "amd":
             name = "ncclDevKernel_Generic_4"  # RCCL has one for all
         return Activity(
             name + "(ncclDevKernelArgsStorage<4096ul>)",
             "comm",
             stream,
-            made.transfer_ns,
+            call.transfer_ns,
             grid=(24, 1, 1),
             block=(512, 1, 1),
             registers=96,
             shared_bytes=82240,
             call="cudaLaunchKernelExC",
-            collective=made,
+            collective=call,
         )

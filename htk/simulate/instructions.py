@@ -34,7 +34,7 @@ class Range:
     name: str
     thread: int
     annotation: bool = False
-    given: Given | None = None  # shapes and values; None: not recorded
+    inputs: Given | None = None  # shapes and values; None: not recorded
     sequence: int = -1  # within the step
     flow: int = 0  # 1: forward, its backward is to come; 2: that backward
     collective: "Collective | None" = None  # of record_param_comms

@@ -131,8 +131,8 @@ class Layers:
         matmul = arguments(self.kind, (tokens, into), (into, out))
         with (
             self.modules.linear(name),
-            host.range("aten::linear", given=linear, sequence=sequence, flow=1),
-            host.range("aten::matmul", given=matmul, sequence=sequence),
+            host.range("aten::linear", inputs=linear, sequence=sequence, flow=1),
+            host.range("aten::matmul", inputs=matmul, sequence=sequence),
         ):
             self._multiply(tokens, out, into, "tn", sequence)
 
@@ -146,17 +146,17 @@ class Layers:
         host.tape.append(backward)
 
     def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
-        found = self.host.times.gemm(m, n, k, layout)
+        product = self.host.times.gemm(m, n, k, layout)
         called = arguments(self.kind, (m, k), (k, n))
-        with self.host.range("aten::mm", given=called, sequence=sequence):
+        with self.host.range("aten::mm", inputs=called, sequence=sequence):
             self.host.launch(
                 Activity(
-                    found.name,
+                    product.name,
                     "compute",
                     COMPUTE,
-                    found.ns,
-                    grid=found.grid,
-                    block=found.block,
+                    product.ns,
+                    grid=product.grid,
+                    block=product.block,
                     registers=230,
                     shared_bytes=98304,
                     flops=2 * m * n * k,
@@ -172,12 +172,12 @@ class Layers:
         moved //= self.split
         sequence = host.next_sequence()
         grid = (-(-config.seq // 128), batch, heads)
-        whole, flash, forward, gradient = self._attention_arguments(heads)
+        attention, flash, forward, gradient = self._attention_arguments(heads)
         name = "aten::_scaled_dot_product_flash_attention"
         with (
-            host.range("aten::scaled_dot_product_attention", given=whole),
-            host.range(name, given=flash, sequence=sequence, flow=1),
-            host.range("aten::_flash_attention_forward", given=forward),
+            host.range("aten::scaled_dot_product_attention", inputs=attention),
+            host.range(name, inputs=flash, sequence=sequence, flow=1),
+            host.range("aten::_flash_attention_forward", inputs=forward),
         ):
             ns = host.times.attention(flops, moved)
             host.launch(_flash("flash_fwd_kernel", ns, grid, flops))
@@ -185,7 +185,7 @@ class Layers:
         def backward() -> None:
             with (
                 self._node("ScaledDotProductFlashAttentionBackward0", sequence),
-                host.range("aten::_flash_attention_backward", given=gradient),
+                host.range("aten::_flash_attention_backward", inputs=gradient),
             ):
                 work = flops * 5 // 2  # one of the products is computed again
                 ns = host.times.attention(work, 2 * moved)
@@ -231,13 +231,13 @@ class Layers:
         width = width or self.model.hidden
         shape = (max(1, elements // width), width)
         called = called or self._called(name, shape)
-        with host.range(f"aten::{name}", given=called, sequence=sequence, flow=1):
+        with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
             host.launch(self._pass(name, elements, reads))
 
         def backward() -> None:
             with self._node(node, sequence):
                 if back:
-                    with host.range(f"aten::{gradient}", given=self._called(gradient, shape)):
+                    with host.range(f"aten::{gradient}", inputs=self._called(gradient, shape)):
                         host.launch(self._pass(gradient, elements, back))
 
         host.tape.append(backward)

@@ -14,8 +14,8 @@ def metadata(
     what: Collective, group: Group, rank: int, number: int, kind: str, *, host: bool
 ) -> str:
     """`number`: of the collective in its group, from 1; `kind`: type of its elements."""
-    mine = group.of_rank[rank]
-    ranks, name = group.members[mine], group.names[mine]
+    own = group.of_rank[rank]
+    ranks, name = group.members[own], group.names[own]
     first, *others = ranks
     stride = others[0] - first if others else 1
     facts: dict[str, Any] = {

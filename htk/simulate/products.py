@@ -96,9 +96,9 @@ class Products:
         waves = tiling.blocks / self._units
         if self._persistent:
             return wave_ns * max(waves, self._lone)
-        whole = int(waves)
-        rest = waves - whole
-        return wave_ns * (whole + (self._lone + (1 - self._lone) * rest if rest else 0.0))
+        full_waves = int(waves)
+        rest = waves - full_waves
+        return wave_ns * (full_waves + (self._lone + (1 - self._lone) * rest if rest else 0.0))
 
     def _memory_ns(self, tiling: _Tiling, m: int, n: int, k: int) -> float:
         left = m * k * ceil(tiling.columns / self._swath)

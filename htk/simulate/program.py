@@ -50,7 +50,7 @@ def _load(host: SimulatedHost) -> None:
         host.think(400_000, "data")
     moved = 8 * host.config.micro_batch * host.config.seq
     tokens = Tensor((host.config.micro_batch, host.config.seq), "long int")
-    with host.range("aten::copy_", given=arguments("", tokens, tokens, "True")):
+    with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
@@ -153,8 +153,8 @@ def _replay(host: SimulatedHost) -> None:
 
 def _optimize(host: SimulatedHost) -> None:
     """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
-    given = host.config
-    held = int(given.decoder.parameters // given.tensor_parallel // given.owners)
+    config = host.config
+    held = int(config.decoder.parameters // config.tensor_parallel // config.owners)
     kernels = max(1, min(24, held // 40_000_000 + 1))
     moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
     step = Activity(
@@ -173,7 +173,7 @@ def _optimize(host: SimulatedHost) -> None:
     with (
         host.function(_OPTIMIZE),
         host.annotation("Optimizer.step#AdamW.step"),
-        host.range("aten::_fused_adamw_", given=called),
+        host.range("aten::_fused_adamw_", inputs=called),
     ):
         for _ in range(kernels):
             host.launch(step)
@@ -183,8 +183,8 @@ def _log(host: SimulatedHost) -> None:
     """loss.item(): a copy that the host waits for."""
     loss = arguments("float", ())
     with (
-        host.range("aten::item", given=loss),
-        host.range("aten::_local_scalar_dense", given=loss),
+        host.range("aten::item", inputs=loss),
+        host.range("aten::_local_scalar_dense", inputs=loss),
     ):
         host.launch(_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
         host.synchronize(host.record(COMPUTE))

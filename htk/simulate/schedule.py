@@ -143,15 +143,15 @@ class Schedule:
         if self.config.cut_last_step and self._at == self.config.steps - 1:
             program = cut(program)
         shares = self._contention(program) if self.config.contention else None
-        made = [np.full((len(program.do), len(self._written)), -1, np.int64) for _ in range(6)]
+        recorded = [np.full((len(program.do), len(self._written)), -1, np.int64) for _ in range(6)]
 
         def write(row: int, begin: Ints, on_gpu: OnGpu | None) -> None:
-            made[0][row], made[1][row] = begin[self._written], self.now[self._written]
-            for column, value in zip(made[2:], on_gpu or (), strict=False):
+            recorded[0][row], recorded[1][row] = begin[self._written], self.now[self._written]
+            for column, value in zip(recorded[2:], on_gpu or (), strict=False):
                 column[row] = value[self._written]
 
         self._run(program, shares, write)
-        begin, end, *columns = made
+        begin, end, *columns = recorded
         start, stop, common, cause = columns
         since = np.zeros(len(self._written), np.int64)
         return Timed(number, program, begin, end, start, stop, common, cause, since)
@@ -215,11 +215,11 @@ class Schedule:
             if do in (Do.LAUNCH, Do.NODE):
                 share = None if shares is None else shares[launches]
                 launches += 1
-                found: OnGpu | None = self._launch(do, cost, what[0], share)
+                on_gpu: OnGpu | None = self._launch(do, cost, what[0], share)
                 begin = self._state.launched
             else:
-                found = self._host_side(do, cost, what)
-            note(row, begin, found)
+                on_gpu = self._host_side(do, cost, what)
+            note(row, begin, on_gpu)
 
     def _host_side(self, do: Do, cost: int, what: object) -> OnGpu | None:
         state = self._state
@@ -345,8 +345,8 @@ class Schedule:
         return np.where(some, self._random.integers(500, 2500, self.config.ranks), 0)
 
     def _stream(self, stream: int) -> Ints:
-        found = self._state.free.get(stream)
-        return np.full(self.config.ranks, -self._gap, np.int64) if found is None else found
+        free = self._state.free.get(stream)
+        return np.full(self.config.ranks, -self._gap, np.int64) if free is None else free
 
     def _lognormal(self, spread: float) -> Floats:
         return np.exp(self._random.normal(0, spread, self.config.ranks))

@@ -26,8 +26,8 @@ class Strategy:
         layer = config.decoder.layer_parameters // config.tensor_parallel
         root = config.decoder.root_parameters // config.tensor_parallel
         n = config.shards
-        whole = [layer] * config.decoder.layers + [root]
-        self.elements = [-(-size // n) * n for size in whole]  # padded to be shared out
+        sizes = [layer] * config.decoder.layers + [root]
+        self.elements = [-(-size // n) * n for size in sizes]  # padded to be shared out
         self.root = config.decoder.layers
         self.size = config.element_bytes
         self.kind = config.element_type
@@ -132,7 +132,7 @@ class FullyShard(Strategy):
     def _copy_out(self, unit: int) -> None:
         with (
             self.host.range("FSDP::all_gather_copy_out", annotation=True),
-            self.host.range("fsdp::split_with_sizes_copy", given=self._split(unit)),
+            self.host.range("fsdp::split_with_sizes_copy", inputs=self._split(unit)),
         ):
             name = "void at::native::split_with_sizes_copy_out_contiguous_no_cast_kernel"
             self.host.launch(self._copy(name, COMPUTE, 2 * self.elements[unit]))
@@ -141,9 +141,9 @@ class FullyShard(Strategy):
     def _gather(self, unit: int) -> None:
         share = self.elements[unit] // self.host.config.shards
         with self.host.range("FSDP::all_gather", annotation=True):
-            whole, mine = self.elements[unit], f"[{share}]"
-            parts = arguments(self.kind, Tensors(((share,),)), (whole,), mine, str(share), "0")
-            with self.host.range("fsdp::all_gather_copy_in", given=parts):
+            total, own = self.elements[unit], f"[{share}]"
+            parts = arguments(self.kind, Tensors(((share,),)), (total,), own, str(share), "0")
+            with self.host.range("fsdp::all_gather_copy_in", inputs=parts):
                 name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
                 self.host.launch(self._copy(name, COPY_IN, 2 * share))
             self.host.order(COPY_IN, GATHER)
@@ -160,11 +160,11 @@ class FullyShard(Strategy):
     def _reduce(self, unit: int) -> None:
         if self._reduced:
             self.host.wait(COMPUTE, self._reduced)
-        n, whole = self.host.config.shards, self.elements[unit]
-        parts = arguments(self.kind, Tensors(((whole,),)), "0", str(n), (n, whole // n))
-        with self.host.range("fsdp::chunk_cat", given=parts):
+        n, total = self.host.config.shards, self.elements[unit]
+        parts = arguments(self.kind, Tensors(((total,),)), "0", str(n), (n, total // n))
+        with self.host.range("fsdp::chunk_cat", inputs=parts):
             name = "void at::native::chunk_cat_cuda_kernel<c10::BFloat16, c10::BFloat16>"
-            self.host.launch(self._copy(name, COMPUTE, 2 * whole))
+            self.host.launch(self._copy(name, COMPUTE, 2 * total))
         self.host.order(COMPUTE, REDUCE)
         self.host.collective("reduce_scatter", self.elements[unit], "shard", REDUCE)
         self._reduced = self.host.record(REDUCE)

@@ -49,7 +49,7 @@ class Truth:
     def add(self, timed: Timed, now: Ints) -> None:
         """A step; `now` is what the hosts' clocks have come to."""
         rows = np.array(sorted(timed.rows[Do.LAUNCH] + timed.rows[Do.NODE]), np.int64)
-        for column, (rank, its) in enumerate(self._ranks.items()):
+        for column, (rank, rank_truth) in enumerate(self._ranks.items()):
             since = timed.since[column]
             seen = rows[timed.gpu_start[rows, column] >= since]
             activities: list[Activity] = [timed.program.what[k][0] for k in seen.tolist()]
@@ -57,12 +57,12 @@ class Truth:
                 self._clocks.local(rank, each[seen, column])
                 for each in (timed.gpu_start, timed.gpu_end, timed.common)
             )
-            its.add(timed, activities, start, end, timed.cause[seen, column])
-            its.add_moving(activities, np.clip(common, start, end), end)
-            its.carry(int((end - start)[timed.begin[seen, column] < since].sum()))
-            its.add_host(timed, column, rank, self._clocks)
-            its.remember(timed, column)
-            its.close_until(int(self._clocks.local(rank, now[rank : rank + 1])[0]))
+            rank_truth.add(timed, activities, start, end, timed.cause[seen, column])
+            rank_truth.add_moving(activities, np.clip(common, start, end), end)
+            rank_truth.carry(int((end - start)[timed.begin[seen, column] < since].sum()))
+            rank_truth.add_host(timed, column, rank, self._clocks)
+            rank_truth.remember(timed, column)
+            rank_truth.close_until(int(self._clocks.local(rank, now[rank : rank + 1])[0]))
         if timed.recorded:
             self._flops = (timed.program.flops, timed.program.hardware_flops)
         self._add_collectives(timed, rows.tolist())
@@ -77,63 +77,63 @@ class Truth:
             out.write("]}\n")
 
     def _told(self) -> dict[str, Any]:
-        for its in self._ranks.values():
-            its.close_until(np.iinfo(np.int64).max)
+        for rank_truth in self._ranks.values():
+            rank_truth.close_until(np.iinfo(np.int64).max)
         model, hardware = self._flops
-        given = self.config
+        config = self.config
         return {
-            "config": asdict(given),
-            "planted": Plants(given).described(self.groups),
-            "model_parameters": given.decoder.parameters,
+            "config": asdict(config),
+            "planted": Plants(config).described(self.groups),
+            "model_parameters": config.decoder.parameters,
             "model_flops_per_rank_and_step": model,
             "hardware_matrix_flops_per_rank_and_step": hardware,
             "ledger": self._ledger(),
             "ranks": [
                 {
                     "rank": rank,
-                    "host": host_name(given, rank),
+                    "host": host_name(config, rank),
                     "clock_offset_ns": self._clocks.offset_ns(rank),
                     "clock_drift_ppm": self._clocks.drift_ppm(rank),
-                    **its.told(),
+                    **rank_truth.told(),
                 }
-                for rank, its in self._ranks.items()
+                for rank, rank_truth in self._ranks.items()
             ],
         }
 
     def _ledger(self) -> dict[str, float]:
-        given = self.config
-        size = given.element_bytes
-        shared = Sharding(given.strategy, given.shards, given.replicas, size, size)
-        kept = given.decoder.root_parameters if given.strategy != "shard_grad_op" else 0
-        split = given.tensor_parallel
-        synced = 1 if given.strategy == "ddp" else given.accumulation
-        found = ledger(
-            given.decoder.parameters // split,
+        config = self.config
+        size = config.element_bytes
+        shared = Sharding(config.strategy, config.shards, config.replicas, size, size)
+        kept = config.decoder.root_parameters if config.strategy != "shard_grad_op" else 0
+        split = config.tensor_parallel
+        synced = 1 if config.strategy == "ddp" else config.accumulation
+        amounts = ledger(
+            config.decoder.parameters // split,
             shared,
             kept=kept // split,
-            micro_batches=given.accumulation,
+            micro_batches=config.accumulation,
             syncs=synced,
         )
-        return asdict(found)
+        return asdict(amounts)
 
     def _add_collectives(self, timed: Timed, rows: list[int]) -> None:
-        place = {rank: column for column, rank in enumerate(self._ranks)}
+        column_of = {rank: column for column, rank in enumerate(self._ranks)}
         for k in rows:
             what: Collective | None = timed.program.what[k][0].collective
             if not what:
                 continue
             group = self.groups[what.group]
             for members, name in zip(group.members, group.names, strict=True):
-                mine = [r for r in members if r in place]
-                found = self._collective(timed, k, [place[r] for r in mine])
-                if not found["start_ns"]:
+                recorded = [r for r in members if r in column_of]
+                facts_of_call = self._collective(timed, k, [column_of[r] for r in recorded])
+                if not facts_of_call["start_ns"]:
                     continue
                 seq = self._used[what.group] + what.sequence + 1
                 facts = {"step": timed.step, "group": name, "group_size": group.size}
                 facts |= {"type": what.kind, "seq": seq, "wire_bytes": what.wire}
                 facts |= {"algorithm": what.algorithm.lower()}
-                ranks = {"ranks": [mine[n] for n in found.pop("recorded_by")]}
-                self._collectives.write(json.dumps(facts | ranks | found) + "\n")
+                ranks = {"ranks": [recorded[n] for n in facts_of_call.pop("recorded_by")]}
+                self._collectives.write(json.dumps(facts | ranks | facts_of_call) + "\n")
         for name, count in timed.program.collectives.items():
             self._used[name] += count
 
@@ -263,10 +263,10 @@ class _Rank:
         on = np.zeros(len(edges) - 1, np.int64)
         active = {}
         for bit in (*_BITS.values(), _MOVING):
-            mine = self._bits == bit
+            of_kind = self._bits == bit
             change = np.zeros(len(edges), np.int64)
-            np.add.at(change, np.searchsorted(edges, start[mine]), 1)
-            np.add.at(change, np.searchsorted(edges, end[mine]), -1)
+            np.add.at(change, np.searchsorted(edges, start[of_kind]), 1)
+            np.add.at(change, np.searchsorted(edges, end[of_kind]), -1)
             active[bit] = np.cumsum(change)[:-1]
         for bit in _BITS.values():
             on += bit * (active[bit] > 0)
@@ -282,21 +282,21 @@ class _Rank:
 
     def _causes(self, edges: Ints, on: Ints) -> dict[str, int]:
         every = (*_CAUSES, *_HOST.values(), "launch_latency")
-        found: dict[str, int] = dict.fromkeys(every, 0)
+        by_cause: dict[str, int] = dict.fromkeys(every, 0)
         for k in np.flatnonzero(on == 0).tolist():  # gaps are few beside activities
             length, until = int(edges[k + 1] - edges[k]), edges[k + 1]
             then = np.flatnonzero(self._start == until)
             cause = int(self._cause[then[0]]) if len(then) else 0
             if cause == 0:
                 latency = min(length, _LATENCY_NS)
-                found["launch_latency"] += latency
+                by_cause["launch_latency"] += latency
                 length -= latency
                 for low, high, doing in self._host:
                     during = min(high, int(edges[k]) + length) - max(low, int(edges[k]))
-                    found[_HOST[doing]] += max(0, during)
-                    found["host"] -= max(0, during)
-            found[_CAUSES[cause]] += length
-        return found
+                    by_cause[_HOST[doing]] += max(0, during)
+                    by_cause["host"] -= max(0, during)
+            by_cause[_CAUSES[cause]] += length
+        return by_cause
 
 
 def _figures(low: int, high: int, times: Ints, moving: int) -> dict[str, Any]:

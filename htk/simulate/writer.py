@@ -182,40 +182,40 @@ class Writer:
         out.append(complete("python_function", what.name, self._pid, tid, start, end, args))
 
     def _arguments(self, what: Range) -> list[str]:
-        found = []
+        parts = []
         if what.sequence >= 0:
-            found.append(f'"Sequence number": {self._sequences + what.sequence}')
-            found.append(f'"Fwd thread id": {1 if what.flow == 2 else 0}')
-        found.append('"Record function id": 0')
+            parts.append(f'"Sequence number": {self._sequences + what.sequence}')
+            parts.append(f'"Fwd thread id": {1 if what.flow == 2 else 0}')
+        parts.append('"Record function id": 0')
         if what.collective:
-            found.append(self._metadata_of(what.collective, host=True))
-        elif what.given:
-            found.append(str(what.given))
-        return found
+            parts.append(self._metadata_of(what.collective, host=True))
+        elif what.inputs:
+            parts.append(str(what.inputs))
+        return parts
 
     def _launch(self, state: _Pass, out: list[str], k: int, what: Activity, thread: int) -> None:
         first = what.node <= 1  # the other nodes of a graph are launched with it
         self._correlation += first
         self._launches += first
         number, external = self._correlation, state.external
-        at, start, end = state.begin[k], state.gpu_start[k], state.gpu_end[k]
+        begin, start, end = state.begin[k], state.gpu_start[k], state.gpu_end[k]
         if start < state.since:
             return
-        linked = at >= state.since and self._launches - 1 != self._unlinked
+        linked = begin >= state.since and self._launches - 1 != self._unlinked
         if linked and first:
             tid = self._tid[thread]
             name, args = self._calls.call(what.call, external, number, what)
-            out.append(complete("cuda_runtime", name, self._pid, tid, at, state.end[k], args))
-            out.append(flow("s", "ac2g", number, self._pid, tid, at))
+            out.append(complete("cuda_runtime", name, self._pid, tid, begin, state.end[k], args))
+            out.append(flow("s", "ac2g", number, self._pid, tid, begin))
             out.append(flow("f", "ac2g", number, self._device, what.stream, start))
         self._streams.add(what.stream)
         args = self._calls.activity(what, external if linked else 0, number, end - start)
         if what.collective and self.config.metadata:
             args += ", " + self._metadata_of(what.collective, host=False)
         out.append(complete(what.category, what.name, self._device, what.stream, start, end, args))
-        for note, its in state.ranges:
+        for note, range_number in state.ranges:
             if note.on_gpu:
-                key = (its, what.stream)
+                key = (range_number, what.stream)
                 name, low, high = state.shown.get(key, (note.name, start, end))
                 state.shown[key] = (name, min(low, start), max(high, end))
 
@@ -235,16 +235,16 @@ class Writer:
             return
         name, args = self._calls.call(do, state.external, number)
         out.append(complete("cuda_runtime", name, self._pid, tid, start, end, args))
-        place = f'"device": {self._device}, "context": 1'
+        location = f'"device": {self._device}, "context": 1'
         if do == Do.RECORD:
             state.recorded[event.number] = number
             if self._syncs:
                 args = f'"event_id": {event.number}, "stream": {event.stream},'
-                args += f' "correlation": {number}, {place}'
-                at, lane = state.fired[k], event.stream
+                args += f' "correlation": {number}, {location}'
+                fired, lane = state.fired[k], event.stream
                 self._streams.add(lane)
                 out.append(
-                    complete("cuda_event", "cudaEvent", self._device, lane, at, at + 1, args)
+                    complete("cuda_event", "cudaEvent", self._device, lane, fired, fired + 1, args)
                 )
         elif self._syncs:
             stream = cast(int, what[1]) if do == Do.WAIT else -1
@@ -254,7 +254,7 @@ class Writer:
                 f'"cuda_sync_kind": "{kind}", "wait_on_stream": {event.stream},'
                 f' "wait_on_cuda_event_record_corr_id": {by},'
                 f' "wait_on_cuda_event_id": {event.number}, "stream": {stream},'
-                f' "correlation": {number}, {place}'
+                f' "correlation": {number}, {location}'
             )
             lane = stream if stream >= 0 else 1
             out.append(complete("cuda_sync", kind, self._device, lane, start, end, args))

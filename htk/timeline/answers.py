@@ -68,13 +68,13 @@ class TraceTimeline:
     def search(self, text: str) -> dict[str, Any]:
         """Names that hold a text, those that take longest first."""
         codes = self._named(text)
-        mine = np.flatnonzero(self._code_is(codes))
-        name, length = self.lanes.name[mine], self._length[mine]
+        spans = np.flatnonzero(self._code_is(codes))
+        name, length = self.lanes.name[spans], self._length[spans]
         total = np.bincount(name, length, minlength=len(self.lanes.names))
         count = np.bincount(name, minlength=len(self.lanes.names))
         order = codes[np.argsort(-total[codes])][:MOST_FOUND]
         return {
-            "spans": len(mine),
+            "spans": len(spans),
             "names": len(codes),
             "found": [[int(c), int(count[c]), int(total[c])] for c in order.tolist() if count[c]],
         }
@@ -85,23 +85,23 @@ class TraceTimeline:
         codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
         if codes is None:
             raise UsageError("say what to look for, or select an event")
-        mine = np.flatnonzero(self._code_is(codes))
+        spans = np.flatnonzero(self._code_is(codes))
         if id >= 0 and not text:  # the same name in a rank's other lanes is another story
-            mine = mine[self._rank[mine] == self._rank[id]]
-        if not len(mine):
+            spans = spans[self._rank[spans] == self._rank[id]]
+        if not len(spans):
             raise UsageError("nothing of that name")
         if how == "longest":
-            return self.facts.of(int(mine[np.argmax(self._length[mine])]))
-        order = mine[np.lexsort((mine, lanes.start[mine]))]
+            return self.facts.of(int(spans[np.argmax(self._length[spans])]))
+        order = spans[np.lexsort((spans, lanes.start[spans]))]
         if id < 0:
             return self.facts.of(int(order[0 if how == "next" else -1]))
-        place = np.flatnonzero(order == id)
-        if len(place):
-            at = int(place[0]) + (1 if how == "next" else -1)
+        position = np.flatnonzero(order == id)
+        if len(position):
+            target = int(position[0]) + (1 if how == "next" else -1)
         else:
-            at = int(np.searchsorted(lanes.start[order], lanes.start[id], side="right"))
-            at -= 0 if how == "next" else 1
-        return self.facts.of(int(order[at % len(order)]))
+            target = int(np.searchsorted(lanes.start[order], lanes.start[id], side="right"))
+            target -= 0 if how == "next" else 1
+        return self.facts.of(int(order[target % len(order)]))
 
     def stats(self, start: float, end: float, lanes: str = "") -> dict[str, Any]:
         """What runs in a span of time on some lanes: how busy, with what kinds, which names."""
@@ -121,8 +121,8 @@ class TraceTimeline:
         top = np.argsort(-total, kind="stable")[:_TOP]
         kind = self.lanes.kinds[name].astype(np.int64)
         kinds = np.stack([self._rank[spans], kind], 1) if len(spans) else np.empty((0, 2), int)
-        pairs, which = np.unique(kinds, axis=0, return_inverse=True)
-        busy = union_lengths(which.ravel(), begin, until, len(pairs))
+        pairs, group = np.unique(kinds, axis=0, return_inverse=True)
+        busy = union_lengths(group.ravel(), begin, until, len(pairs))
         by_lane = np.bincount(lane, length, minlength=len(self.lanes.lanes))
         ordered = np.argsort(-by_lane[chosen], kind="stable")
         return {
@@ -142,8 +142,8 @@ class TraceTimeline:
         """The critical path of a step, piece by piece."""
         from htk.graph.critical_path import path_events
 
-        whole = self.trace.sel()
-        pieces = path_events(whole.tables, step)
+        selection = self.trace.sel()
+        pieces = path_events(selection.tables, step)
         rank = numbers(pieces["rank"], -1).astype(np.int64)
         clock = Clock(self.trace, self.aligned)
         start, end = clock.span(rank, numbers(pieces["start_ns"]), numbers(pieces["end_ns"]))
@@ -151,8 +151,8 @@ class TraceTimeline:
         codes, tables = codes_of(pieces["table"])
         rows = numbers(pieces["row"], -1)
         for code, table in enumerate(tables.to_pylist()):
-            mine = codes == code
-            spans[mine] = self.lanes.spans_of(table, rows[mine])
+            in_table = codes == code
+            spans[in_table] = self.lanes.spans_of(table, rows[in_table])
         lane = np.where(spans >= 0, np.append(self.lanes.lane, -1)[spans], -1)
         kinds, words = codes_of(pieces["kind"])
         origin = self.trace.origin_ns
@@ -167,35 +167,35 @@ class TraceTimeline:
             "total": int(numbers(pieces["path_ns"]).sum()),
         }
 
-    def said(self, question: str, given: Mapping[str, str]) -> bytes:
+    def said(self, question: str, query: Mapping[str, str]) -> bytes:
         """The answer to a question in text, as the canvas reads it."""
-        made = self._asked(question, given)
-        return made if isinstance(made, bytes) else json.dumps(made).encode()
+        answer = self._asked(question, query)
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
-    def answer(self, question: str, given: Mapping[str, str]) -> bytes:
+    def answer(self, question: str, query: Mapping[str, str]) -> bytes:
         """The same, compressed: what travels to the canvas."""
-        return gzip.compress(self.said(question, given), 1)
+        return gzip.compress(self.said(question, query), 1)
 
-    def _asked(self, question: str, given: Mapping[str, str]) -> Any:
-        get = given.get
+    def _asked(self, question: str, query: Mapping[str, str]) -> Any:
+        get = query.get
         try:
             if question == "about":
                 return self.about()
             if question == "view":
-                width = int(given["width"])
+                width = int(query["width"])
                 return self.view(
-                    float(given["start"]), float(given["end"]), width, get("lanes", "")
+                    float(query["start"]), float(query["end"]), width, get("lanes", "")
                 )
             if question == "event":
                 return self.event(id=int(get("id", "-1")), ref=get("ref", ""))
             if question == "search":
-                return self.search(given["text"])
+                return self.search(query["text"])
             if question == "jump":
-                return self.jump(given["how"], id=int(get("id", "-1")), text=get("text", ""))
+                return self.jump(query["how"], id=int(get("id", "-1")), text=get("text", ""))
             if question == "stats":
-                return self.stats(float(given["start"]), float(given["end"]), get("lanes", ""))
+                return self.stats(float(query["start"]), float(query["end"]), get("lanes", ""))
             if question == "path":
-                return self.path(int(given["step"]) if get("step") else None)
+                return self.path(int(query["step"]) if get("step") else None)
         except (KeyError, ValueError, OverflowError) as error:
             if isinstance(error, HtkError):
                 raise
@@ -230,9 +230,9 @@ class TraceTimeline:
         summary are left out."""
         detail = self.detail
         parts = np.flatnonzero(np.isin(detail.part_lane, lanes))
-        place = detail.place(parts, np.array([low, high], np.int64))
-        first = np.maximum(place[:, 0] - 1, detail.offset[parts])
-        chosen = [np.arange(a, b) for a, b in zip(first, place[:, 1], strict=True)]
+        bounds = detail.place(parts, np.array([low, high], np.int64))
+        first = np.maximum(bounds[:, 0] - 1, detail.offset[parts])
+        chosen = [np.arange(a, b) for a, b in zip(first, bounds[:, 1], strict=True)]
         rows = np.concatenate([np.empty(0, np.int64), *chosen])
         rows = rows[(detail.end[rows] > low) & (detail.start[rows] < high)]
         spans = detail.order[rows]
@@ -241,10 +241,10 @@ class TraceTimeline:
     def _steps(self) -> list[list[int]]:
         """Steps of each rank: of its GPUs where they are known, else of its host."""
         table, clock = self.trace.tables["step_windows"], Clock(self.trace, self.aligned)
-        found = self._bands(table, np.arange(table.num_rows), clock, 1)
+        gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]
         rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
-        return found + self._bands(ranges, rows, clock, 0)
+        return gpu_bands + self._bands(ranges, rows, clock, 0)
 
     def _bands(self, table: Any, rows: Ints, clock: Clock, gpu: int) -> list[list[int]]:
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
@@ -252,8 +252,8 @@ class TraceTimeline:
         start, end = clock.span(rank, start, end)
         step, origin = numbers(table["step"], -1)[rows], self.trace.origin_ns
         columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
-        found = np.unique(np.stack(columns, 1).astype(np.int64), axis=0)
-        bands: list[list[int]] = found.tolist()
+        distinct = np.unique(np.stack(columns, 1).astype(np.int64), axis=0)
+        bands: list[list[int]] = distinct.tolist()
         return bands
 
     def _ranks(self) -> list[list[Any]]:

@@ -38,8 +38,8 @@ class Detail:
     def _parts(self) -> tuple[Ints, Ints]:
         """(lane, kind) of each part, and the part of each span."""
         pair = self.lanes.lane * len(KINDS) + self.lanes.kind
-        parts, which = np.unique(pair, return_inverse=True)
-        return parts, which.ravel()
+        parts, part = np.unique(pair, return_inverse=True)
+        return parts, part.ravel()
 
     @property
     def part_lane(self) -> Ints:
@@ -80,15 +80,17 @@ class Detail:
 
     def place(self, parts: Ints, edges: Ints) -> Ints:
         """How many spans begin up to each edge, for each of some parts."""
-        at = np.clip(edges - self.lanes.low, 0, self.length - 1)
-        return np.searchsorted(self._key, parts[:, None] * self.length + at[None, :], side="right")
+        offsets = np.clip(edges - self.lanes.low, 0, self.length - 1)
+        return np.searchsorted(
+            self._key, parts[:, None] * self.length + offsets[None, :], side="right"
+        )
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
         """Busy time of each of some parts between neighbouring edges."""
-        place = self.place(parts, edges)
+        begun = self.place(parts, edges)
         base = self.offset[parts][:, None]
-        over = np.maximum(0, self.end[np.maximum(place - 1, 0)] - edges[None, :])
-        upto = self._sums[place] - np.where(place > base, over, 0) - self._sums[base]
+        over = np.maximum(0, self.end[np.maximum(begun - 1, 0)] - edges[None, :])
+        upto = self._sums[begun] - np.where(begun > base, over, 0) - self._sums[base]
         return np.diff(upto, axis=1).astype(np.float64)
 
     def view(
@@ -105,8 +107,8 @@ class Detail:
         line = np.full(every + 1, -1, np.int64)
         line[chosen] = np.arange(len(chosen))
         parts = np.flatnonzero(line[self.part_lane] >= 0)
-        rows, whole = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
-        rest = parts[~whole]
+        rows, is_drawn = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
+        rest = parts[~is_drawn]
         cells = max(1, min(width, MOST_CELLS // max(1, len(rest))))
         marks = start + span * np.arange(cells + 1) / cells
         edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
@@ -132,15 +134,15 @@ class Detail:
         self, parts: Ints, low: int, high: int, least: float, width: int
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """Spans that are wide enough or few enough to be drawn, and parts drawn whole."""
-        place = self.place(parts, np.array([low, high], np.int64))
-        first = np.maximum(place[:, 0] - 1, self.offset[parts])
-        last = place[:, 1]
+        bounds = self.place(parts, np.array([low, high], np.int64))
+        first = np.maximum(bounds[:, 0] - 1, self.offset[parts])
+        last = bounds[:, 1]
         summary = self._summary[self.part_lane[parts]]
-        whole = (last - first <= width // 4) & ~summary
+        is_drawn = (last - first <= width // 4) & ~summary
         chosen = [np.empty(0, np.int64)]
         for k in np.flatnonzero(~summary).tolist():  # a few parts
             a, b = int(first[k]), int(last[k])
-            if whole[k]:
+            if is_drawn[k]:
                 rows = np.arange(a, b)
             else:
                 rows = a + np.flatnonzero(self.end[a:b] - self.start[a:b] >= least)
@@ -151,8 +153,8 @@ class Detail:
             length = self.end[rows] - self.start[rows]
             longest = np.argpartition(length, len(rows) - MOST_SPANS)[-MOST_SPANS:]
             rows = rows[np.sort(longest)]
-            whole = np.zeros(len(parts), bool)
-        return rows, whole
+            is_drawn = np.zeros(len(parts), bool)
+        return rows, is_drawn
 
     def _folded(
         self, share: NDArray[np.float64], parts: Ints, line: Ints, lanes: int
@@ -162,11 +164,11 @@ class Detail:
         density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
         for k, part in enumerate(self._parts[0][parts].tolist()):  # a few parts
             lane, kind = divmod(part, len(KINDS))
-            at = int(line[lane])
-            density[at] += share[k]
-            more = share[k] > best[at]
-            best[at][more] = share[k][more]
-            dominant[at][more] = kind
+            position = int(line[lane])
+            density[position] += share[k]
+            more = share[k] > best[position]
+            best[position][more] = share[k][more]
+            dominant[position][more] = kind
         return np.ceil(np.clip(density, 0, 1) * 255).astype(np.uint8), dominant
 
 

@@ -32,18 +32,18 @@ class Facts:
 
     def of(self, span: int) -> dict[str, Any]:
         """One span: what it is, the columns of its row, what it belongs to, its arrows."""
-        found = self.brief(span)
+        brief = self.brief(span)
         table, row = self.where(span)
         if row < 0:
-            return {**found, "facts": [], "arrows": [], "pages": []}
+            return {**brief, "facts": [], "arrows": [], "pages": []}
         facts = [*self._around(table, row), *self._columns(table, row)]
         facts = [fact for k, fact in enumerate(facts) if fact not in facts[:k]]
         return {
-            **found,
+            **brief,
             "ref": self.ref(table, row),
             "facts": facts,
             "arrows": self.arrows(span),
-            "pages": self._pages(table, found),
+            "pages": self._pages(table, brief),
         }
 
     def brief(self, span: int) -> dict[str, Any]:
@@ -68,10 +68,10 @@ class Facts:
 
     def ref(self, table: str, row: int) -> str:
         """A name of the event that holds whatever ranks are looked at."""
-        found = self.trace.tables[table]
-        if "event" not in found.column_names:
+        rows = self.trace.tables[table]
+        if "event" not in rows.column_names:
             return ""
-        rank, event = (found[c][row].as_py() for c in ("rank", "event"))
+        rank, event = (rows[c][row].as_py() for c in ("rank", "event"))
         return "" if rank is None or event is None else f"{table}:{rank}:{event}"
 
     def find(self, ref: str) -> int:
@@ -83,24 +83,24 @@ class Facts:
         return int(self.lanes.spans_of(table, rows)[0])
 
     def _rows_of_events(self, table: str, rank: int, events: Ints) -> Ints:
-        found = self.trace.tables[table]
-        if "event" not in found.column_names:
+        events_table = self.trace.tables[table]
+        if "event" not in events_table.column_names:
             return np.full(len(events), -1, np.int64)
-        own = np.flatnonzero(numbers(found["rank"], -1) == rank)
-        known = numbers(found["event"], -1)[own]
-        order = np.argsort(known, kind="stable")
-        place = np.minimum(np.searchsorted(known[order], events), max(len(order) - 1, 0))
+        own = np.flatnonzero(numbers(events_table["rank"], -1) == rank)
+        own_events = numbers(events_table["event"], -1)[own]
+        order = np.argsort(own_events, kind="stable")
+        position = np.minimum(np.searchsorted(own_events[order], events), max(len(order) - 1, 0))
         if not len(order):
             return np.full(len(events), -1, np.int64)
-        rows = own[order[place]]
-        return np.where(known[order[place]] == events, rows, -1)
+        rows = own[order[position]]
+        return np.where(own_events[order[position]] == events, rows, -1)
 
     def _columns(self, table: str, row: int) -> list[list[str]]:
         """The columns of a row that hold something, as people read them."""
-        found = self.trace.tables[table]
+        columns = self.trace.tables[table]
         facts = []
-        for field in found.schema:
-            value = found[field.name][row].as_py()
+        for field in columns.schema:
+            value = columns[field.name][row].as_py()
             if value is None or value == "" or field.name in _HIDDEN:
                 continue
             if field.name.endswith("_ns") and pa.types.is_integer(field.type):
@@ -179,16 +179,16 @@ class Facts:
         matched = self.trace.tables["aligned_matches"]
         table = self.trace.tables["collectives"]
         columns = ("type", "group_desc", "group_size", "in_bytes", "dtype", "seq")
-        found = {c: table[c][row].as_py() for c in columns}
+        values = {c: table[c][row].as_py() for c in columns}
         facts = [
-            [label, format_value(found[c], unit_of(c))]
+            [label, format_value(values[c], unit_of(c))]
             for label, c in (
                 ("collective", "type"),
                 ("group", "group_desc"),
                 ("ranks of the group", "group_size"),
                 ("bytes in", "in_bytes"),
             )
-            if found[c] is not None
+            if values[c] is not None
         ]
         for label, c in (("waited", "wait_ns"), ("moved data for", "transfer_ns")):
             value = matched[c][row].as_py()
@@ -203,8 +203,8 @@ class Facts:
         start, end = (numbers(ops[c]) for c in ("start_ns", "end_ns"))
         inside = (start >= start[op]) & (end <= end[op])
         for own in (ops["rank"], ops["cycle"], links["thread_index"]):
-            one = numbers(own, -1)
-            inside &= one == one[op]
+            values = numbers(own, -1)
+            inside &= values == values[op]
         return np.flatnonzero(np.isin(self._kernel_op, np.flatnonzero(inside)))
 
     @cached_property
@@ -229,31 +229,31 @@ class Facts:
         table = self.trace.tables["collectives"]
         rank, event = numbers(table["rank"], -1), numbers(table["event"], -1)
         rows = np.full(len(rank), -1, np.int64)
-        for one in np.unique(rank).tolist():  # a rank each
-            mine = rank == one
-            rows[mine] = self._rows_of_events("kernels", one, event[mine])
+        for number in np.unique(rank).tolist():  # a rank each
+            of_rank = rank == number
+            rows[of_rank] = self._rows_of_events("kernels", number, event[of_rank])
         return rows
 
     def _collective_of(self, kernel: int) -> int:
-        found = np.flatnonzero(self.kernel_of_collective == kernel)
-        return int(found[0]) if len(found) else -1
+        collectives = np.flatnonzero(self.kernel_of_collective == kernel)
+        return int(collectives[0]) if len(collectives) else -1
 
     def arrows(self, span: int) -> list[Arrow]:
         """Launch to kernel, forward to backward, the same collective on other ranks."""
         table, row = self.where(span)
-        found: list[Arrow] = []
+        arrows: list[Arrow] = []
         if table == "kernels":
             launch = self.kernel_launch[row : row + 1]
-            found += self._between("launch", self.lanes.spans_of("launches", launch), span)
+            arrows += self._between("launch", self.lanes.spans_of("launches", launch), span)
         if table == "launches":
             rows = np.flatnonzero(self.kernel_launch == row)[:MOST_ARROWS]
-            found += self._between("launch", span, self.lanes.spans_of("kernels", rows))
+            arrows += self._between("launch", span, self.lanes.spans_of("kernels", rows))
         if table == "cpu_ops":
-            found += self._of_gradients(row, span)
+            arrows += self._of_gradients(row, span)
         call = self._collective_of(row) if table == "kernels" else row
         if table in ("kernels", "collectives") and call >= 0:
-            found += self._across(call, span)
-        return found
+            arrows += self._across(call, span)
+        return arrows
 
     def _of_gradients(self, row: int, span: int) -> list[Arrow]:
         ahead = self.lanes.spans_of("cpu_ops", self.forward[row : row + 1])
@@ -294,17 +294,17 @@ class Facts:
             "to": [int(lanes.lane[to]), int(lanes.start[to]), to],
         }
 
-    def _pages(self, table: str, found: dict[str, Any]) -> list[list[str]]:
+    def _pages(self, table: str, brief: dict[str, Any]) -> list[list[str]]:
         """Where else it is told of: a text, a page, a part of a name."""
-        if table == "kernels" and found["kind"] == "comm":
+        if table == "kernels" and brief["kind"] == "comm":
             return [
                 ["its collectives", "communication", ""],
-                ["its kernel", "kernels", found["name"]],
+                ["its kernel", "kernels", brief["name"]],
             ]
         if table == "kernels":
-            return [["its kernel", "kernels", found["name"]]]
+            return [["its kernel", "kernels", brief["name"]]]
         if table == "cpu_ops":
-            return [["its operator", "operators", found["name"]]]
+            return [["its operator", "operators", brief["name"]]]
         return [["its collectives", "communication", ""]] if table == "collectives" else []
 
 

@@ -57,20 +57,20 @@ class Lanes:
     @cached_property
     def _by_table(self) -> list[tuple[Ints, Ints]]:
         """Rows of each table in order, and their spans."""
-        found = []
-        for place in range(len(TABLES)):
-            mine = np.flatnonzero(self.table == place)
-            order = mine[np.argsort(self.row[mine], kind="stable")]
-            found.append((self.row[order], order))
-        return found
+        tables = []
+        for number in range(len(TABLES)):
+            spans = np.flatnonzero(self.table == number)
+            order = spans[np.argsort(self.row[spans], kind="stable")]
+            tables.append((self.row[order], order))
+        return tables
 
     def spans_of(self, table: str, rows: Ints) -> Ints:
         """The spans that rows of a table became; -1: none."""
-        known, spans = self._by_table[TABLES.index(table)]
-        if not len(known):
+        own_rows, spans = self._by_table[TABLES.index(table)]
+        if not len(own_rows):
             return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-        return np.where((known[place] == rows) & (rows >= 0), spans[place], -1)
+        position = np.minimum(np.searchsorted(own_rows, rows), len(own_rows) - 1)
+        return np.where((own_rows[position] == rows) & (rows >= 0), spans[position], -1)
 
 
 def lanes_of(trace: Trace, *, aligned: bool = False) -> Lanes:
@@ -91,16 +91,16 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
     depth = _depth(groups.group_ids, start, end)
     depth[np.repeat([p.section == "busy" for p in parts], [len(p) for p in parts])] = 0
     lanes = Groups.by_keys(np.column_stack([groups.group_ids, depth]))
-    found = []
+    described = []
     for group, deep in lanes.keys.tolist():  # a lane each
         rank, number = groups.keys[group].tolist()
         section, label = tracks[number]
-        found.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
+        described.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
     name, names, kinds = _names(parts)
     end = _clipped(lanes.group_ids, kinds[name], start, end)
     table = np.repeat([TABLES.index(p.table) for p in parts], [len(p) for p in parts])
     row = np.concatenate([p.row for p in parts])
-    return Lanes(found, lanes.group_ids, name, names, kinds, start, end, table, row)
+    return Lanes(described, lanes.group_ids, name, names, kinds, start, end, table, row)
 
 
 def _tracks(parts: Sequence[Source], titles: dict[str, str]) -> tuple[Ints, list[tuple[str, str]]]:
@@ -110,12 +110,12 @@ def _tracks(parts: Sequence[Source], titles: dict[str, str]) -> tuple[Ints, list
     def place_of(track: tuple[str, str]) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
         section, label = track
         first = titles.get(label, "other").partition(" ")[0]
-        known = _FIRST.index(first) if first in _FIRST else len(_FIRST)
-        return SECTIONS.index(section), known, _natural(label)
+        order = _FIRST.index(first) if first in _FIRST else len(_FIRST)
+        return SECTIONS.index(section), order, _natural(label)
 
     ordered = sorted(every, key=place_of)
-    place = {key: k for k, key in enumerate(ordered)}
-    codes = [np.array([place[p.section, t] for t in p.tracks], np.int64)[p.track] for p in parts]
+    numbers = {key: k for k, key in enumerate(ordered)}
+    codes = [np.array([numbers[p.section, t] for t in p.tracks], np.int64)[p.track] for p in parts]
     return np.concatenate(codes), ordered
 
 
@@ -126,17 +126,17 @@ def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 def _names(parts: Sequence[Source]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
     """One code for each name and kind, over all tables."""
-    known: dict[tuple[str, int], int] = {}
+    code_of: dict[tuple[str, int], int] = {}
     codes = []
     for part in parts:
-        pairs, which = np.unique(part.name * 256 + part.kind, return_inverse=True)
+        pairs, pair_of_span = np.unique(part.name * 256 + part.kind, return_inverse=True)
         names = [(part.names[p // 256], p % 256) for p in pairs.tolist()]
-        own = [known.setdefault(pair, len(known)) for pair in names]
-        codes.append(np.array(own, np.int64)[which.ravel()])
+        own = [code_of.setdefault(pair, len(code_of)) for pair in names]
+        codes.append(np.array(own, np.int64)[pair_of_span.ravel()])
     return (
         np.concatenate(codes),
-        [name for name, _ in known],
-        np.array([kind for _, kind in known], np.uint8),
+        [name for name, _ in code_of],
+        np.array([kind for _, kind in code_of], np.uint8),
     )
 
 

@@ -39,7 +39,7 @@ class Events:
 
     def kept(self, keep: NDArray[np.bool_]) -> "Events":
         """Without some of them."""
-        place = np.where(keep, np.cumsum(keep) - 1, -1)
+        new_row = np.where(keep, np.cumsum(keep) - 1, -1)
         lanes = self.lanes
         chosen = replace(
             lanes,
@@ -50,7 +50,7 @@ class Events:
             table=lanes.table[keep],
             row=lanes.row[keep],
         )
-        return Events(chosen, np.append(place, -1)[self.cause[keep]], self.match[keep])
+        return Events(chosen, np.append(new_row, -1)[self.cause[keep]], self.match[keep])
 
 
 def script(*parts: str) -> str:
@@ -83,12 +83,12 @@ def page(trace_timeline: TraceTimeline, title: str) -> str:
 
 def written(events: Events, about: dict[str, Any], title: str) -> str:
     """The file, not larger than may be."""
-    whole = len(events.lanes.start)
+    count = len(events.lanes.start)
     least = 0
     while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
         kept = events if not least else events.kept(_long_enough(events.lanes, least))
         packed = _packed(kept)
-        left_out = whole - len(kept.lanes.start)
+        left_out = count - len(kept.lanes.start)
         # What is left of the host when nothing short is left fits, or is not the host's fault.
         if len(packed[1]) <= MOST_BYTES or least > events.lanes.high - events.lanes.low:
             break
@@ -96,9 +96,9 @@ def written(events: Events, about: dict[str, Any], title: str) -> str:
         least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
     badges = []
     if left_out:
-        share = f"{format_number(left_out)} of {format_number(whole)}"
-        said = f"{share} events left out: calls of the host under"
-        badges.append(f"{said} {format_duration(least)}, less than a pixel of the whole")
+        share = f"{format_number(left_out)} of {format_number(count)}"
+        lost = f"{share} events left out: calls of the host under"
+        badges.append(f"{lost} {format_duration(least)}, less than a pixel of the whole")
     facts = {
         **about,
         **packed[0],
@@ -113,13 +113,13 @@ def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
     """The path, its spans numbered as they lie in the file."""
     if not path:
         return None
-    place = np.full(len(events.lanes.start) + 1, -1, np.int64)
-    keep = _long_enough(events.lanes, least) if least else np.ones(len(place) - 1, bool)
+    new_span = np.full(len(events.lanes.start) + 1, -1, np.int64)
+    keep = _long_enough(events.lanes, least) if least else np.ones(len(new_span) - 1, bool)
     where = np.full(len(kept.lanes.start) + 1, -1, np.int64)
     order = Detail(kept.lanes).order
     where[order] = np.arange(len(order))
-    place[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
-    return {**path, "id": place[np.array(path["id"], np.int64)].tolist()}
+    new_span[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
+    return {**path, "id": new_span[np.array(path["id"], np.int64)].tolist()}
 
 
 def _long_enough(lanes: Lanes, least: int) -> NDArray[np.bool_]:
@@ -149,21 +149,24 @@ def _packed(events: Events) -> tuple[dict[str, Any], str]:
         sizes.append([name, count])
         planes += [(values >> (8 * p)).astype(np.uint8).tobytes() for p in range(count)]
     data = b64encode(gzip.compress(b"".join(planes), 6)).decode()
-    parts = [[int(lane), int(at)] for lane, at in zip(detail.part_lane, offset, strict=True)]
+    parts = [
+        [int(lane), int(first_row)]
+        for lane, first_row in zip(detail.part_lane, offset, strict=True)
+    ]
     return {"events": len(order), "columns": sizes, "parts": parts}, data
 
 
 def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
     """Differences to the value before in the same part, folded to be positive; 0 for none."""
-    known = np.flatnonzero(values >= 0)
-    part = np.cumsum(first)[known]
-    some = values[known]
+    present = np.flatnonzero(values >= 0)
+    part = np.cumsum(first)[present]
+    some = values[present]
     last = np.append(0, some[:-1])[: len(some)]
-    new = np.ones(len(known), bool)
+    new = np.ones(len(present), bool)
     new[1:] = part[1:] != part[:-1]
     step = some - np.where(new, 0, last)
     out = np.zeros(len(values), np.int64)
-    out[known] = np.where(step >= 0, 2 * step, -2 * step - 1) + 1
+    out[present] = np.where(step >= 0, 2 * step, -2 * step - 1) + 1
     return out
 
 

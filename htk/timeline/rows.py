@@ -84,8 +84,8 @@ def _source(table: pa.Table, rows: np.ndarray, name: str, until: str) -> Source:
     kind = np.full(count, _OTHER, np.int64)
     if "kind" in texts:
         kinds, words = codes_of(table["kind"])
-        known = [KINDS.index(w) if w in KINDS else _OTHER for w in words.to_pylist()]
-        kind = np.array([*known, _OTHER], np.int64)[kinds]
+        kind_codes = [KINDS.index(w) if w in KINDS else _OTHER for w in words.to_pylist()]
+        kind = np.array([*kind_codes, _OTHER], np.int64)[kinds]
     code = codes.astype(np.int64)
     code[code < 0] = len(names)
     start, end = numbers(table["start_ns"]), numbers(table[until])

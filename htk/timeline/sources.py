@@ -96,9 +96,9 @@ def sources(trace: Trace, aligned: bool) -> list[Source]:
     """Everything that has a start and an end."""
     clock = Clock(trace, aligned)
     kernels = _kernels(trace, clock)
-    found = [kernels, *(make(trace, clock) for make in _MAKERS)]
-    found.append(_busy(kernels))
-    return [source for source in found if len(source)]
+    filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
+    filled.append(_busy(kernels))
+    return [source for source in filled if len(source)]
 
 
 def _of(
@@ -139,14 +139,14 @@ def _kernels(trace: Trace, clock: Clock) -> Source:
     table = trace.tables["kernels"]
     rows = np.arange(table.num_rows)
     codes, words = codes_of(table["kind"])
-    known = [KINDS.index(w) if w in _GPU else 0 for w in words.to_pylist()]
-    kind = np.array([*known, 0], np.int64)[codes]
+    kind_codes = [KINDS.index(w) if w in _GPU else 0 for w in words.to_pylist()]
+    kind = np.array([*kind_codes, 0], np.int64)[codes]
     return _of(table, clock, rows, "kernels", "streams", kind, _streams(table, rows))
 
 
 def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
     device, stream = (numbers(table[c], -1)[rows].astype(np.int64) for c in ("device", "stream"))
-    pairs, which = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
+    pairs, pair_of_row = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
     rank = numbers(table["rank"], -1)[rows]
     owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
@@ -155,7 +155,7 @@ def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
         where = f"GPU {gpu} " if several and gpu >= 0 else ""
         return where + (f"stream {number}" if number >= 0 else "GPU")
 
-    return which.ravel(), [label(*pair) for pair in pairs.tolist()]
+    return pair_of_row.ravel(), [label(*pair) for pair in pairs.tolist()]
 
 
 def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
@@ -202,10 +202,10 @@ def _groups(trace: Trace, clock: Clock) -> Source:
     on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
     rows = np.flatnonzero(on_gpu)
     groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
-    known = [descriptions[r] or groups[r] for r in rows.tolist()]
-    labels = [f"group {name}" if name else "collectives" for name in known]
-    unique, which = np.unique(np.array(labels, object), return_inverse=True)
-    track = which.ravel().astype(np.int64), [str(u) for u in unique]
+    group_names = [descriptions[r] or groups[r] for r in rows.tolist()]
+    labels = [f"group {name}" if name else "collectives" for name in group_names]
+    unique, track_of_row = np.unique(np.array(labels, object), return_inverse=True)
+    track = track_of_row.ravel().astype(np.int64), [str(u) for u in unique]
     comm = KINDS.index("comm")
     return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
 
@@ -221,9 +221,9 @@ def _idle(trace: Trace, clock: Clock) -> Source:
     table = trace.tables["idle_causes"]
     rows = np.flatnonzero(~valid(table["stream"]))
     device = numbers(table["device"], -1)[rows].astype(np.int64)
-    devices, which = np.unique(device, return_inverse=True)
+    devices, track_of_row = np.unique(device, return_inverse=True)
     labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
-    track = which.ravel(), labels
+    track = track_of_row.ravel(), labels
     return _of(table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause")
 
 
@@ -237,11 +237,11 @@ def _overheads(trace: Trace, clock: Clock) -> Source:
 def _phases(trace: Trace, clock: Clock) -> Source:
     """Runs of outermost operators of one phase, cut at the steps."""
     ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
-    made = Phases(trace.tables["annotations"], ops, links)
+    phases = Phases(trace.tables["annotations"], ops, links)
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
     host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
     end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
-    phase = made.at(host, start, made.of_ops.phase[outer]).phase
+    phase = phases.at(host, start, phases.of_ops.phase[outer]).phase
     order = np.lexsort((start, host))
     host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
     new = np.ones(len(host), bool)
@@ -263,11 +263,11 @@ def _phases(trace: Trace, clock: Clock) -> Source:
 def _busy(kernels: Source) -> Source:
     """When a rank's GPUs run anything of a kind, whichever streams."""
     parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
-    for one in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
+    for owner in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
         for number in range(len(_GPU)):
-            mine = (kernels.rank == one) & (kernels.kind == number)
-            spans = union(kernels.start[mine], kernels.end[mine])
-            parts["rank"].append(np.full(len(spans.start), one))
+            of_kind = (kernels.rank == owner) & (kernels.kind == number)
+            spans = union(kernels.start[of_kind], kernels.end[of_kind])
+            parts["rank"].append(np.full(len(spans.start), owner))
             parts["kind"].append(np.full(len(spans.start), number))
             parts["start"].append(spans.start)
             parts["end"].append(spans.end)

@@ -70,23 +70,23 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 
 def _recording(raw: RawEvents, process: Process, base_ns: int, first: bool) -> Parsed:
     """One process; damage to the file as a whole is told with the first."""
-    found, header = process.found, process.header
-    known = header_facts.facts(header)
-    made = tables(raw, found, base_ns)
-    made["comm_groups"] = comm_groups(header)
-    made["collectives"] = collectives(
-        made["kernels"],
-        made["cpu_ops"],
-        made["annotations"],
-        made["launches"],
-        metadata(raw, found),
-        made["comm_groups"],
+    events, header = process.found, process.header
+    facts = header_facts.facts(header)
+    parsed = tables(raw, events, base_ns)
+    parsed["comm_groups"] = comm_groups(header)
+    parsed["collectives"] = collectives(
+        parsed["kernels"],
+        parsed["cpu_ops"],
+        parsed["annotations"],
+        parsed["launches"],
+        metadata(raw, events),
+        parsed["comm_groups"],
     )
-    made["parse_issues"] = _issues(raw, found, first)
-    known |= _extent(made["events"], raw)
+    parsed["parse_issues"] = _issues(raw, events, first)
+    facts |= _extent(parsed["events"], raw)
     rank = header_facts.rank(header)
-    world_size = header_facts.whole(known["world_size"])
-    return Parsed(made, rank, world_size, known)
+    world_size = header_facts.whole(facts["world_size"])
+    return Parsed(parsed, rank, world_size, facts)
 
 
 def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
@@ -102,25 +102,25 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     }
 
 
-def _issues(raw: RawEvents, found: Sorted, whole_file: bool) -> pa.Table:
+def _issues(raw: RawEvents, events: Sorted, whole_file: bool) -> pa.Table:
     """What was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
-    length, there = Columns(raw, found.complete, 0).values("dur")
+    length, there = Columns(raw, events.complete, 0).values("dur")
     for kind, bad, text in (
         ("no_duration", ~there, "complete event without dur, taken as 0"),
         ("negative_duration", length < 0, "taken as 0"),
         ("overflowed_duration", length > DAY_NS, "longer than a day, taken as 0"),
     ):
         if bad.any():
-            first = int(found.complete[np.argmax(bad)])
+            first = int(events.complete[np.argmax(bad)])
             rows.append((kind, None, first, text, int(bad.sum())))
-    if len(found.untimed):
+    if len(events.untimed):
         rows.append(
-            ("no_time", None, int(found.untimed[0]), "event without ts", len(found.untimed))
+            ("no_time", None, int(events.untimed[0]), "event without ts", len(events.untimed))
         )
-    if len(found.strays):
+    if len(events.strays):
         text = "time more than a day from all others, left out"
-        rows.append(("stray_time", None, int(found.strays[0]), text, len(found.strays)))
+        rows.append(("stray_time", None, int(events.strays[0]), text, len(events.strays)))
     return _issue_table(rows)
 
 

@@ -45,27 +45,27 @@ def collectives(
     return _table(paired(seen, launches), seen, groups) if seen else _COLUMNS.empty_table()
 
 
-def _table(found: Found, seen: Seen, groups: pa.Table) -> pa.Table:
-    length = len(found.gpu)
+def _table(pairs: Found, seen: Seen, groups: pa.Table) -> pa.Table:
+    length = len(pairs.gpu)
     gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
-    record_event = np.append(seen.records.event, NONE)[found.record]
+    record_event = np.append(seen.records.event, NONE)[pairs.record]
     of_record = facts.rows(record_event)
-    source = np.where(found.own != NONE, found.own, of_record)
+    source = np.where(pairs.own != NONE, pairs.own, of_record)
     source = np.where(facts.named(source), source, NONE)
-    names = _Names.of(found, source, seen)
-    sizes = _Sizes.of(found, source, names.type, seen)
-    sizes.add_up(found, seen, names.type)
-    inferred = _inferred(found, source, sizes)
-    who = _groups(found, source, of_record, facts, groups, inferred)
-    made = {
+    names = _Names.of(pairs, source, seen)
+    sizes = _Sizes.of(pairs, source, names.type, seen)
+    sizes.add_up(pairs, seen, names.type)
+    inferred = _inferred(pairs, source, sizes)
+    who = _groups(pairs, source, of_record, facts, groups, inferred)
+    values = {
         "source": texts(["kineto"] * length),
-        "event": number(_event(found, seen), pa.int64()),
+        "event": number(_event(pairs, seen), pa.int64()),
         "op_event": _optional(record_event),
-        "device": _taken(gpu["device"], found.gpu),
-        "stream": _taken(gpu["stream"], found.gpu),
+        "device": _taken(gpu["device"], pairs.gpu),
+        "stream": _taken(gpu["stream"], pairs.gpu),
         **who,
         **_sequence(source, of_record, names.type, facts),
-        **_special_ranks(found, source, of_record, names.type, seen, who["group_ranks"]),
+        **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"]),
         "type": texts(names.type),
         "raw_name": texts(names.raw),
         "library": texts(names.library),
@@ -73,12 +73,12 @@ def _table(found: Found, seen: Seen, groups: pa.Table) -> pa.Table:
         "in_split": mapped(_taken(facts.table["in_split"], source), split),
         "out_split": mapped(_taken(facts.table["out_split"], source), split),
         "is_async": _flags(_taken(facts.table["is_async"], of_record)),
-        "coalesced": _coalesced_name(found, ranges),
-        "enqueue_ns": _optional(found.enqueue),
-        **_times(found, gpu, ranges, names.library),
+        "coalesced": _coalesced_name(pairs, ranges),
+        "enqueue_ns": _optional(pairs.enqueue),
+        **_times(pairs, gpu, ranges, names.library),
         "inferred": texts([",".join(i) or None for i in inferred]),
     }
-    return build(_COLUMNS, made, length)
+    return build(_COLUMNS, values, length)
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ class _Names:
     library: list[str]
 
     @classmethod
-    def of(cls, found: Found, source: Rows, seen: Seen) -> "_Names":
-        kernel = _taken(seen.gpu["name"], found.gpu).to_pylist()
-        ranged = _taken(seen.ranges.table["name"], found.range).to_pylist()
-        said = _taken(seen.facts.type, source).to_pylist()
+    def of(cls, pairs: Found, source: Rows, seen: Seen) -> "_Names":
+        kernel = _taken(seen.gpu["name"], pairs.gpu).to_pylist()
+        ranged = _taken(seen.ranges.table["name"], pairs.range).to_pylist()
+        stated = _taken(seen.facts.type, source).to_pylist()
         coll = _taken(seen.facts.table["coll"], source).to_pylist()
-        calling = mapped(_taken(seen.ops.table["name"], found.op), collective_type).to_pylist()
+        calling = mapped(_taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
         types, raws, libraries = [], [], []
-        for name, call, kind, record, op in zip(kernel, ranged, said, coll, calling, strict=True):
+        for name, call, kind, record, op in zip(kernel, ranged, stated, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
             by_range = annotated(call) if call else None
             on_cpu = by_range is not None and by_range.library in CPU_LIBRARIES
@@ -120,7 +120,7 @@ class _Sizes:
     guessed: Mask  # from shapes
 
     @classmethod
-    def of(cls, found: Found, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
+    def of(cls, pairs: Found, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
         facts = seen.facts
         into = _either(facts, source, "in_nelems", "in_size_old")
         out = _either(facts, source, "out_nelems", "out_size_old")
@@ -130,27 +130,27 @@ class _Sizes:
         shaped = [
             facts.rows(np.append(calls.event, NONE)[rows])
             for calls, rows in (
-                (seen.ranges, found.range),
-                (seen.records, found.record),
-                (seen.ops, found.op),
+                (seen.ranges, pairs.range),
+                (seen.records, pairs.record),
+                (seen.ops, pairs.op),
             )
         ]
         dims = [_taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
         kinds = [_taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
-        called = _taken(seen.ops.table["name"], found.op).to_pylist()
+        called = _taken(seen.ops.table["name"], pairs.op).to_pylist()
         for row in lacking.tolist():  # only what the arguments do not tell
             if source[row] != NONE and into[row] >= 0:
                 continue
-            known = [(dims[k][row], kinds[k][row]) for k in range(3)]
-            shape = from_shapes(types[row], called[row], known)
+            shapes = [(dims[k][row], kinds[k][row]) for k in range(3)]
+            shape = from_shapes(types[row], called[row], shapes)
             into[row], out[row] = shape.into, shape.out
             guessed[row] = shape.into >= 0 or shape.out >= 0
             dtype[row] = dtype[row] or shape.dtype
         return cls(into, out, dtype, guessed)
 
-    def add_up(self, found: Found, seen: Seen, types: list[str]) -> None:
+    def add_up(self, pairs: Found, seen: Seen, types: list[str]) -> None:
         """A coalesced launch carries what its members carry."""
-        if not found.members:
+        if not pairs.members:
             return
         facts = seen.facts
         rows = facts.rows(seen.records.event)
@@ -158,7 +158,7 @@ class _Sizes:
         out = _either(facts, rows, "out_nelems", "out_size_old")
         dtype = _taken(facts.table["dtype"], rows).to_pylist()
         kinds = _taken(facts.type, rows).to_pylist()
-        for row, members in found.members:
+        for row, members in pairs.members:
             distinct = {dtype[m] for m in members.tolist()}
             called = {kinds[m] for m in members.tolist()}
             self.guessed[row] = True
@@ -173,17 +173,19 @@ class _Sizes:
 
     def columns(self) -> dict[str, pa.Array]:
         width = np.array([dtype_bytes(d) or 0 if d else 0 for d in self.dtype], np.int64)
-        made = {"dtype": texts(self.dtype)}
+        columns = {"dtype": texts(self.dtype)}
         for name, values in (("in", self.into), ("out", self.out)):
-            made[f"{name}_elements"] = _optional(values)
-            made[f"{name}_bytes"] = number(values * width, pa.int64(), (values >= 0) & (width > 0))
-        return made
+            columns[f"{name}_elements"] = _optional(values)
+            columns[f"{name}_bytes"] = number(
+                values * width, pa.int64(), (values >= 0) & (width > 0)
+            )
+        return columns
 
 
-def _inferred(found: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
+def _inferred(pairs: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
     """What each row owes to something else than its own event."""
-    on_gpu = found.gpu != NONE
-    by_record = on_gpu & (found.own == NONE) & (source != NONE)
+    on_gpu = pairs.gpu != NONE
+    by_record = on_gpu & (pairs.own == NONE) & (source != NONE)
     facts: list[list[str]] = [[] for _ in source]
     for mask, name in ((by_record, "operator"), (sizes.guessed, "sizes")):
         for row in np.flatnonzero(mask).tolist():
@@ -192,7 +194,7 @@ def _inferred(found: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
 
 
 def _groups(
-    found: Found,
+    pairs: Found,
     source: Rows,
     of_record: Rows,
     facts: Metadata,
@@ -251,7 +253,7 @@ def _sequence(
 
 
 def _special_ranks(
-    found: Found,
+    pairs: Found,
     source: Rows,
     of_record: Rows,
     types: list[str],
@@ -266,20 +268,20 @@ def _special_ranks(
     facts = seen.facts
     own = _either(facts, of_record, "rank")
     peer = _either(facts, source, "dst_rank", "src_rank")
-    of_op = facts.rows(np.append(seen.ops.event, NONE)[found.op])
+    of_op = facts.rows(np.append(seen.ops.event, NONE)[pairs.op])
     called = _taken(facts.table["concrete"], of_op)
     concrete, members = called.to_pylist(), group_ranks.to_pylist()
     root = np.full(len(types), -1, np.int64)
     for row, kind in enumerate(types):
-        place = _PLACE.get(kind)
-        if place is None:
+        position = _PLACE.get(kind)
+        if position is None:
             continue
-        told = int(own[row]) if own[row] >= 0 else value_at(concrete[row], place)
+        stated = int(own[row]) if own[row] >= 0 else value_at(concrete[row], position)
         if kind not in _MESSAGES:
-            root[row] = told
-        elif peer[row] < 0 <= told and members[row]:
+            root[row] = stated
+        elif peer[row] < 0 <= stated and members[row]:
             listed = json.loads(members[row])
-            peer[row] = listed[told] if told < len(listed) else -1
+            peer[row] = listed[stated] if stated < len(listed) else -1
     special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)
     is_p2p = np.array([kind in _MESSAGES for kind in types], bool)
     return {
@@ -290,31 +292,31 @@ def _special_ranks(
 
 
 def _times(
-    found: Found, gpu: pa.Table, ranges: PairedCalls, library: list[str]
+    pairs: Found, gpu: pa.Table, ranges: PairedCalls, library: list[str]
 ) -> dict[str, pa.Array]:
-    on_gpu = found.gpu != NONE
-    on_cpu = ~on_gpu & (found.range != NONE)
+    on_gpu = pairs.gpu != NONE
+    on_cpu = ~on_gpu & (pairs.range != NONE)
     on_cpu &= np.array([x in CPU_LIBRARIES for x in library], bool)
-    made = {}
+    columns = {}
     for name, of_ranges in (("start_ns", ranges.nested.start), ("end_ns", ranges.nested.end)):
-        times = np.where(on_gpu, np.append(numbers(gpu[name]), -1)[found.gpu], -1)
-        times = np.where(on_cpu, np.append(of_ranges, -1)[found.range], times)
-        made[name] = _optional(times)
+        times = np.where(on_gpu, np.append(numbers(gpu[name]), -1)[pairs.gpu], -1)
+        times = np.where(on_cpu, np.append(of_ranges, -1)[pairs.range], times)
+        columns[name] = _optional(times)
     kind = np.where(on_gpu, 0, np.where(on_cpu, 1, 2))
-    made["timing"] = text(kind, pa.array(["gpu", "cpu", "none"]))
-    return made
+    columns["timing"] = text(kind, pa.array(["gpu", "cpu", "none"]))
+    return columns
 
 
-def _event(found: Found, seen: Seen) -> Rows:
-    event = np.append(numbers(seen.gpu["event"]), NONE)[found.gpu]
-    event = np.where(event == NONE, np.append(seen.ranges.event, NONE)[found.range], event)
-    return np.where(event == NONE, np.append(seen.records.event, NONE)[found.record], event)
+def _event(pairs: Found, seen: Seen) -> Rows:
+    event = np.append(numbers(seen.gpu["event"]), NONE)[pairs.gpu]
+    event = np.where(event == NONE, np.append(seen.ranges.event, NONE)[pairs.range], event)
+    return np.where(event == NONE, np.append(seen.records.event, NONE)[pairs.record], event)
 
 
-def _coalesced_name(found: Found, ranges: PairedCalls) -> pa.Array:
-    names: list[str | None] = [None] * len(found.gpu)
-    called = _taken(ranges.table["name"], found.range).to_pylist()
-    for row, _ in found.members:
+def _coalesced_name(pairs: Found, ranges: PairedCalls) -> pa.Array:
+    names: list[str | None] = [None] * len(pairs.gpu)
+    called = _taken(ranges.table["name"], pairs.range).to_pylist()
+    for row, _ in pairs.members:
         names[row] = called[row]
     return texts(names)
 
@@ -341,11 +343,11 @@ def _taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
 
 def _optional(values: Rows, kind: pa.DataType = _INT64) -> pa.Array:
     limit = 2**31 if kind == pa.int32() else 2**62
-    known = (values >= 0) & (values < limit)
-    return number(np.where(known, values, 0), kind, known)
+    has_value = (values >= 0) & (values < limit)
+    return number(np.where(has_value, values, 0), kind, has_value)
 
 
 def _flags(column: pa.Array) -> pa.Array:
-    known = valid(column)
+    has_value = valid(column)
     yes = [value in ("true", "True", "1") for value in column.to_pylist()]
-    return boolean(np.array(yes, bool), known)
+    return boolean(np.array(yes, bool), has_value)

@@ -46,24 +46,24 @@ _ARGUMENTS = (
 _SHAPES = ("in_dims", "in_type", "concrete")
 
 
-def metadata(raw: RawEvents, found: Sorted) -> pa.Table:
+def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
     """The collective arguments of every event that carries any, and the shapes of c10d's calls."""
     carries = named(raw, _is_call)
     for name in _ARGUMENTS:
         if name != "dtype" and raw.has(name):
             rows = raw.column_rows(name)
             carries[rows if rows is not None else slice(None)] = True
-    chosen = found.complete[carries[found.complete]] if carries.any() else np.empty(0, np.int64)
+    chosen = events.complete[carries[events.complete]] if carries.any() else np.empty(0, np.int64)
     names = (*_ARGUMENTS, *_SHAPES)
     if not len(chosen):
         none = {name: nulls(TYPES[name], 0) for name in names}
         return pa.table({"event": nulls(pa.int64(), 0), **none})
     columns = Columns(raw, chosen, 0)
-    made = {"event": number(chosen, pa.int64())}
+    arguments = {"event": number(chosen, pa.int64())}
     for name in names:
         is_number = TYPES[name] == pa.int64()
-        made[name] = columns.number(name) if is_number else columns.text(name)
-    return pa.table(made)
+        arguments[name] = columns.number(name) if is_number else columns.text(name)
+    return pa.table(arguments)
 
 
 def _is_call(name: str) -> bool:
@@ -87,8 +87,8 @@ class Metadata:
         """Row of each event (NONE: it has no collective arguments)."""
         if not len(self._event):
             return np.full(len(events), NONE, np.int64)
-        place = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
-        return np.where(self._event[place] == events, place, NONE)
+        position = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
+        return np.where(self._event[position] == events, position, NONE)
 
     def named(self, rows: Rows) -> Mask:
         """Which rows name a collective."""
@@ -97,5 +97,5 @@ class Metadata:
 
     def is_type(self, rows: Rows, *wanted: str) -> Mask:
         chosen = [k for k, name in enumerate(self._types) if name in wanted]
-        mine: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
-        return mine
+        is_wanted: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
+        return is_wanted

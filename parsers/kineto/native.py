@@ -78,5 +78,5 @@ def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
 
 
 def _issue(offset: int, row: int, column: int, kind: str, text: bytes) -> Issue:
-    said = text.decode("utf8", "replace")
-    return Issue(kind, said if column < 0 else f"{NAMES[column]}: {said}", offset, row)
+    message = text.decode("utf8", "replace")
+    return Issue(kind, message if column < 0 else f"{NAMES[column]}: {message}", offset, row)

@@ -34,9 +34,9 @@ class PairedCalls:
 
     @classmethod
     def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
-        mine = table.filter(pa.array(matching(table["name"], wanted)))
-        start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
-        return cls(mine, Nested(threads.of(mine), start, end))
+        calls = table.filter(pa.array(matching(table["name"], wanted)))
+        start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
+        return cls(calls, Nested(threads.of(calls), start, end))
 
     @property
     def event(self) -> Rows:
@@ -114,9 +114,9 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> Found:
 
 def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
     """Row of each wanted key among the keys (NONE: absent); of several the last."""
-    known = np.flatnonzero(valid(keys))
-    found = look_up(numbers(keys)[known], known, numbers(wanted))
-    return np.where(valid(wanted), found, NONE)
+    with_key = np.flatnonzero(valid(keys))
+    rows = look_up(numbers(keys)[with_key], with_key, numbers(wanted))
+    return np.where(valid(wanted), rows, NONE)
 
 
 def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple[int, Rows], ...]:
@@ -134,12 +134,12 @@ def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple
     idle[record[(record != NONE) & ~closing]] = False
     members = []
     for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
-        mine = range_[row]
-        start, thread = ranges.start[mine], ranges.thread[mine]
+        closing_range = range_[row]
+        start, thread = ranges.start[closing_range], ranges.thread[closing_range]
         earlier = is_closing & (ranges.thread == thread) & (ranges.end <= start)
         inside = idle & (records.thread == thread)
         inside &= records.start >= ranges.end[earlier].max(initial=0)
-        inside &= records.start < ranges.end[mine]
+        inside &= records.start < ranges.end[closing_range]
         if inside.any():
             members.append((row, np.flatnonzero(inside)))
     return tuple(members)
@@ -170,12 +170,12 @@ def _on_cpu(seen: Seen, gpu: Found) -> Found:
         left[rows] = False
     rest = np.flatnonzero(left)
     none = np.full(len(lone) + len(rest), NONE, np.int64)
-    at = np.concatenate([ranges.start[lone], records.start[rest]])
+    enqueued = np.concatenate([ranges.start[lone], records.start[rest]])
     threads = np.concatenate([ranges.thread[lone], records.thread[rest]]).astype(np.int32)
-    around = ops.around(threads, at)
+    around = ops.around(threads, enqueued)
     around[: len(lone)] = _by_order(around[: len(lone)], lone, seen)
     of_range = np.concatenate([lone, np.full(len(rest), NONE, np.int64)])
-    return Found(none, none, np.concatenate([within[lone], rest]), around, of_range, at)
+    return Found(none, none, np.concatenate([within[lone], rest]), around, of_range, enqueued)
 
 
 def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
@@ -186,18 +186,18 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
     around = around.copy()
     lost = np.flatnonzero(around == NONE)
     called = seen.ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
-    made = [collective_type(name) for name in seen.ops.table["name"].to_pylist()]
+    op_types = [collective_type(name) for name in seen.ops.table["name"].to_pylist()]
     taken = set(around[around != NONE].tolist())
     kinds = {rule.collective for n in called if (rule := annotated(n))}
     for kind in kinds:
         sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
         sorts -= kinds - {kind}
-        mine = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
-        theirs = [k for k, m in enumerate(made) if m in sorts and k not in taken]
-        if len(mine) == len(theirs):
-            mine.sort(key=lambda k: int(seen.ranges.nested.start[lone[k]]))
+        of_kind = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
+        theirs = [k for k, m in enumerate(op_types) if m in sorts and k not in taken]
+        if len(of_kind) == len(theirs):
+            of_kind.sort(key=lambda k: int(seen.ranges.nested.start[lone[k]]))
             theirs.sort(key=lambda k: int(seen.ops.nested.start[k]))
-            around[mine] = theirs
+            around[of_kind] = theirs
     return around
 
 

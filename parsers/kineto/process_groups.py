@@ -49,17 +49,17 @@ def listed_ranks(listed: str) -> str | None:
     """A list of ranks in compact JSON; None where it was cut short ("[0, 1, ..., 63]")."""
     if "..." in listed:
         return None
-    found = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
-    whole = all(p.isascii() and p.isdigit() and len(p) < 10 for p in found)
-    return compact_json([int(p) for p in found]) if whole else None
+    parts = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
+    is_complete = all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts)
+    return compact_json([int(p) for p in parts]) if is_complete else None
 
 
 def split(listed: str) -> str | None:
     """Elements to or from each peer; None where there is no list, or not all of it."""
-    found = listed.strip("[] ")
-    parts = [p.strip() for p in found.split(",")] if found else []
-    whole = bool(parts) and all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
-    return compact_json([int(p) for p in parts]) if whole else None
+    inner = listed.strip("[] ")
+    parts = [p.strip() for p in inner.split(",")] if inner else []
+    is_complete = bool(parts) and all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
+    return compact_json([int(p) for p in parts]) if is_complete else None
 
 
 _SEQ = re.compile(r"^\[?\(?(\d+), ?(?:True|False)")
@@ -80,11 +80,11 @@ def seq_of(concrete: str) -> int:
 
 
 @lru_cache(maxsize=10_000)
-def value_at(concrete: str | None, place: int) -> int:
+def value_at(concrete: str | None, position: int) -> int:
     """A whole number among an operator's values (-1: none there)."""
     try:
         values = json.loads(concrete or "[]")
     except (ValueError, RecursionError):
         return -1
-    told = str(values[place]) if isinstance(values, list) and place < len(values) else ""
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else -1
+    literal = str(values[position]) if isinstance(values, list) and position < len(values) else ""
+    return int(literal) if literal.isascii() and literal.isdigit() and len(literal) < 10 else -1

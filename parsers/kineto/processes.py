@@ -28,7 +28,7 @@ class Process:
     header: Mapping[str, Any]
 
 
-def processes(raw: RawEvents, found: Sorted) -> list[Process]:
+def processes(raw: RawEvents, events: Sorted) -> list[Process]:
     """Return the processes of a file in order; a file of one is returned as it is."""
     listed = _listed(raw.header)
     if listed:
@@ -36,24 +36,24 @@ def processes(raw: RawEvents, found: Sorted) -> list[Process]:
         owner_of = {pid: k for k, (pids, _) in enumerate(listed) for pid in pids}
         owner = np.array([*(owner_of.get(name, NONE) for name in names), NONE], np.int64)[code]
         headers = [{**raw.header, **header} for _, header in listed]
-        return [_chosen(found, owner == k, header) for k, header in enumerate(headers)]
-    owner = _by_ids(raw, found)
+        return [_chosen(events, owner == k, header) for k, header in enumerate(headers)]
+    owner = _by_ids(raw, events)
     count = int(owner.max(initial=0)) + 1
     if count == 1:
-        return [Process(found, raw.header)]
-    return [_chosen(found, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
+        return [Process(events, raw.header)]
+    return [_chosen(events, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
             for k in range(count)]  # fmt: skip
 
 
-def _chosen(found: Sorted, mine: Mask, header: Mapping[str, Any]) -> Process:
-    rows = {name: table[mine[table]] for name, table in found.of.items()}
-    losses = {name: getattr(found, name) for name in ("untimed", "strays")}
+def _chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
+    rows = {name: table[is_own[table]] for name, table in events.of.items()}
+    losses = {name: getattr(events, name) for name in ("untimed", "strays")}
     return Process(
         replace(
-            found,
-            complete=found.complete[mine[found.complete]],
+            events,
+            complete=events.complete[is_own[events.complete]],
             of=rows,
-            **{name: lost[mine[lost]] for name, lost in losses.items()},
+            **{name: lost[is_own[lost]] for name, lost in losses.items()},
         ),
         header,
     )
@@ -65,11 +65,11 @@ def _listed(header: Mapping[str, Any]) -> list[tuple[frozenset[str], Mapping[str
     if not isinstance(listed, list) or not 1 < len(listed) <= _MOST:
         return []
     ranks: list[tuple[frozenset[str], Mapping[str, Any]]] = []
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("processes"), list):
+    for entry in listed:
+        if not isinstance(entry, dict) or not isinstance(entry.get("processes"), list):
             return []
-        own = one.get("header")
-        pids = frozenset(str(pid) for pid in one["processes"])
+        own = entry.get("header")
+        pids = frozenset(str(pid) for pid in entry["processes"])
         ranks.append((pids, own if isinstance(own, dict) else {}))
     return ranks
 
@@ -79,14 +79,14 @@ def _pids(raw: RawEvents, rows: Ints) -> tuple[Ints, list[str]]:
     return code.astype(np.int64), [str(name) for name in names.to_pylist()]
 
 
-def _by_ids(raw: RawEvents, found: Sorted) -> Ints:
+def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
     """Number the processes whose launching calls share correlation ids, and their GPU rows.
 
     Rows of a GPU are listed under a process number of their own: they go with the process whose
     calls precede most of them, and of equals with the one at the same place.
     """
     owner = np.full(raw.rows, NONE, np.int64)
-    launches, kernels = found.of["launches"], found.of["kernels"]
+    launches, kernels = events.of["launches"], events.of["kernels"]
     pid, names = _pids(raw, launches)
     ids, there = Columns(raw, launches, 0).values("correlation")
     usable = there & (ids > 0)
@@ -99,14 +99,14 @@ def _by_ids(raw: RawEvents, found: Sorted) -> Ints:
     begin = Columns(raw, kernels, 0).times()[0]
     gpu, gpu_names = _pids(raw, kernels)
     number = {names[p]: k for k, p in enumerate(callers.tolist())}
-    for place, g in enumerate(np.unique(gpu).tolist()):  # a few GPUs
+    for position, g in enumerate(np.unique(gpu).tolist()):  # a few GPUs
         rows = np.flatnonzero(gpu == g)
         fit = []
         for k, p in enumerate(callers.tolist()):  # and processes
             calls = np.flatnonzero(usable & (pid == p))
             last = SegmentTimes(ids[calls], start[calls]).last(wanted[rows], begin[rows])
             hit = last != NONE
-            fit.append((int(hit.sum()), k == place))
+            fit.append((int(hit.sum()), k == position))
         if gpu_names[g] in number:
             return np.full(raw.rows, NONE, np.int64)  # the GPU's rows are no process of their own
         number[gpu_names[g]] = fit.index(max(fit))

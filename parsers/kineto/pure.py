@@ -153,59 +153,61 @@ class _Document:
         del self.buffer[:size]
         self.base += size
 
-    def _step(self, text: bytes, at: int) -> int:
+    def _step(self, text: bytes, offset: int) -> int:
         if self.state is _State.EVENTS:
-            return self._event(text, at)
-        return self._header_entry(text, at) if self.state is _State.HEADER else self._start(text)
+            return self._event(text, offset)
+        return (
+            self._header_entry(text, offset) if self.state is _State.HEADER else self._start(text)
+        )
 
     def _start(self, text: bytes) -> int:
-        at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
-        at = self._outer_space(text, at)
-        self.bare_list = text[at] == ord("[")
-        if not self.bare_list and text[at] != ord("{"):
-            raise scan.Broken("not a JSON object or list", at)
+        offset = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+        offset = self._outer_space(text, offset)
+        self.bare_list = text[offset] == ord("[")
+        if not self.bare_list and text[offset] != ord("{"):
+            raise scan.Broken("not a JSON object or list", offset)
         self.state = _State.EVENTS if self.bare_list else _State.HEADER
         self.events_seen = self.bare_list
-        return at + 1
+        return offset + 1
 
-    def _header_entry(self, text: bytes, at: int) -> int:
+    def _header_entry(self, text: bytes, offset: int) -> int:
         """A member of the outer object, before or after the events."""
         if self.resync:
-            at = self._found(text, scan.find_header_key(text, at))
-        at = self._outer_space(text, at)
-        if text[at] == ord(","):
-            return at + 1
-        if text[at] == ord("}"):
+            offset = self._found(text, scan.find_header_key(text, offset))
+        offset = self._outer_space(text, offset)
+        if text[offset] == ord(","):
+            return offset + 1
+        if text[offset] == ord("}"):
             if self.events_seen or not self.broken["broken_header"]:
                 self.state = _State.DONE
             else:
                 self.resync = True  # damage before has unbalanced the brackets
-            return at + 1
-        start, end = at, scan.key_end(text, at)
+            return offset + 1
+        start, end = offset, scan.key_end(text, offset)
         key = text[start:end]
-        at = scan.value_start(text, end)
-        if text[at] == ord("[") and not self.events_seen and scan.plain(key) == "traceEvents":
+        offset = scan.value_start(text, end)
+        if text[offset] == ord("[") and not self.events_seen and scan.plain(key) == "traceEvents":
             self.state = _State.EVENTS
             self.events_seen = True
-            return at + 1
-        end = scan.value_end(text, at)
-        self.header.append((self.base + start, key, text[at:end]))
+            return offset + 1
+        end = scan.value_end(text, offset)
+        self.header.append((self.base + start, key, text[offset:end]))
         return end
 
-    def _event(self, text: bytes, at: int) -> int:
+    def _event(self, text: bytes, offset: int) -> int:
         """An event, or what stands between two."""
         if self.resync:
-            at = self._found(text, scan.find_event(text, at))
+            offset = self._found(text, scan.find_event(text, offset))
             self.suspect = True
-        at = self._outer_space(text, at)
-        if text[at] == ord(","):
-            return at + 1
-        if text[at] == ord("]"):
+        offset = self._outer_space(text, offset)
+        if text[offset] == ord(","):
+            return offset + 1
+        if text[offset] == ord("]"):
             self.state = _State.DONE if self.bare_list else _State.HEADER
-            return at + 1
-        if text[at] != ord("{"):
-            raise scan.Broken("event expected", at)
-        return self._one_event(text, at)
+            return offset + 1
+        if text[offset] != ord("{"):
+            raise scan.Broken("event expected", offset)
+        return self._one_event(text, offset)
 
     def _many_events(self) -> bool:
         """All events up to the last border, unless msgspec refuses any: False."""
@@ -225,9 +227,9 @@ class _Document:
         self._drop(end)
         return True
 
-    def _one_event(self, text: bytes, at: int) -> int:
-        if border := _BORDER.search(text, at):
-            piece = text[at : border.start() + 1]
+    def _one_event(self, text: bytes, offset: int) -> int:
+        if border := _BORDER.search(text, offset):
+            piece = text[offset : border.start() + 1]
             try:
                 event = None if _has_minus_zero(piece) else _EVENT.decode(piece)
             except DECODE_ERRORS:
@@ -236,42 +238,42 @@ class _Document:
                 self.suspect = False
                 self.ready.append(event)
                 return border.start() + 1
-        members, end = scan.members(text, at, inner="args")
-        found = by_key(members)
-        if self.suspect and found.get("ph", b"null") == b"null":
+        members, end = scan.members(text, offset, inner="args")
+        value_of = by_key(members)
+        if self.suspect and value_of.get("ph", b"null") == b"null":
             self.suspect = False  # a nested object may look like an event, but has no "ph"
             self.resync = True
-            return at + 1
+            return offset + 1
         self.suspect = False
         self._flush()
-        self.builder.add_one(found)
+        self.builder.add_one(value_of)
         return end
 
     def _flush(self) -> None:
         self.builder.add(self.ready)
         self.ready = []
 
-    def _outer_space(self, text: bytes, at: int) -> int:
+    def _outer_space(self, text: bytes, offset: int) -> int:
         self.safe = len(text)  # between the outer tokens nothing need be kept
-        self.safe = scan.skip_space(text, at)
+        self.safe = scan.skip_space(text, offset)
         return self.safe
 
     # -- damage
 
-    def _found(self, text: bytes, at: int | None) -> int:
-        if at is None:
+    def _found(self, text: bytes, offset: int | None) -> int:
+        if offset is None:
             self.safe = max(self.safe, len(text) - 256)
             raise scan.NeedMore
         self.resync = False
-        return at
+        return offset
 
-    def _note(self, text: bytes, at: int, why: str) -> None:
+    def _note(self, text: bytes, offset: int, why: str) -> None:
         kind = _BROKEN[self.state]
         self.broken[kind] += 1
         if self.broken[kind] <= KEPT_ISSUES:
-            near = text[at : at + 40].decode("utf8", "replace")
+            near = text[offset : offset + 40].decode("utf8", "replace")
             row = self.builder.rows + len(self.ready)
-            self.issues.append(Issue(kind, f"{why} near {near}", self.base + at, row))
+            self.issues.append(Issue(kind, f"{why} near {near}", self.base + offset, row))
 
     def _broke(self, text: bytes, error: scan.Broken) -> None:
         if not self.resync:

@@ -117,11 +117,11 @@ class RawEvents:
 def blocks(stream: Stream, progress: Progress | None) -> Iterable[bytes | memoryview]:
     """The stream's bytes: as it has them, or else through one buffer used again and again."""
     if hasattr(stream, "read1"):
-        found: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
+        pieces: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
     else:
-        found = _filled(stream)
+        pieces = _filled(stream)
     done = 0
-    for block in found:
+    for block in pieces:
         yield block
         done += len(block)
         if progress is not None:
@@ -139,16 +139,16 @@ def all_issues(
 ) -> list[Issue]:
     """The issues kept, the many like them as one, and the damage of the file as a whole."""
     listed = Counter(issue.kind for issue in kept)
-    found = list(kept)
+    issues = list(kept)
     for kind, count in counts.items():
         if more := count - listed[kind]:
-            found.append(Issue(kind, "and more of this kind", count=more))
+            issues.append(Issue(kind, "and more of this kind", count=more))
     if truncated:
-        found.append(Issue("truncated", "the file ends before its last event or bracket"))
+        issues.append(Issue("truncated", "the file ends before its last event or bracket"))
     damage: str | None = getattr(stream, "damage", None)
     if damage is not None:
-        found.append(Issue("compression_damage", damage))
-    return found
+        issues.append(Issue("compression_damage", damage))
+    return issues
 
 
 def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[dict[str, Any], list[Issue]]:

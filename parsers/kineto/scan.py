@@ -36,10 +36,10 @@ class NeedMore(Exception):
 class Broken(Exception):
     """Not JSON, or not an event."""
 
-    def __init__(self, why: str, at: int) -> None:
+    def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
         self.why = why
-        self.at = at
+        self.at = offset
 
 
 class Mistyped(Exception):
@@ -53,84 +53,84 @@ class Member(NamedTuple):
     value: bytes
 
 
-def skip_space(text: bytes, at: int) -> int:
+def skip_space(text: bytes, offset: int) -> int:
     """Where the next token begins."""
-    match = _SPACE.match(text, at)
+    match = _SPACE.match(text, offset)
     assert match is not None  # it may be empty
     if match.end() >= len(text):
         raise NeedMore
     return match.end()
 
 
-def value_end(text: bytes, at: int) -> int:
+def value_end(text: bytes, offset: int) -> int:
     """Where the value ends that begins here."""
-    first = text[at : at + 1]
+    first = text[offset : offset + 1]
     if first == b'"':
-        return _string_end(text, at)
+        return _string_end(text, offset)
     if first in (b"[", b"{"):
-        return _nested_end(text, at)
-    match = _SCALAR.match(text, at)
+        return _nested_end(text, offset)
+    match = _SCALAR.match(text, offset)
     assert match is not None  # it may be empty
     if match.end() >= len(text):
         raise NeedMore
-    if match.end() == at or not _SCALAR_START.match(first):
-        raise Broken("value expected", at)
+    if match.end() == offset or not _SCALAR_START.match(first):
+        raise Broken("value expected", offset)
     return match.end()
 
 
-def members(text: bytes, at: int, inner: str | None = None) -> tuple[list[Member], int]:
+def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Member], int]:
     """The members of the object that begins here, and where it ends.
 
     The value of the key `inner` must have the structure of an object too, if it begins like one.
     """
-    found: list[Member] = []
-    at = skip_space(text, at + 1)
-    if text[at] == ord("}"):
-        return found, at + 1
+    parsed: list[Member] = []
+    offset = skip_space(text, offset + 1)
+    if text[offset] == ord("}"):
+        return parsed, offset + 1
     while True:
-        start, end = at, key_end(text, at)
+        start, end = offset, key_end(text, offset)
         key = text[start:end]
-        at = value_start(text, end)
-        if text[at] == ord("{") and inner is not None and plain(key) == inner:
-            end = members(text, at)[1]
+        offset = value_start(text, end)
+        if text[offset] == ord("{") and inner is not None and plain(key) == inner:
+            end = members(text, offset)[1]
         else:
-            end = value_end(text, at)
-        found.append(Member(key, text[at:end]))
-        at = skip_space(text, end)
-        if text[at] == ord(","):
-            at = skip_space(text, at + 1)
-            if text[at] != ord("}"):
+            end = value_end(text, offset)
+        parsed.append(Member(key, text[offset:end]))
+        offset = skip_space(text, end)
+        if text[offset] == ord(","):
+            offset = skip_space(text, offset + 1)
+            if text[offset] != ord("}"):
                 continue
-        if text[at] == ord("}"):
-            return found, at + 1
-        raise Broken("',' or '}' expected", at)
+        if text[offset] == ord("}"):
+            return parsed, offset + 1
+        raise Broken("',' or '}' expected", offset)
 
 
-def key_end(text: bytes, at: int) -> int:
-    if text[at] != ord('"'):
-        raise Broken("key expected", at)
-    return _string_end(text, at)
+def key_end(text: bytes, offset: int) -> int:
+    if text[offset] != ord('"'):
+        raise Broken("key expected", offset)
+    return _string_end(text, offset)
 
 
-def value_start(text: bytes, at: int) -> int:
+def value_start(text: bytes, offset: int) -> int:
     """Behind a key: where its value begins."""
-    at = skip_space(text, at)
-    if text[at] != ord(":"):
-        raise Broken("':' expected", at)
-    return skip_space(text, at + 1)
+    offset = skip_space(text, offset)
+    if text[offset] != ord(":"):
+        raise Broken("':' expected", offset)
+    return skip_space(text, offset + 1)
 
 
-def find_event(text: bytes, at: int) -> int | None:
+def find_event(text: bytes, offset: int) -> int | None:
     """After damage: where something begins that looks like an event behind a border."""
-    while at > 0 and text[at - 1] <= 0x20:
-        at -= 1
-    match = _EVENT_START.search(text, max(at - 1, 0))
+    while offset > 0 and text[offset - 1] <= 0x20:
+        offset -= 1
+    match = _EVENT_START.search(text, max(offset - 1, 0))
     return match.end(1) if match else None
 
 
-def find_header_key(text: bytes, at: int) -> int | None:
+def find_header_key(text: bytes, offset: int) -> int | None:
     """After damage: where something begins that looks like a key behind a comma."""
-    match = _HEADER_KEY.search(text, at)
+    match = _HEADER_KEY.search(text, offset)
     return match.start(1) if match else None
 
 
@@ -141,8 +141,8 @@ def compact(text: bytes) -> bytes:
 
 def plain(text: bytes) -> str:
     """What a JSON string, given with its quotes, says."""
-    said = text[1:-1].decode("utf8", "replace")
-    return _unescape(said) if "\\" in said else said
+    content = text[1:-1].decode("utf8", "replace")
+    return _unescape(content) if "\\" in content else content
 
 
 def convert(kind: Kind, text: bytes) -> int | float | str | None:
@@ -152,36 +152,36 @@ def convert(kind: Kind, text: bytes) -> int | float | str | None:
     quoted = text[:1] == b'"'
     if kind == "json" or (kind == "text" and not quoted):
         return compact(text).decode("utf8", "replace")
-    said = plain(text) if quoted else text.decode("utf8", "replace")
+    content = plain(text) if quoted else text.decode("utf8", "replace")
     if kind == "text":
-        return said
-    return convert_number(kind, said, quoted)
+        return content
+    return convert_number(kind, content, quoted)
 
 
-def convert_number(kind: Kind, said: str, quoted: bool) -> int | float | None:
+def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None:
     """A number from its text, in quotes or not."""
     if kind == "floats":
-        return _floating(said, quoted)
-    if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(said):
-        value: int | None = int(said, 16)
+        return _floating(literal, quoted)
+    if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(literal):
+        value: int | None = int(literal, 16)
     else:
-        value = scaled(said, 3) if kind == "nanos" else scaled(said, 0, exact=True)
+        value = scaled(literal, 3) if kind == "nanos" else scaled(literal, 0, exact=True)
     if value is None or value not in _INT64:
         raise Mistyped
     return value
 
 
-def scaled(said: str, places: int, *, exact: bool = False) -> int | None:
+def scaled(literal: str, places: int, *, exact: bool = False) -> int | None:
     """A decimal number times 10 ** places as an integer, half to even; None if it is none.
 
     Also None if digits are lost that must be exact, or if it is far beyond 64 bits.
     """
-    match = _NUMBER.fullmatch(said)
+    match = _NUMBER.fullmatch(literal)
     if match is None:
         return None
-    sign, whole, fraction, bare_fraction, exponent = match.groups("")
+    sign, integer, fraction, bare_fraction, exponent = match.groups("")
     fraction = fraction or bare_fraction
-    digits = (whole + fraction).lstrip("0")
+    digits = (integer + fraction).lstrip("0")
     if not digits:
         return 0
     power = int(exponent or 0) if len(exponent) < 10 else -(10**9) if exponent[0] == "-" else 10**9
@@ -198,24 +198,24 @@ def scaled(said: str, places: int, *, exact: bool = False) -> int | None:
     return -value if sign == "-" else value
 
 
-def _floating(said: str, quoted: bool) -> float | None:
-    if quoted and said == "N/A":
+def _floating(literal: str, quoted: bool) -> float | None:
+    if quoted and literal == "N/A":
         return None  # Kineto's bandwidth of a copy of no length
-    if _NUMBER.fullmatch(said) or _NO_NUMBER.fullmatch(said):
-        return float(said)
+    if _NUMBER.fullmatch(literal) or _NO_NUMBER.fullmatch(literal):
+        return float(literal)
     raise Mistyped
 
 
-def _string_end(text: bytes, at: int) -> int:
-    match = _STRING.match(text, at)
+def _string_end(text: bytes, offset: int) -> int:
+    match = _STRING.match(text, offset)
     if match is None:
         raise NeedMore
     return match.end()
 
 
-def _nested_end(text: bytes, at: int) -> int:
+def _nested_end(text: bytes, offset: int) -> int:
     depth = 0
-    for match in _BRACKET.finditer(text, at):
+    for match in _BRACKET.finditer(text, offset):
         token = match.group()
         if token in (b"[", b"{"):
             depth += 1
@@ -228,12 +228,12 @@ def _nested_end(text: bytes, at: int) -> int:
     raise NeedMore
 
 
-def _unescape(said: str) -> str:
+def _unescape(escaped: str) -> str:
     def meant(match: re.Match[str]) -> str:
         code, letter = match.groups()
         return chr(int(code, 16)) if code else _MEANT[letter]
 
-    return _SURROGATE.sub(_join, _ESCAPE.sub(meant, said))
+    return _SURROGATE.sub(_join, _ESCAPE.sub(meant, escaped))
 
 
 def _join(match: re.Match[str]) -> str:

@@ -21,9 +21,9 @@ _OUT_IN = re.compile(r"^c10d::_?(allgather_base|reduce_scatter_base|alltoall_bas
 _AS_MUCH_OUT = ("all_reduce", "broadcast", "reduce")
 
 
-def from_shapes(kind: str, op: str | None, known: list[tuple[str | None, str | None]]) -> Shape:
+def from_shapes(kind: str, op: str | None, described: list[tuple[str | None, str | None]]) -> Shape:
     """Elements in and out, from the shapes of the range, the record and the c10d operator."""
-    (range_dims, range_types), (record_dims, record_types), (op_dims, op_types) = known
+    (range_dims, range_types), (record_dims, record_types), (op_dims, op_types) = described
     if op_dims and op and _OUT_IN.match(op):
         sizes = _elements(op_dims)
         if len(sizes) > 1 and min(sizes[:2]) >= 0:
@@ -63,10 +63,10 @@ def _count(shape: Any) -> int:
 @lru_cache(maxsize=1000)
 def _first_type(types: str | None) -> str | None:
     try:
-        found = json.loads(types or "[]")
+        listed = json.loads(types or "[]")
     except (ValueError, RecursionError):
         return None
-    first = found[0] if isinstance(found, list) and found else None
+    first = listed[0] if isinstance(listed, list) and listed else None
     if not isinstance(first, str) or first in ("", "TensorList", "Scalar", "ScalarList"):
         return None
     return dtype_of_cpp(first)

@@ -147,8 +147,8 @@ class Columns:
         """Texts that are whole numbers (a pid, a tid), as numbers."""
         codes, dictionary = self.codes(name)
         parsed = [_whole(value) for value in dictionary.to_pylist()]
-        known = np.array([p is not None for p in parsed] + [False], bool)
-        return np.array([p or 0 for p in parsed] + [0], np.int64)[codes], known[codes]
+        is_integer = np.array([p is not None for p in parsed] + [False], bool)
+        return np.array([p or 0 for p in parsed] + [0], np.int64)[codes], is_integer[codes]
 
     def times(self) -> tuple[Rows, Rows]:
         start, _ = self.values("ts")
@@ -162,16 +162,16 @@ class Columns:
         rows = self.raw.column_rows(name)
         if rows is None:
             return values[self.rows], np.ones(self.length, bool)
-        place = self._place[rows]
-        mine = place >= 0
-        if not mine.all():
-            place, values = place[mine], values[mine]
-        if len(place) == self.length:  # every row has it, in order
+        position = self._place[rows]
+        is_chosen = position >= 0
+        if not is_chosen.all():
+            position, values = position[is_chosen], values[is_chosen]
+        if len(position) == self.length:  # every row has it, in order
             return values, np.ones(self.length, bool)
         out = np.full(self.length, fill, values.dtype)
         there = np.zeros(self.length, bool)
-        out[place] = values
-        there[place] = True
+        out[position] = values
+        there[position] = True
         return out, there
 
 
@@ -198,8 +198,8 @@ def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     ProfilerStep ranges that an old profiler filed under operators are annotations; what MTIA files
     under work and is only waiting for an event, or recording one, is a synchronisation.
     """
-    found = {c: k for k, names in enumerate(CATEGORIES.values()) for c in names}
-    of_category = [found.get(c.lower(), -1) for c in raw.texts("cat")]
+    number_of = {c: k for k, names in enumerate(CATEGORIES.values()) for c in names}
+    of_category = [number_of.get(c.lower(), -1) for c in raw.texts("cat")]
     table = np.array([*of_category, -1], np.int8)[_dense_codes(raw, "cat")]
     tables = list(CATEGORIES)
     steps = named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))

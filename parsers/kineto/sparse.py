@@ -124,8 +124,8 @@ class Builder:
                 learned = _Learned(args, self._learned.get(category))
                 records = learned.decode(args)
             except DECODE_ERRORS:
-                for place, text in zip(places.tolist(), args, strict=True):
-                    self._add_args_text(place, bytes(text))
+                for position, text in zip(places.tolist(), args, strict=True):
+                    self._add_args_text(position, bytes(text))
                 return
             self._learned[category] = learned
         for i, values in zip(learned.columns, _fields(records), strict=True):
@@ -136,24 +136,24 @@ class Builder:
             else:
                 self._put_numbers(i, places, values)
 
-    def _add_args_text(self, place: int, text: bytes) -> None:
+    def _add_args_text(self, position: int, text: bytes) -> None:
         if text[:1] != b"{":
             return
         for member in by_key(scan.members(text, 0)[0]).items():
             if (i := _ARGS.get(member[0])) is not None:
-                self._put_text(i, place, member[1])
+                self._put_text(i, position, member[1])
 
-    def _put_rest(self, place: int, ph: object, args: bytes) -> None:
+    def _put_rest(self, position: int, ph: object, args: bytes) -> None:
         if args[:1] != b"{":
             return
         if ph in _FREE_KEYS:
-            self._put_text(_REST, place, args)
+            self._put_text(_REST, position, args)
         elif self._keep_rest:
             members = scan.members(args, 0)[0]
             unread = [m for m in members if scan.plain(m.key) not in _ARGS]
             if unread:
                 text = b",".join(m.key + b":" + m.value for m in unread)
-                self._put_text(_REST, place, b"{" + text + b"}")
+                self._put_text(_REST, position, b"{" + text + b"}")
 
     # -- values
 
@@ -168,12 +168,12 @@ class Builder:
 
     def _put_codes(self, i: int, places: Places, texts: Sequence[Any]) -> None:
         """Texts by their codes: decoded, or as they stand in the file (bytes)."""
-        known = self._codes[i]
-        found = itemgetter(*texts)(known) if len(texts) > 1 else [known[texts[0]]]
-        codes = np.fromiter(found, np.int32, len(texts))
+        code_of = self._codes[i]
+        looked_up = itemgetter(*texts)(code_of) if len(texts) > 1 else [code_of[texts[0]]]
+        codes = np.fromiter(looked_up, np.int32, len(texts))
         there = np.ones(len(codes), bool)
         for nothing in (None, b"", b"null"):
-            if (code := known.get(nothing)) is not None:
+            if (code := code_of.get(nothing)) is not None:
                 there &= codes != code
         if there.all():
             self._put(i, places, codes)
@@ -193,18 +193,18 @@ class Builder:
                 return
             except OverflowError:  # one is too large
                 pass
-        for place, value in zip(places.tolist(), values, strict=True):
-            self._put_text(i, place, json.dumps(value).encode())
+        for position, value in zip(places.tolist(), values, strict=True):
+            self._put_text(i, position, json.dumps(value).encode())
 
-    def _put_text(self, i: int, place: int, text: bytes) -> None:
+    def _put_text(self, i: int, position: int, text: bytes) -> None:
         """One value, from its JSON text."""
         kind = COLUMNS[i].kind
         if kind in ("text", "json"):
-            self._put_codes(i, [place], [text])
+            self._put_codes(i, [position], [text])
             return
-        value = self._convert(i, self.rows + place, text)
+        value = self._convert(i, self.rows + position, text)
         if value is not None:
-            self._put(i, [place], np.array([value], _DTYPES[kind]))
+            self._put(i, [position], np.array([value], _DTYPES[kind]))
 
     def _convert(self, i: int, row: int, text: bytes) -> int | float | str | None:
         try:
@@ -212,8 +212,8 @@ class Builder:
         except scan.Mistyped:
             self.mistyped += 1
             if self.mistyped <= KEPT_ISSUES:
-                said = f"{NAMES[i]}: {text[:80].decode('utf8', 'replace')}"
-                self.issues.append(Issue("mistyped_value", said, row=row))
+                message = f"{NAMES[i]}: {text[:80].decode('utf8', 'replace')}"
+                self.issues.append(Issue("mistyped_value", message, row=row))
             return None
 
     # -- times: kept as text, one line per row, and parsed many at a time
@@ -238,12 +238,12 @@ class Builder:
         try:
             values, valid = _parse_lines(lines, count)
         except pa.ArrowInvalid:  # more digits than nanoseconds have, an exponent, no number
-            found = [
+            converted = [
                 self._convert(i, first + k, line or b"null")
                 for k, line in enumerate(lines.split(b"\n")[:count])
             ]
-            valid = np.array([value is not None for value in found], bool)
-            values = np.array([value or 0 for value in found], np.int64)
+            valid = np.array([value is not None for value in converted], bool)
+            values = np.array([value or 0 for value in converted], np.int64)
         if valid is None:
             self._parts[i].append((range(first, first + count), values))
         elif valid.any():
@@ -353,8 +353,8 @@ def _spelled(texts: Sequence[Raw]) -> list[bytes]:
 def _nanos_line(value: Any) -> bytes:
     if value is None:
         return b"\n"
-    whole, thousandths = divmod(abs(value), 1000)
-    return b"%s%d.%03d\n" % (b"-" if value < 0 else b"", whole, thousandths)
+    micros, thousandths = divmod(abs(value), 1000)
+    return b"%s%d.%03d\n" % (b"-" if value < 0 else b"", micros, thousandths)
 
 
 def _parse_lines(lines: bytes, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:

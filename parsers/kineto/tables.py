@@ -19,24 +19,24 @@ _COPIES = ("gpu_memcpy", "memcpy")
 _SETS = ("gpu_memset", "memset")
 
 
-def tables(raw: RawEvents, found: Sorted, base_ns: int) -> dict[str, pa.Table]:
+def tables(raw: RawEvents, events: Sorted, base_ns: int) -> dict[str, pa.Table]:
     """Every table that the events of one file fill (without rank and cycle)."""
-    made = {}
+    filled = {}
     for name, maker in _MAKERS.items():
-        rows = found.complete if name == "events" else found.of[name]
-        made[name] = (
+        rows = events.complete if name == "events" else events.of[name]
+        filled[name] = (
             maker(Columns(raw, rows, base_ns)) if len(rows) else _wanted(name).empty_table()
         )
-    return made
+    return filled
 
 
 def _wanted(table: str) -> pa.Schema:
     return without(vocabulary.TABLES[table], "rank", "cycle")
 
 
-def _table(table: str, columns: Columns, /, **made: Any) -> pa.Table:
-    made["event"] = number(columns.rows, pa.int64())
-    return build(_wanted(table), made, columns.length)
+def _table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
+    values["event"] = number(columns.rows, pa.int64())
+    return build(_wanted(table), values, columns.length)
 
 
 def _span(columns: Columns) -> dict[str, pa.Array]:
@@ -96,24 +96,24 @@ def _activities(columns: Columns) -> NDArray[np.int32]:
     """0 kernel, 1 copy, 2 set, by category."""
     codes, categories = columns.codes("cat")
     lowered = [c.lower() for c in categories.to_pylist()]
-    found = [1 if c in _COPIES else 2 if c in _SETS else 0 for c in lowered]
-    return np.array([*found, 0], np.int32)[codes]
+    kinds = [1 if c in _COPIES else 2 if c in _SETS else 0 for c in lowered]
+    return np.array([*kinds, 0], np.int32)[codes]
 
 
 def _device(columns: Columns) -> dict[str, pa.Array]:
     """Device and stream from the arguments, else from the pid and tid of the GPU row."""
-    made = {}
-    for name, argument, place, kind in (
+    filled = {}
+    for name, argument, fallback, kind in (
         ("device", "device", "pid", pa.int32()),
         ("stream", "stream", "tid", pa.int64()),
     ):
         values, there = columns.values(argument)
         if not there.all():
-            instead, known = columns.integers_of_text(place)
-            values, there = np.where(there, values, instead), there | known
+            instead, is_integer = columns.integers_of_text(fallback)
+            values, there = np.where(there, values, instead), there | is_integer
         there = there & (values >= 0) & (values < 0xFFFFFFFF)  # -1, also as uint32: none
-        made[name] = number(np.where(there, values, 0), kind, there)
-    return made
+        filled[name] = number(np.where(there, values, 0), kind, there)
+    return filled
 
 
 def _external_id(columns: Columns) -> pa.Array:
@@ -176,17 +176,17 @@ def _annotations(columns: Columns) -> pa.Table:
     name = columns.text("name")
     codes, names = codes_of(name)
     step = np.array([*map(_step, names.to_pylist()), -1], np.int64)[codes]
-    place = {}
-    for which, column in _device(columns).items():
+    location = {}
+    for key, column in _device(columns).items():
         values = column.fill_null(-1).to_numpy(zero_copy_only=False)
-        place[which] = number(values, column.type, gpu & (values >= 0))
+        location[key] = number(values, column.type, gpu & (values >= 0))
     return _table(
         "annotations",
         columns,
         name=name,
         on_gpu=boolean(gpu),
         step=number(step, pa.int32(), step >= 0),
-        **place,
+        **location,
         **_thread(columns),
         **_span(columns),
         external_id=_external_id(columns),
@@ -218,8 +218,8 @@ def _time(columns: Columns) -> pa.Array:
 
 def _flows(columns: Columns) -> pa.Table:
     codes, categories = columns.codes("cat")
-    known = texts([_FLOW_CATEGORIES.get(c.lower(), c) for c in categories.to_pylist()])
-    known_codes, known_names = codes_of(known)
+    labels = texts([_FLOW_CATEGORIES.get(c.lower(), c) for c in categories.to_pylist()])
+    known_codes, known_names = codes_of(labels)
     return _table(
         "flows",
         columns,
@@ -258,26 +258,26 @@ def _counters(columns: Columns) -> pa.Table:
             series.append(name)
             values.append(value)
     take = np.array(rows, np.int64)
-    whole = {
+    of_events = {
         "event": number(columns.rows, pa.int64()),
         "name": columns.text("name"),
         "process": columns.text("pid"),
         "time_ns": _time(columns),
     }
-    made = {name: column.take(pa.array(take)) for name, column in whole.items()}
-    made["series"] = texts(series)
-    made["value"] = number(np.array(values, np.float64), pa.float64())
-    return build(_wanted("counters"), made, len(rows))
+    of_series = {name: column.take(pa.array(take)) for name, column in of_events.items()}
+    of_series["series"] = texts(series)
+    of_series["value"] = number(np.array(values, np.float64), pa.float64())
+    return build(_wanted("counters"), of_series, len(rows))
 
 
 def _series(arguments: str) -> dict[str, float]:
     try:
-        found = msgspec.json.decode(arguments)
+        decoded = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         return {}
-    return {k: float(v) for k, v in found.items() if isinstance(v, int | float)}
+    return {k: float(v) for k, v in decoded.items() if isinstance(v, int | float)}
 
 
 def _step(name: str) -> int:

@@ -105,50 +105,50 @@ class _Walk:
         return self._copied
 
     def _run(self) -> None:
-        text, at = self._buffer, 0
+        text, offset = self._buffer, 0
         tried = self._events is None
         while not self._done:
             try:
                 if not tried and self._step == self._one_event and not self._resync:
-                    at, tried = self._run_of_events(text, at), True
-                at = self._step(text, at)
+                    offset, tried = self._run_of_events(text, offset), True
+                offset = self._step(text, offset)
             except scan.NeedMore:
-                if len(text) - at <= _LONGEST:
+                if len(text) - offset <= _LONGEST:
                     break
-                at = self._lost(at)
+                offset = self._lost(offset)
             except scan.Broken:
-                at = self._lost(at)
-        self._buffer = text[at:]
+                offset = self._lost(offset)
+        self._buffer = text[offset:]
         # What is long is not looked at block by block.
         self._enough = max(2 * len(self._buffer), self._least)
 
-    def _lost(self, at: int) -> int:
+    def _lost(self, offset: int) -> int:
         self._copied.broken += not self._resync
         self._resync = True
-        return at + 1
+        return offset + 1
 
-    def _open(self, text: bytes, at: int) -> int:
-        at = scan.skip_space(text, 3 if text.startswith(b"\xef\xbb\xbf") else 0)
-        self._bare = text[at] == ord("[")
+    def _open(self, text: bytes, offset: int) -> int:
+        offset = scan.skip_space(text, 3 if text.startswith(b"\xef\xbb\xbf") else 0)
+        self._bare = text[offset] == ord("[")
         self._write(b"[" if self._bare else b"{")
         self._step = self._one_event if self._bare else self._member
-        return at + 1
+        return offset + 1
 
-    def _member(self, text: bytes, at: int) -> int:
+    def _member(self, text: bytes, offset: int) -> int:
         if self._resync:
-            found = scan.find_header_key(text, at)
-            if found is None:
+            key_start = scan.find_header_key(text, offset)
+            if key_start is None:
                 raise scan.NeedMore
-            at, self._resync = found, False
-        at = scan.skip_space(text, at)
-        if text[at] == ord(","):
-            return at + 1
-        if text[at] == ord("}"):
+            offset, self._resync = key_start, False
+        offset = scan.skip_space(text, offset)
+        if text[offset] == ord(","):
+            return offset + 1
+        if text[offset] == ord("}"):
             self._write(b"\n}\n")
             self._done = True
-            return at + 1
-        end = scan.key_end(text, at)
-        key = text[at:end]
+            return offset + 1
+        end = scan.key_end(text, offset)
+        key = text[offset:end]
         start = scan.value_start(text, end)
         if scan.plain(key) == "traceEvents" and text[start] == ord("["):
             self._put(key + b": [")
@@ -160,42 +160,44 @@ class _Walk:
             self._put(key + b": " + value)
         return end
 
-    def _run_of_events(self, text: bytes, at: int) -> int:
+    def _run_of_events(self, text: bytes, offset: int) -> int:
         """Pass on all events up to the last border; none where they are not valid JSON."""
         assert self._events is not None
-        at = scan.skip_space(text, at)
-        if text[at] == ord(","):
-            at = scan.skip_space(text, at + 1)
-        borders = [m.start() for m in _BORDER.finditer(text, max(at, len(text) - _BORDER_BYTES))]
+        offset = scan.skip_space(text, offset)
+        if text[offset] == ord(","):
+            offset = scan.skip_space(text, offset + 1)
+        borders = [
+            m.start() for m in _BORDER.finditer(text, max(offset, len(text) - _BORDER_BYTES))
+        ]
         for end in borders[:-5:-1]:  # what looks like a border may lie within an event
-            events = _events_of(text[at:end])
+            events = _events_of(text[offset:end])
             if events:
-                self._put(self._events(text[at:end]))
+                self._put(self._events(text[offset:end]))
                 self._copied.events += events
                 self._copied.kept += events
                 return end
-        return at
+        return offset
 
-    def _one_event(self, text: bytes, at: int) -> int:
+    def _one_event(self, text: bytes, offset: int) -> int:
         suspect = self._resync
         if suspect:
-            found = scan.find_event(text, at)
-            if found is None:
+            event_start = scan.find_event(text, offset)
+            if event_start is None:
                 raise scan.NeedMore
-            at = found
-        at = scan.skip_space(text, at)
-        if text[at] == ord(","):
-            return at + 1
-        if text[at] == ord("]") and not suspect:
+            offset = event_start
+        offset = scan.skip_space(text, offset)
+        if text[offset] == ord(","):
+            return offset + 1
+        if text[offset] == ord("]") and not suspect:
             self._write(b"\n]")
             self._first, self._step, self._done = False, self._member, self._bare
-            return at + 1
-        if text[at] != ord("{"):
-            raise scan.Broken("event expected", at)
-        end = _event_end(text, at)
-        piece = text[at:end]
+            return offset + 1
+        if text[offset] != ord("{"):
+            raise scan.Broken("event expected", offset)
+        end = _event_end(text, offset)
+        piece = text[offset:end]
         if suspect and b'"ph"' not in piece:  # a nested object that looks like an event
-            return at + 1
+            return offset + 1
         self._resync = False
         kept = self._event(self._copied.events, piece)
         self._copied.events += 1
@@ -218,11 +220,11 @@ def _events_of(text: bytes) -> int:
         return 0
 
 
-def _event_end(text: bytes, at: int) -> int:
+def _event_end(text: bytes, offset: int) -> int:
     """Where the event ends that begins here; Broken as the reading engines would find it."""
-    end = scan.value_end(text, at)
+    end = scan.value_end(text, offset)
     try:
-        msgspec.json.decode(text[at:end], type=msgspec.Raw)
+        msgspec.json.decode(text[offset:end], type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return scan.members(text, at, inner="args")[1]
+        return scan.members(text, offset, inner="args")[1]
     return end
