@@ -5,7 +5,7 @@ containers or as JSON; schemas 1.4 to 2.10 and newer minors. A dump names neithe
 host: only the file name does (`comm_lib_trace_rank_3`, `nccl_trace_rank_3`).
 
 The pickle is read by an unpickler that knows no global. What a killed process left of one is
-walked opcode by opcode, and the whole entries are kept. Not read: thread names, timeouts.
+walked opcode by opcode, and the whole entries are kept. Not read: thread names.
 
 Times are when the host enqueued, and when its watchdog noticed start and end (every 100 ms or so).
 """
@@ -214,8 +214,9 @@ class _Groups:
         self._known = {
             name: _group(name, value)
             for key, value in (config.items() if isinstance(config, dict) else ())
-            if (name := _text(key)) is not None
+            if key != "" and (name := _text(key)) is not None
         }
+        self._known |= _unnamed(config, entries)
         self._name_of = {_text(e.get("pg_id")): _name_of_group(e) for e in entries}
         for entry in entries:
             name, description = _process_group(entry)
@@ -241,6 +242,23 @@ class _Groups:
                 for step in ("enqueued", "started", "completed"):
                     found[name][f"last_{step}"] = whole_number(state.get(f"last_{step}_collective"))
         return list(found.values())
+
+
+def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the default group of a dump whose groups are configured without a name, as gloo's are.
+
+    The members of the group configured last stand under the one empty key: they are those of the
+    default group if the dump knows no other.
+    """
+    value = config.get("") if isinstance(config, dict) else None
+    used = {_process_group(e) for e in entries}
+    if value is None or len(used) != 1:
+        return {}
+    ((name, description),) = used
+    group = _group(name, value) | {"group_desc": description}
+    ranks = group["group_ranks"]
+    everyone = ranks == compact_json(list(range(group["group_size"] or 0)))
+    return {name: group} if everyone and description == "default_pg" else {}
 
 
 def _process_group(entry: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -314,6 +332,7 @@ def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
         "duration_ns": _duration(entry.get("duration_ms")),
         "timing": "watchdog",
         "state": said(entry.get("state")),
+        "timeout_ns": _timeout(entry),
         "retired": entry.get("retired") if isinstance(entry.get("retired"), bool) else None,
         "frames": _frames(entry.get("frames")),
     }
@@ -379,6 +398,11 @@ def _created(entry: Mapping[str, Any]) -> int | None:
 def _noticed(entry: Mapping[str, Any], what: str) -> int | None:
     key = f"time_discovered_{what}_ns"
     return None if entry.get(key) in _ABSENT_TIMES else _time(entry, key)
+
+
+def _timeout(entry: Mapping[str, Any]) -> int | None:
+    ms = whole_number(entry.get("timeout_ms"))
+    return ms * 1_000_000 if ms is not None and 0 < ms < 2**41 else None
 
 
 def _frames(frames: Any) -> str | None:

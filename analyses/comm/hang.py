@@ -18,8 +18,8 @@ from htk.schema.columns import TEXT
 RETURNS = table(
     finding=(
         TEXT,
-        "missing_rank, type/size/dtype/order_mismatch, cycle, not_completed, cannot_decide, "
-        "waiting or nothing_pending.",
+        "missing_rank, wrong_group, type/size/dtype/order_mismatch, cycle, not_completed, "
+        "cannot_decide, nothing_pending, waiting, or note (of what all completed).",
     ),
     ranks=(TEXT, "Whom it is about: 0-2,7."),
     group=(TEXT, "Process group name."),
@@ -50,13 +50,16 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the files comm_lib_trace_rank_*"
         )
     case = _Case(history)
-    rows = [*_mismatches(case), *_missing(case), *_cycles(case), *_complete(case)]
+    rows = [*_mismatches(case), *_missing(case), *_cycles(case)]
     rows += _undecided(case)
+    if not rows:
+        rows += _complete(case)
     decided = any(f.decided for f in rows)
     if not case.waiting and not rows:
         rows.append(_nothing_pending(case))
     verdict = " ".join(f.words for f in rows[:4])
-    rows += _waiting(case)
+    excluded = sorted({r for f in rows for r in f.excluded})
+    rows += [*_waiting(case), *_notes(case)]
     found = pa.Table.from_pylist([f.row(history) for f in rows], schema=RETURNS)
     return with_coverage(
         found,
@@ -64,6 +67,7 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
         decided=decided,
         dumps=listed(history.dumped),
         dumps_missing=listed(case.undumped) or None,
+        exclude_ranks=compact_json(excluded) if excluded else None,
     )
 
 
@@ -76,6 +80,7 @@ class _Finding:
     words: str
     frames: str | None = None
     decided: bool = True
+    excluded: tuple[int, ...] = ()  # without which a restart may go well
 
     def row(self, history: Histories) -> dict[str, Any]:
         group = self.place.group if self.place else None
@@ -107,10 +112,8 @@ class _Case:
         for rank in history.dumped:
             call = history.waits_at(rank)
             if call is not None:
-                place = call.place
                 self.waiting[rank] = call
-                away = {*history.absent(place), *history.unknown(place)} - {rank}
-                self.waits_for[rank] = away
+                self.waits_for[rank] = history.waits_for(rank)
         self.desync = _first_mismatches(history)
         members = {r for p in history.at for r in history.members(p)}
         members |= {r for _, group in history.status for r in group.ranks}
@@ -154,11 +157,11 @@ class _Case:
 
 
 def _first_mismatches(history: Histories) -> dict[Place, Mismatch]:
-    """The first disagreement of each group and of each pair of ranks."""
+    """The first disagreement of each group and pair of ranks, completed and not."""
     found: dict[Place, Mismatch] = {}
     done: set[tuple[Any, ...]] = set()
     for place in sorted(history.at, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
-        lane = (place.group, place.pair)
+        lane = (place.group, place.pair, _completed(history, place))
         if lane in done or len(history.at[place]) < 2:
             continue
         difference = mismatch(history, place)
@@ -168,10 +171,18 @@ def _first_mismatches(history: Histories) -> dict[Place, Mismatch]:
     return found
 
 
+def _completed(history: Histories, place: Place) -> bool:
+    """Whether everybody who made a call has completed it: then it is not what hangs."""
+    return all(call.completed for call in history.at[place].values())
+
+
 def _mismatches(case: _Case) -> list[_Finding]:
-    """Disagreements, those that ranks wait at first."""
+    """Disagreements in calls that have not ended, those that ranks wait at first."""
     stuck = case.stuck
-    order = sorted(case.desync, key=lambda p: (p not in stuck, p.seq))
+    order = sorted(
+        (p for p in case.desync if not _completed(case.history, p)),
+        key=lambda p: (p not in stuck, p.seq),
+    )
     found = []
     for place in order[:_MOST_MISMATCHES]:
         wrong = case.desync[place]
@@ -189,6 +200,24 @@ def _mismatches(case: _Case) -> list[_Finding]:
             )
         )
     return found
+
+
+def _notes(case: _Case) -> list[_Finding]:
+    """Disagreements in calls that all completed: worth knowing, and not what hangs."""
+    done = [p for p in case.desync if _completed(case.history, p)]
+    return [
+        _Finding(
+            "note",
+            case.desync[place].culprits,
+            place,
+            case.type_at(place),
+            f"{case.at(place)} differs between ranks, and all completed it: "
+            f"{case.desync[place].words}.",
+            _frames_at(case, place, case.desync[place].culprits),
+            decided=False,
+        )
+        for place in sorted(done, key=lambda p: p.seq)[:_MOST_MISMATCHES]
+    ]
 
 
 def _frames_at(case: _Case, place: Place, ranks: tuple[int, ...]) -> str | None:
@@ -220,6 +249,7 @@ def _missing(case: _Case) -> list[_Finding]:
             case.type_at(place),
             f"{named(ranks)} never came to {case.at(place)}{stood}.",
             frames,
+            excluded=tuple(ranks),
         )
         for (place, stood, frames), ranks in together.items()
     ]
@@ -258,21 +288,20 @@ def _cycles(case: _Case) -> list[_Finding]:
 
 
 def _complete(case: _Case) -> list[_Finding]:
-    """Calls that every member came to, alike, and that do not end."""
+    """Calls that every member came to, alike, and that do not end. Asked if no cause is known."""
     found = []
     for place, ranks in case.stuck.items():
-        if place in case.desync or any(case.waits_for[r] for r in ranks):
-            continue
         calls = case.history.at[place]
         everyone = case.history.members(place)
         started = [r for r in everyone if r in calls and calls[r].started]
         seen = f" ({len(started)} saw it start)" if started else ""
-        known = bool(place.group.ranks or place.pair)
+        known = bool(place.group.ranks or place.pair) and place.group not in case.history.inferred
         words = (
             f"All {len(everyone)} ranks of {case.at(place)} came to it{seen}, made the same call, "
             f"and it has not ended on {named(ranks)}: the network or a GPU, not the program."
             if known
-            else f"{case.at(place)} has not ended; which ranks belong to it is not recorded."
+            else f"{case.at(place)} has not ended on {named(ranks)}; all that used the group came "
+            "to it, and whether it has other members is not recorded."
         )
         found.append(
             _Finding(
@@ -295,20 +324,39 @@ def _undecided(case: _Case) -> list[_Finding]:
         lost = case.history.unknown(place)
         if not lost or (place in case.desync and case.desync[place].decided):
             continue
+        waiting = f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+        absent = case.history.absent(place)
+        others = len(case.history.members(place)) - len(lost)
         words = (
             f"{named(lost)} left no dump: whether they came to {case.at(place)}, where "
-            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}, cannot be decided."
+            f"{waiting}, cannot be decided"
+            if absent or others < 1
+            else f"{named(lost)} left no dump, and {'all ' if others > 1 else 'the '}{others} "
+            f"other{'s' if others > 1 else ''} came to {case.at(place)}, where {waiting}: "
+            f"{named(lost)} or the network"
         )
         found.append(
-            _Finding("cannot_decide", tuple(lost), place, case.type_at(place), words, decided=False)
+            _Finding(
+                "cannot_decide",
+                tuple(lost),
+                place,
+                case.type_at(place),
+                f"{words}.",
+                decided=False,
+                excluded=() if absent or others <= len(lost) else tuple(lost),
+            )
         )
     return found
+
+
+_GLOO = "gloo"
 
 
 def _nothing_pending(case: _Case) -> _Finding:
     dumped = case.history.dumped
     lost = f"; {named(case.undumped)} left no dump" if case.undumped else ""
-    words = f"No collective was left unfinished on {named(dumped)}{lost}."
+    unseen = "; gloo's recorder leaves out send and recv" if _GLOO in case.history.libraries else ""
+    words = f"No collective was left unfinished on {named(dumped)}{lost}{unseen}."
     return _Finding("nothing_pending", tuple(dumped), None, None, words, decided=False)
 
 
@@ -319,8 +367,16 @@ def _waiting(case: _Case) -> list[_Finding]:
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
         away = f" for {named(others)}" if others else ""
         words = (
-            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(place)}{away}."
+            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(place)}{away}"
+            f"{_aborted(case, place)}."
         )
         frames = _frames_at(case, place, tuple(ranks))
         found.append(_Finding("waiting", tuple(ranks), place, case.type_at(place), words, frames))
     return found
+
+
+def _aborted(case: _Case, place: Place) -> str:
+    """That the watchdog ended a call, in words."""
+    calls = case.history.at[place].values()
+    ages = [c.aborted_after_ns for c in calls if c.aborted_after_ns is not None]
+    return f"; ended by its timeout after {max(ages) / 1e9:.0f} s" if ages else ""

@@ -5,6 +5,7 @@ Sizes are elements, as they are to the communication library; shapes do not matt
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -32,15 +33,41 @@ def mismatch(history: Histories, place: Place) -> Mismatch | None:
     calls = {r: c for r, c in history.at.get(place, {}).items() if c.operations}
     if place.pair:
         return _message(place, calls)
-    inconsistent = _inconsistent(place, calls)
+    uneven = _uneven(history, place, calls)
+    inconsistent = None if uneven else _inconsistent(place, calls)
     if inconsistent:
         return inconsistent
     for what, facet in _FACETS.items():
+        if what == "size" and uneven:
+            continue
         said = {r: facet(c) for r, c in calls.items()}
         known = {r: s for r, s in said.items() if s is not None}
         if len(set(known.values())) > 1:
             return _in_order(history, _vote(place, what, known))
     return _exchanged(history, place, calls)
+
+
+def _uneven(history: Histories, place: Place, calls: Mapping[int, RecordedCall]) -> bool:
+    """Whether members may legally differ in size: each gives or takes a part of its own length."""
+    alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
+    if len(alone) < len(calls):
+        return False
+    if all(_VARIABLE.search(o["raw_name"] or "") for o in alone):
+        return True
+    if len(alone) != len(history.members(place)):
+        return False
+    if all(o["type"] == "all_gather" for o in alone):
+        parts, wholes = "in_shapes", "out_shapes"
+    elif all(o["type"] == "reduce_scatter" for o in alone):
+        parts, wholes = "out_shapes", "in_shapes"
+    else:
+        return False
+    total = sum(sum(_counts(o[parts])) for o in alone)
+    return total > 0 and all(sum(_counts(o[wholes])) == total for o in alone)
+
+
+# all_gather_v, reduce_scatterv, all_to_all_v_single, …
+_VARIABLE = re.compile(r"(?:gather|scatter|all|tensor)_?v(?:_single|_2d)?$", re.IGNORECASE)
 
 
 def _vote(place: Place, what: str, said: Mapping[int, Hashable]) -> Mismatch:
@@ -169,36 +196,55 @@ def _message(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None
 
 
 def _in_order(history: Histories, found: Mismatch) -> Mismatch:
-    """Whether the culprit made the calls of the others in another order, skipped or added one."""
+    """Whether the culprit made the calls of the others in another order, skipped or added one.
+
+    Only where its calls match those of the others shifted by one, and do not match unshifted: in a
+    loop of calls that are all alike, one that differs is a mismatch and moves nothing.
+    """
     if not found.decided:
         return found
-    here = found.place
-    after = Place(here.group, here.seq + 1)
-    now, later = history.at.get(here, {}), history.at.get(after, {})
-    right = next(r for r in sorted(now) if r not in found.culprits)
+    right = next(r for r in sorted(history.at[found.place]) if r not in found.culprits)
+    theirs = _sayings(history, found.place, right)
     for rank in found.culprits:
-        own, own_next = _saying(now.get(rank)), _saying(later.get(rank))
-        theirs = _saying(now[right])
-        theirs_next = _saying(later.get(right))
-        if own is None or own == theirs:
+        own = _sayings(history, found.place, rank)
+        if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:
             continue
-        early = own == theirs_next
-        late = own_next is not None and own_next == theirs
-        if early or late:
-            how = (
-                "swaps two calls"
-                if early and late
-                else "skips one call"
-                if early
-                else "makes a call that the others do not"
-            )
-            words = f"rank {rank} {how}; {found.words}"
-            return Mismatch(here, "order", found.culprits, True, words)
+        swapped = own[:2] == theirs[1::-1] and _agree(own[2:], theirs[2:]) is not False
+        early, late = _agree(own, theirs[1:]), _agree(own[1:], theirs)
+        if not (swapped or early or late):
+            continue
+        how = (
+            "swaps two calls"
+            if swapped
+            else "skips or adds one call"
+            if early and late
+            else "skips one call"
+            if early
+            else "makes a call that the others do not"
+        )
+        words = f"rank {rank} {how}; {found.words}"
+        return Mismatch(found.place, "order", found.culprits, True, words)
     return found
 
 
-def _saying(call: RecordedCall | None) -> tuple[Any, ...] | None:
-    return None if call is None else (_type(call), _size(call), _dtype(call))
+_COMPARED = 8  # calls behind one that differs
+
+
+def _sayings(history: Histories, place: Place, rank: int) -> list[tuple[Any, ...]]:
+    """What a rank says of a call and of those behind it in its group, until one is not recorded."""
+    sayings = []
+    for seq in range(place.seq, place.seq + _COMPARED):
+        call = history.at.get(Place(place.group, seq), {}).get(rank)
+        if call is None or not call.operations:
+            break
+        sayings.append((_type(call), _size(call), _dtype(call)))
+    return sayings
+
+
+def _agree(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | None:
+    """Whether calls are alike one by one; None: no two can be compared."""
+    pairs = list(zip(own, theirs, strict=False))
+    return all(a == b for a, b in pairs) if pairs else None
 
 
 def named(ranks: list[int] | tuple[int, ...]) -> str:
@@ -207,11 +253,21 @@ def named(ranks: list[int] | tuple[int, ...]) -> str:
 
 
 def listed(ranks: list[int] | tuple[int, ...]) -> str:
-    """Ranks, neighbours joined: 0-2,7."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    """Ranks, neighbours joined, and four or more at even distance: 0-2,7 and 0..504:8."""
+    left = sorted(ranks)
+    parts = []
+    while left:
+        step = left[1] - left[0] if len(left) > 1 else 1
+        count = 1
+        while count < len(left) and left[count] - left[count - 1] == step:
+            count += 1
+        if step > 1 and count < _EVEN:
+            count = 1
+        first, last = left[0], left[count - 1]
+        joined = f"{first}-{last}" if step == 1 else f"{first}..{last}:{step}"
+        parts.append(str(first) if count == 1 else joined)
+        left = left[count:]
+    return ",".join(parts)
+
+
+_EVEN = 4  # ranks at even distance that are worth a pattern

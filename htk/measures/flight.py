@@ -33,10 +33,26 @@ _CALL_COLUMNS = (
     "out_shapes",
     "coalesced",
     "state",
+    "retired",
+    "library",
+    "enqueue_ns",
+    "end_ns",
+    "timeout_ns",
     "frames",
+    "cycle",
 )
-_STATUS_COLUMNS = ("rank", "group", "group_desc", "group_ranks", "last_enqueued", "last_completed")
+_STATUS_COLUMNS = (
+    "rank",
+    "cycle",
+    "group",
+    "group_desc",
+    "group_ranks",
+    "last_enqueued",
+    "last_completed",
+)
 SOURCE = "flight_recorder"
+ABORTED = "aborted"  # reported as completed when the watchdog ended it
+_NCCL_TIMEOUT_NS = 600 * 10**9  # where none is recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +80,7 @@ class RecordedCall:
     record: int
     operations: list[Mapping[str, Any]] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
+    batch: tuple[Any, ...] | None = None  # point-to-point calls that are launched as one
 
     @property
     def completed(self) -> bool:
@@ -71,7 +88,13 @@ class RecordedCall:
 
     @property
     def started(self) -> bool:
-        return bool(self.states & {"started", "completed"})
+        return bool(self.states & {"started", "completed", ABORTED})
+
+    @property
+    def aborted_after_ns(self) -> int | None:
+        """How old it was when the watchdog ended it."""
+        ages = [o["end_ns"] - o["enqueue_ns"] for o in self.operations if o["state"] == ABORTED]
+        return max(ages, default=None)
 
     @property
     def type(self) -> str:
@@ -91,6 +114,9 @@ class Histories:
     status: dict[tuple[int, GroupId], Mapping[str, Any]]
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
+    inferred: set[GroupId]  # members known only by the calls they made
+    libraries: set[str]
+    _pending: dict[int, list[RecordedCall]] = field(default_factory=dict)
 
     @property
     def dumped(self) -> list[int]:
@@ -99,9 +125,27 @@ class Histories:
     def members(self, place: Place) -> tuple[int, ...]:
         return place.pair or place.group.ranks or tuple(sorted(self.at[place]))
 
+    def pending(self, rank: int) -> list[RecordedCall]:
+        """The first call of a rank that has not completed, and what is in one batch with it."""
+        if rank not in self._pending:
+            left = [c for c in self.calls[rank] if not c.completed]
+            batch = left[0].batch if left else None
+            self._pending[rank] = [c for c in left if batch and c.batch == batch] or left[:1]
+        return self._pending[rank]
+
     def waits_at(self, rank: int) -> RecordedCall | None:
-        """The first call of a rank that has not completed."""
-        return next((c for c in self.calls[rank] if not c.completed), None)
+        """The call that a rank waits at: in a batch, the first one whose peer is absent."""
+        pending = self.pending(rank)
+        return next(
+            (c for c in pending if {*self.absent(c.place), *self.unknown(c.place)} - {rank}),
+            pending[0] if pending else None,
+        )
+
+    def waits_for(self, rank: int) -> set[int]:
+        """Members that have not come to what a rank waits at, or left no dump."""
+        places = [c.place for c in self.pending(rank)]
+        away = {r for p in places for r in (*self.absent(p), *self.unknown(p))}
+        return away - {rank}
 
     def passed(self, rank: int, place: Place) -> bool:
         """It completed the call, recorded or overwritten since."""
@@ -122,7 +166,7 @@ class Histories:
             return True
         call = self.at.get(place, {}).get(rank)
         if call is not None:
-            return call.started or self.waits_at(rank) is call
+            return call.started or any(call is c for c in self.pending(rank))
         made = self.status.get((rank, place.group), {}).get("last_enqueued")
         return made is not None and not place.pair and made >= place.seq
 
@@ -139,10 +183,16 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
     records = _rows(collectives, _CALL_COLUMNS)
     states = _rows(comm_groups, _STATUS_COLUMNS)
+    inferred = _resolve_groups(records, states)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
     at: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
+    status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
+        (r["rank"], group_id(r)): r for r in states
+    }
+    for row in records:
+        row["state"] = _state(row, status.get((row["rank"], group_id(row)), {}))
     messages = _Messages(records)
     for row in records:
         group = group_id(row)
@@ -155,32 +205,81 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
             first.setdefault((rank, group), place.seq)
         call = at[place].get(rank)
         if call is None:
-            call = at[place][rank] = RecordedCall(rank, place, row["event"] or 0)
+            batch = (group, row["seq"]) if place.pair and row["coalesced"] else None
+            call = at[place][rank] = RecordedCall(rank, place, row["event"] or 0, batch=batch)
             calls.setdefault(rank, []).append(call)
         _add(call, row)
-    status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
-        (r["rank"], group_id(r)): r for r in states
-    }
     for row in states:
         descriptions.setdefault(group_id(row), row["group_desc"] or "")
-        if not calls[row["rank"]]:
-            _from_status(row, calls, at)
-    return Histories(calls, dict(at), status, descriptions, first)
+        _from_status(row, calls, at, first)
+    libraries = {r["library"] for r in records if r["library"]}
+    return Histories(calls, dict(at), status, descriptions, first, inferred, libraries)
+
+
+def _state(row: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Return what became of a call, whichever way its backend says so.
+
+    NCCL retires what timed out too, and calls it completed once the communicator is aborted.
+    """
+    nccl = row["library"] in ("nccl", None)
+    limit = row["timeout_ns"] or _NCCL_TIMEOUT_NS
+    done = status.get("last_completed")
+    if row["state"] == "completed":
+        times = row["enqueue_ns"], row["end_ns"]
+        aged = nccl and None not in times and times[1] - times[0] >= limit
+        return ABORTED if aged else "completed"
+    if row["seq_kind"] != "p2p" and None not in (done, row["seq"]) and row["seq"] <= done:
+        return "completed"
+    if row["retired"] and not nccl:
+        return "completed"
+    return row["state"] or "scheduled"
+
+
+def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]]) -> set[GroupId]:
+    """Fill in the members of groups that a dump does not know; return those only inferred.
+
+    Another dump knows them, or they are the ranks that used the group.
+    """
+    rows = [*records, *states]
+    known: dict[str, set[str]] = defaultdict(set)
+    users: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        users[row["group"] or ""].add(row["rank"])
+        if row["group_ranks"]:
+            known[row["group"] or ""].add(row["group_ranks"])
+    inferred = set()
+    for row in rows:
+        if row["group_ranks"]:
+            continue
+        name = row["group"] or ""
+        fitting = [k for k in known[name] if row["rank"] in json.loads(k)]
+        if len(fitting) == 1:
+            row["group_ranks"] = fitting[0]
+        elif not known[name]:
+            row["group_ranks"] = json.dumps(sorted(users[name]), separators=(",", ":"))
+            inferred.add(group_id(row))
+    return inferred
 
 
 def _from_status(
     row: Mapping[str, Any],
     calls: dict[int, list[RecordedCall]],
     at: dict[Place, dict[int, RecordedCall]],
+    first: Mapping[tuple[int, GroupId], int],
 ) -> None:
-    """Of a dump that lost its records, the counters still tell where its rank waits."""
+    """Of a dump that lost its records, or the oldest, the counters tell where its rank waits."""
     made, done = row["last_enqueued"], row["last_completed"]
     if made is None or done is None or made <= max(done, 0):
         return
-    place = Place(group_id(row), max(done, 0) + 1)
-    call = RecordedCall(row["rank"], place, 0, states={"scheduled"})
-    at[place][row["rank"]] = call
-    calls[row["rank"]].append(call)
+    rank, place = row["rank"], Place(group_id(row), max(done, 0) + 1)
+    oldest = first.get((rank, place.group))
+    if calls[rank] and (oldest is None or oldest <= place.seq or done <= 0):
+        return
+    if oldest is not None and at[Place(place.group, oldest)][rank].completed:
+        return  # the counter lags behind
+    call = RecordedCall(rank, place, 0, states={"scheduled"})
+    at[place][rank] = call
+    calls[rank].insert(0, call)
 
 
 def group_id(row: Mapping[str, Any]) -> GroupId:

@@ -58,6 +58,7 @@ COLLECTIVES = table(
     timing=(TEXT, "What the times are: gpu, cpu, watchdog, none."),
     state=(TEXT, "scheduled, started, completed (flight recorder)."),
     retired=(_BOOL, "It left the watchdog's list."),
+    timeout_ns=(_I64, "After how long the watchdog ends it."),
     inferred=(TEXT, "Facts taken from elsewhere than the record itself, comma-separated."),
     frames=(TEXT, "Python stack, innermost first, one frame a line."),
 )
