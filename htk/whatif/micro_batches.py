@@ -1,11 +1,12 @@
 """Micro-batches of a step: how many there are, and how long one more would take."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from htk.columns.types import Mask
 from htk.errors import UsageError
+from htk.graph.fidelity import exposed, idle
 from htk.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded
@@ -35,10 +36,29 @@ def samples(scene: StepModel, name: str) -> float:
     return batch * scene.activation_scale * ranks * max(micro_batches(scene), 1)
 
 
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one more takes, in ns: in all, with communication exposed, and with GPUs idle."""
+
+    ns: float
+    exposed: float
+    idle: float
+
+
+def micro_batch(scene: StepModel) -> MicroBatch:
+    """Return the step without what it does once, over its micro-batches."""
+    rest, many = _repeated(scene), micro_batches(scene)
+    after = replay(rest.graph, rest.weight, rest.wrap_weight)
+    return MicroBatch(
+        after.period_ns / many,
+        exposed(rest.graph, after.steady) / many,
+        idle(rest.graph, after.steady, after.period_ns) / many,
+    )
+
+
 def micro_batch_ns(scene: StepModel) -> float:
-    """The step without what it does once, over its micro-batches."""
-    rest = _repeated(scene)
-    return replay(rest.graph, rest.weight, rest.wrap_weight).period_ns / micro_batches(scene)
+    """Return the time that one more micro-batch takes."""
+    return micro_batch(scene).ns
 
 
 def _repeated(scene: StepModel) -> StepModel:

@@ -73,9 +73,8 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
         return found
     now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (found, edited))
     lost = max(now - without, 0)
-    return found.add_step_time(
-        "skew", max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
-    )
+    later = max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
+    return found.add_step_time("skew", later, exposed=later)
 
 
 def _lead(scene: StepModel) -> float:

@@ -19,6 +19,7 @@ from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
 from htk.whatif.edit_uncertainty import accumulated, apart, total
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
+from htk.whatif.guards import violated
 from htk.whatif.memory import Held, after, held
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -27,6 +28,7 @@ from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sig
 from htk.whatif.waterfall import waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
+_OURS = "an internal error of this edit, or a step time given that is too short"
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
 _LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
 _MATRIX = ("gemm", "attention", "convolution")
@@ -216,6 +218,15 @@ def predict(
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.graph.period_ns), 1)
+    guard = violated(
+        start.model,
+        edited,
+        (start.replayed.period_ns, found.period_ns),
+        (measured, step),
+        start.rates,
+    )
+    if guard is not None:
+        return replace(refused(start, asked, measured), verdict=f"refused: {guard}; {_OURS}")
     doubt = _sigmas(start, edited, step, found.period_ns, measured_ns)
     separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
     if len(edited.touched) > 1 and separate:
@@ -226,14 +237,15 @@ def predict(
         if start.memory is None
         else after(start.memory, asked, edited.activation_scale)
     )
+    exposed_ns, idle_ns = _parts(edited, found, step)
     return Answer(
         edits=asked,
         measured_ns=measured,
         verdict=_verdict(start, change),
         step_ns=step,
         sigma_by_cause=doubt,
-        exposed_ns=round(exposed(edited.graph, found.time)),
-        idle_ns=round(idle(edited.graph, found.time, found.period_ns)),
+        exposed_ns=exposed_ns,
+        idle_ns=idle_ns,
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
         mfu_pct=start.rates.mfu_pct(each / edited.peak, step),
         peak_memory=peak,
@@ -251,6 +263,16 @@ def predict(
         assumptions=edited.assumptions,
         narrow=narrowing(asked, doubt),
     )
+
+
+def _parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
+    """Return exposed communication and idle time of the answer; the rest of the step is work."""
+    repeated = after.period_ns - sum(edited.added.values())
+    alone = exposed(edited.graph, after.time) + edited.added_exposed
+    nothing = idle(edited.graph, after.time, repeated) + edited.added_idle
+    scale = step / max(after.period_ns, 1)
+    shown = min(max(round(alone * scale), 0), step)
+    return shown, min(max(round(nothing * scale), 0), step - shown)
 
 
 def _sigmas(

@@ -98,10 +98,13 @@ class StepModel:
     activation_scale: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
     peak: float = 1.0  # times the peak rate of a GPU
+    links: float = 1.0  # times the rate of a GPU's links
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
     arrival_scale: float = 1.0  # times how late ranks that are not at hand come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
+    added_exposed: float = 0.0  # ns of that in which communication is exposed, mean over GPUs
+    added_idle: float = 0.0  # and in which a GPU is idle
     assumptions: tuple[str, ...] = ()
     # Of the edit at hand, by cause: one standard deviation, relative to what it displaces.
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -191,11 +194,21 @@ class StepModel:
         """The catalogue's entry for the GPU of the step: the recorded one, or an edit's."""
         return detected(self.gpu) if self.gpu else self.facts.device
 
-    def add_step_time(self, cause: str, ns: float) -> "StepModel":
-        """The scene with a time in which it does not go on, between its steps."""
+    def add_step_time(
+        self, cause: str, ns: float, *, exposed: float = 0.0, idle: float = 0.0
+    ) -> "StepModel":
+        """Return the scene with a time between its steps, and what GPUs do in it.
+
+        Communication is exposed for so many ns of it, GPUs idle for so many; else they compute.
+        """
         much = round(ns)
-        added = {**self.added, cause: self.added.get(cause, 0) + much}
-        return replace(self, wrap_weight=self.wrap_weight + much, added=added)
+        return replace(
+            self,
+            wrap_weight=self.wrap_weight + much,
+            added={**self.added, cause: self.added.get(cause, 0) + much},
+            added_exposed=self.added_exposed + exposed,
+            added_idle=self.added_idle + idle,
+        )
 
     def with_assumption(self, *words: str) -> "StepModel":
         return replace(self, assumptions=self.assumptions + words)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import against, factor
-from htk.whatif.micro_batches import micro_batch_ns, micro_batches, samples
+from htk.whatif.micro_batches import micro_batch, micro_batches, samples
 from htk.whatif.step_model import StepModel
 
 NAME = "accumulation"
@@ -29,12 +29,15 @@ def apply(scene: StepModel, value: str) -> StepModel:
     wanted = ratio * now
     if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
         raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are no whole number")
-    each = micro_batch_ns(scene)
+    each = micro_batch(scene)
+    more = round(wanted) - now
     changed = replace(scene, samples=scene.samples * ratio)
     return (
-        changed.add_step_time("micro-batches", (round(wanted) - now) * each)
+        changed.add_step_time(
+            "micro-batches", more * each.ns, exposed=more * each.exposed, idle=more * each.idle
+        )
         .with_uncertainty("structure", _SIGMA * max(abs(math.log2(ratio)), 1.0))
         .with_assumption(
-            f"{round(wanted)} micro-batches in place of {now}, {each / 1e6:.2f} ms for each"
+            f"{round(wanted)} micro-batches in place of {now}, {each.ns / 1e6:.2f} ms for each"
         )
     )

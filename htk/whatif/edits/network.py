@@ -1,5 +1,7 @@
 """A faster or slower network, at each of its levels; or one that a benchmark has measured."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from htk.columns.arrow import numbers
@@ -37,6 +39,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     length = changed.lengths()
     fixed = np.minimum(latency(changed), length)
     changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
+    faster_links = scene.links * max(1.0, float(faster.max(initial=1.0)))
+    changed = replace(changed, links=faster_links)
     return changed.with_uncertainty("communication", 0.1).with_assumption(
         "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
         "collective of its kind"

@@ -38,7 +38,7 @@ def _hidden(scene: StepModel) -> StepModel:
     bare = scene.with_lengths(scene.is_comm, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
-    found = bare.add_step_time("communication", short) if short > 0 else bare
+    found = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
     return found.with_assumption(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
         "that is late still is waited for"
@@ -87,6 +87,7 @@ def _serial(scene: StepModel) -> StepModel:
         comm = union(start[mine & scene.is_comm], end[mine & scene.is_comm])
         compute = union(start[mine & scene.is_compute], end[mine & scene.is_compute])
         hidden.append(comm.total - subtract(comm, compute).total)
-    return scene.add_step_time("communication", float(np.median(hidden))).with_assumption(
+    alone = float(np.median(hidden))
+    return scene.add_step_time("communication", alone, exposed=alone).with_assumption(
         "compute stands still while communication runs"
     )

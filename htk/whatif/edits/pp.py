@@ -33,7 +33,10 @@ def apply(scene: StepModel, value: str) -> StepModel:
     filling = 2 * (stages - 1) * sent
     changed = fewer_replicas(scene, stages)
     return (
-        replace(changed.add_step_time("bubble", bubble + filling), low_confidence=True)
+        replace(
+            changed.add_step_time("bubble", bubble + filling, exposed=filling, idle=bubble),
+            low_confidence=True,
+        )
         .with_uncertainty("structure", 0.1)
         .with_uncertainty("communication", 0.3)
         .with_assumption(

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.graph.build import steps_at_hand
+from htk.graph.build import build, steps_at_hand
+from htk.graph.fidelity import exposed, idle
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.simulate.times import Gemm, Times
@@ -50,6 +51,15 @@ def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     return baseline(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
 
 
+# Much of the communication is exposed.
+SLOW = {"inter_gbps": 100.0, "micro_batch": 2, "steps": 3}
+
+
+@pytest.fixture(scope="module")
+def slow_network(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
+    return baseline(open_trace(str(written(tmp_path_factory.mktemp("slow"), **SLOW))).tables)
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     return baseline(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
@@ -78,6 +88,29 @@ def test_within_five_percent(
     moved, predicted = truth - found.measured_ns, found.step_ns - found.measured_ns
     if abs(moved) > 0.03 * found.measured_ns:
         assert (moved > 0) == (predicted > 0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "change"),
+    [
+        (("accumulation", "4"), {"accumulation": 4}),
+        (("batch", "4"), {"micro_batch": 4}),
+        (("sharding", "ddp"), {"strategy": "ddp"}),
+        (("network", "inter_bandwidth=0.2x"), {"inter_gbps": 20.0}),
+    ],
+)
+def test_parts_of_the_step_are_those_of_the_changed_job(
+    slow_network: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
+) -> None:
+    """Exposed communication and idle time, as shares of the step."""
+    changed = build(open_trace(str(written(tmp_path, **(SLOW | change)))).tables)
+    truth = changed.period_ns
+    answer = predict(slow_network, [edit])
+    assert answer.step_ns is not None
+    waiting = exposed(changed, changed.time) / truth
+    nothing = idle(changed, changed.time, truth) / truth
+    assert (answer.exposed_ns or 0) / answer.step_ns == pytest.approx(waiting, abs=0.03)
+    assert (answer.idle_ns or 0) / answer.step_ns == pytest.approx(nothing, abs=0.02)
 
 
 @pytest.mark.parametrize(

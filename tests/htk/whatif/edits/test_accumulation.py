@@ -44,3 +44,18 @@ def test_from_samples_of_all_ranks() -> None:
 def test_what_is_no_whole_number(value: str) -> None:
     with pytest.raises(UsageError):
         accumulation.apply(small_scene(REDUCED), value)
+
+
+def test_micro_batches_added_are_work_and_exposed_communication() -> None:
+    """Gathered for each: 200 before its forward pass, in which nothing else runs."""
+    size = {"group": 8, "per_node": 8, "in_bytes": 1 << 20, "out_bytes": 8 << 20}
+    acts = (
+        comm("g", 200, "all_gather", **size),
+        Act("f", 1000, waits=("g",)),
+        Act("b", 2000, backward=True),
+        comm("s", 100, "reduce_scatter", waits=("b",), backward=True, **size),
+        Act("opt", 500, family="optimizer", waits=("s",)),
+    )
+    found = accumulation.apply(small_scene(acts), "3")
+    assert found.added == {"micro-batches": 2 * 3300}
+    assert (found.added_exposed, found.added_idle) == (2 * 300, 0)

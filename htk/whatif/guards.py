@@ -1,0 +1,134 @@
+"""Bounds that no prediction may pass; one that does is refused, as it is wrong whatever it assumes.
+
+A step takes no less than any of its streams is busy, compute no less than its model FLOPs at the
+GPU's peak, and no link carries more than its rate. A bound that the recording itself passes (of a
+GPU or link that was recognised wrongly) says nothing of its predictions.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from htk.columns.intervals import union
+from htk.columns.types import Floats
+from htk.graph.replay import NEVER
+from htk.models.bandwidth import factor
+from htk.models.detected import detected
+from htk.whatif.rates import Rates
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import gpus_of_a_node, part
+
+_WHOLE = ("all_gather", "reduce_scatter", "all_reduce")
+_TOLERANCE = 0.01  # what a replay may miss
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a step holds beside what it has room for, as shares: 1 is full."""
+
+    stream: float
+    mfu: float
+    roofline: float
+    links: float
+
+
+_WORDS = {
+    "stream": "the busiest stream needs {:.3g} times the predicted step",
+    "mfu": "MFU would be {:.0%}",
+    "roofline": "model FLOPs would take {:.3g} times the compute time at the GPU's peak",
+    "links": "links would carry {:.3g} times their rate",
+}
+
+
+def violated(
+    recorded: StepModel,
+    edited: StepModel,
+    periods: tuple[int, int],
+    steps: tuple[int, int],
+    rates: Rates,
+) -> str | None:
+    """Return which bound a prediction passes, in words; None: none.
+
+    `periods`: of the replayed step before and after the edits; `steps`: of the answers.
+    """
+    busy = _overlap(recorded)
+    before = _load(recorded, busy, periods[0], steps[0], rates)
+    after = _load(edited, busy, periods[1], steps[1], rates)
+    for guard, words in _WORDS.items():
+        share = getattr(after, guard)
+        if share > 1 + _TOLERANCE and share > (1 + _TOLERANCE) * getattr(before, guard):
+            return f"guard {guard}: {words.format(share)}"
+    return None
+
+
+def _load(scene: StepModel, busy: Floats, period: int, step: int, rates: Rates) -> _Load:
+    """Return how full streams, the GPU and links are."""
+    once = max(period - max(sum(scene.added.values()), 0), 1)  # without micro-batches added
+    acts, length = scene.graph.activities, np.maximum(scene.lengths(), 0)
+    lanes = np.bincount(acts.lane, length)
+    lanes[: len(busy)] = lanes[: len(busy)] * busy
+    each = scene.samples / scene.devices / scene.peak
+    mfu = (rates.mfu_pct(each, step) or 0.0) / 100
+    compute = max(
+        (int(length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks),
+        default=0,
+    )
+    busiest = compute / once * step
+    return _Load(
+        stream=float(lanes.max(initial=0)) / period,
+        mfu=mfu,
+        roofline=mfu * step / busiest if busiest else 0.0,
+        links=_links(scene, once),
+    )
+
+
+def _overlap(recorded: StepModel) -> Floats:
+    """Return the time that each stream is busy over the sum of its activities, as recorded.
+
+    Neighbours on a stream may overlap (programmatic launches).
+    """
+    acts, length = recorded.graph.activities, np.maximum(recorded.lengths(), 0)
+    found = np.ones(int(acts.lane.max(initial=-1)) + 1)
+    for lane in range(len(found)):  # a few a rank
+        own = acts.lane == lane
+        total = int(length[own].sum())
+        if total:
+            found[lane] = min(union(acts.end[own] - length[own], acts.end[own]).total / total, 1.0)
+    return found
+
+
+def _links(scene: StepModel, step: int) -> float:
+    """Return what the fullest link of a rank carries in a step, over what it can."""
+    gpu = detected(scene.device_name)
+    if gpu is None:
+        return 0.0
+    acts, edge = scene.graph.activities, scene.run_edge
+    sent = _sent(scene)
+    sent[(edge < 0) | (scene.weight[edge] <= NEVER)] = 0.0
+    across = scene.facts.crosses
+    levels = (
+        (~across, gpu.scale_up_gbps, sent),
+        (across, gpu.scale_out_gbps * gpus_of_a_node(scene), sent / part(scene, True)),
+    )
+    fullest = 0.0
+    for level, rate, load in levels:
+        for rank in scene.graph.ranks if rate else ():
+            own = scene.is_comm & level & (acts.rank == rank)
+            fullest = max(fullest, float(load[own].sum()) / (rate * scene.links * step))
+    return fullest
+
+
+def _sent(scene: StepModel) -> Floats:
+    """Return the bytes that a rank sends of each collective of parameters or gradients.
+
+    The larger of the two buffers is the whole one, whatever group an edit makes of it.
+    """
+    facts = scene.facts
+    whole = np.maximum(np.maximum(facts.in_bytes, facts.out_bytes), 0)
+    kinds = np.array([kind if kind in _WHOLE else "" for kind in facts.collective])
+    found = np.zeros(len(whole))
+    for kind in _WHOLE:
+        for ranks in np.unique(facts.group_size[kinds == kind]).tolist():  # a few groups
+            own = (kinds == kind) & (facts.group_size == ranks)
+            found[own] = whole[own] * ((factor(kind, ranks) or 0.0) if ranks > 1 else 0.0)
+    return found

@@ -1,0 +1,77 @@
+"""A prediction that passes a physical bound is refused, and the bound named."""
+
+import pytest
+
+from htk.graph.replay import replay
+from htk.whatif import predict as predicting
+from htk.whatif.edits import replace as kernels
+from htk.whatif.guards import violated
+from htk.whatif.predict import baseline, predict
+from htk.whatif.rates import Rates
+from htk.whatif.step_model import StepModel
+from tests.htk.graph.small_step import step_tables
+from tests.htk.whatif.small_step_model import Act, comm, small_scene
+
+GB = 10**9
+UNKNOWN = Rates(2, None, None, None)
+
+
+def step() -> StepModel:
+    """1 ms of compute, then 4 ms in which a rank sends 1.75 GB of 300 GB/s: 437 GB/s."""
+    size = {"group": 8, "per_node": 8, "in_bytes": GB, "out_bytes": GB}
+    acts = [
+        Act("a", 1_000_000),
+        Act("b", 1_000_000),
+        comm("c", 8_000_000, "all_reduce", waits=("a",), **size),
+    ]
+    return small_scene(acts, device_name="NVIDIA A100-SXM4-80GB")
+
+
+def judged(edited: StepModel, period: int, rates: Rates = UNKNOWN) -> str | None:
+    now = replay(step().graph).period_ns
+    return violated(step(), edited, (now, period), (now, period), rates)
+
+
+def test_a_step_is_never_shorter_than_a_stream_is_busy() -> None:
+    assert judged(step(), 9_000_000) is None
+    # communication needs 8 ms on its stream
+    assert judged(step(), 8_000_000) is None
+    assert "guard stream" in (judged(step(), 7_000_000) or "")
+
+
+def test_links_carry_no_more_than_their_rate() -> None:
+    faster = step().with_lengths(step().is_comm, 1)
+    # 2 * 7/8 of a GB at 300 GB/s: 5.8 ms
+    assert judged(faster, 6_000_000) is None
+    assert "guard links" in (judged(faster, 5_000_000) or "")
+
+
+@pytest.mark.parametrize(("times", "guard"), [(2, None), (3, None), (4, "guard roofline")])
+def test_compute_is_never_faster_than_the_peak(times: int, guard: str | None) -> None:
+    # of 2 ms of compute in 9 ms: 30 % of the peak
+    rates = Rates(1, None, 0.6e9, 1e12)
+    changed = kernels.apply(step(), f"a|b={times}x")
+    found = judged(changed, 9_000_000, rates)
+    assert (found is None) if guard is None else (found is not None and guard in found)
+
+
+def test_a_step_does_no_more_than_the_peak() -> None:
+    only = small_scene([Act("a", 1_000_000)])
+    rates = Rates(1, None, 0.6e9, 1e12)  # 0.6 ms at the peak
+    half = kernels.apply(only, "a=2x")
+    assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, rates) is None
+    found = violated(only, half, (1_000_000, 500_000), (1_000_000, 500_000), rates)
+    assert found is not None and found.startswith("guard mfu: MFU would be 120%")
+
+
+def test_a_recording_that_passes_a_bound_says_nothing_of_predictions() -> None:
+    only = small_scene([Act("a", 1_000_000)])
+    wrong = Rates(1, None, 1.2e9, 1e12)  # a peak that is too low
+    assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, wrong) is None
+
+
+def test_the_answer_is_refused_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = baseline(step_tables(4))
+    monkeypatch.setattr(predicting, "violated", lambda *_: "guard stream: …")
+    found = predict(start, [("host", "2x")])
+    assert found.step_ns is None and found.verdict.startswith("refused: guard stream")
