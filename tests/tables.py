@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.core.analysis import Analysis
+from htk.derived import registry
 from htk.schema import DERIVED, TABLES
 
 
@@ -25,5 +26,21 @@ def answer_of(
     analysis: Analysis[...], *, options: dict[str, Any] | None = None, **tables: pa.Table
 ) -> Any:
     """Return the rows that an analysis answers from these tables; missing ones are empty."""
-    given = [tables[name] if name in tables else make(name, []) for name in analysis.reads]
+    given = [_table(name, tables) for name in analysis.reads]
     return analysis(*given, **(options or {})).to_pylist()
+
+
+_PASSES = {"op_passes": ("cpu_ops", "op_links"), "kernel_passes": ("kernels", "kernel_links")}
+
+
+def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
+    """Return a table that is given, or empty; passes follow from the others, where these have
+    links, and are unknown elsewhere."""
+    rows, links = _PASSES.get(name, ("", ""))
+    if name in tables or not rows:
+        return tables[name] if name in tables else make(name, [])
+    if links not in tables:
+        return make(name, [{}] * len(tables.get(rows, ())))
+    made = registry.maker(name)
+    flat = {"annotation_links": make("annotation_links", [{}] * len(tables.get("annotations", ())))}
+    return made.function(*(_table(read, {**flat, **tables}) for read in made.reads))

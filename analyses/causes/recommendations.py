@@ -13,7 +13,6 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.humanize import format_duration, pluralize
 from htk.derived.unrecorded import unrecorded_ranks
-from htk.measures.phases import recomputed
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
@@ -104,9 +103,7 @@ def recommendations(
     collectives: pa.Table,
     memory: pa.Table,
     ranks: pa.Table,
-    kernel_links: pa.Table,
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
+    kernel_passes: pa.Table,
     *,
     min_pct: Annotated[float, "Leave out what would win back less of the time."] = 1.0,
 ) -> pa.Table:
@@ -124,10 +121,10 @@ def recommendations(
         *_imbalance(time_breakdown),
         *_kernels(kernels, lanes),
         *_copies(time_breakdown, kernels, lanes),
-        *_recompute(kernels, kernel_links, recomputed(cpu_ops, op_links), lanes),
+        *_recompute(kernels, truths(kernel_passes["recomputed"]), lanes),
         *_memory(memory, ranks),
     ]
-    kept = [f for f in found if f.gain is None or 100 * f.gain >= min_pct * window > 0]
+    kept = [f for f in found if f.gain is None or (window > 0 and 100 * f.gain >= min_pct * window)]
     kept.sort(key=lambda f: -1 if f.gain is None else -f.gain)
     gain = np.array([f.gain or 0 for f in kept], np.int64)
     timed = np.array([f.gain is not None for f in kept], bool)
@@ -334,18 +331,15 @@ def _copies(times: pa.Table, kernels: pa.Table, lanes: int) -> list[_Found]:
     ]
 
 
-def _recompute(
-    kernels: pa.Table, links: pa.Table, again: NDArray[np.bool_], lanes: int
-) -> list[_Found]:
+def _recompute(kernels: pa.Table, again: NDArray[np.bool_], lanes: int) -> list[_Found]:
     """Forward work that runs a second time in backward."""
-    mine = np.append(again, False)[numbers(links["op_row"], -1)]
-    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[mine]
+    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[again]
     if not length.sum():
         return []
     return [
         _Found(
             "activations are recomputed",
-            f"{int(mine.sum())} activities launched by forward operators inside backward",
+            f"{int(again.sum())} activities launched by forward operators inside backward",
             "where memory allows: checkpoint fewer layers, or selectively (keep matrix products "
             "and attention)",
             int(length.sum()) // lanes,

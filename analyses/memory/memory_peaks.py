@@ -44,6 +44,7 @@ def memory_peaks(
     memory: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
+    op_passes: pa.Table,
     annotations: pa.Table,
     *,
     by: Annotated[By, "What allocated it, or its category: parameter, activation, …"] = "holder",
@@ -61,7 +62,7 @@ def memory_peaks(
     if not len(use.devices):  # nothing but failures
         return RETURNS.empty_table()
     if by == "category":
-        label = _of_categories(Categories.of(use, cpu_ops, op_links, annotations))
+        label = _of_categories(Categories.of(use, cpu_ops, op_links, op_passes, annotations))
     else:
         label = _of_holders(use, cpu_ops)
     parts = [_Peak(use, k, label, n) for k in range(len(use.devices))]  # a few devices

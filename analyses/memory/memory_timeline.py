@@ -38,6 +38,7 @@ def memory_timeline(
     memory: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
+    op_passes: pa.Table,
     annotations: pa.Table,
     *,
     points: Annotated[int, "Slices of time for each device."] = 200,
@@ -54,7 +55,7 @@ def memory_timeline(
     kind, allocated = use.devices.group_ids, use.allocated
     chosen, names, inferred = np.full(len(kind), NONE, np.int64), [""], False
     if by == "category":
-        found = Categories.of(use, cpu_ops, op_links, annotations)
+        found = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = found.code, found.names, found.inferred
         allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
     slices = Groups.by_keys(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))

@@ -54,6 +54,7 @@ def flops(
     launches: pa.Table,
     launch_links: pa.Table,
     annotations: pa.Table,
+    op_passes: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
     ranks: pa.Table,
@@ -72,7 +73,7 @@ def flops(
     if not matching(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators; record with record_shapes=True")
     work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
     )
     columns, sums = summed(
         per,

@@ -50,6 +50,7 @@ def roofline(
     launches: pa.Table,
     launch_links: pa.Table,
     annotations: pa.Table,
+    op_passes: pa.Table,
     ranks: pa.Table,
     *,
     per: Annotated[
@@ -66,7 +67,7 @@ def roofline(
     the type and bytes at the memory's bandwidth.
     """
     work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
     )
     rows = np.flatnonzero(work.row != NONE)
     who = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))

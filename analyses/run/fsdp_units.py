@@ -14,7 +14,7 @@ from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled
 from htk.measures.exposure import comm_shares, lanes_of
-from htk.measures.passes import BACKWARD, FORWARD, backward_kernels
+from htk.measures.passes import is_backward
 from htk.schema import TEXT, table
 
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
@@ -24,7 +24,7 @@ RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
     step=(pa.int32(), "Step that launched it; null when pooled over steps."),
     type=(TEXT, "all_gather or reduce_scatter."),
-    phase=(TEXT, "forward or backward, by the thread that launched it."),
+    phase=(TEXT, "forward or backward: the pass that launched it."),
     order=(pa.int32(), "Number of the unit within step, type and pass, as it is run."),
     unit=(TEXT, "Name of the module, where FSDP's own ranges tell it."),
     group_size=(pa.int32(), "Ranks that share the unit."),
@@ -51,7 +51,7 @@ def fsdp_units(
     kernels: pa.Table,
     kernel_links: pa.Table,
     cpu_ops: pa.Table,
-    op_links: pa.Table,
+    kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
     per: Annotated[Pool, "Pool ranks and steps, only steps, or neither."] = "all",
@@ -69,7 +69,7 @@ def fsdp_units(
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
     rank, step, group, gather = _who(source, kernel_links, kernel)
-    back = backward_kernels(cpu_ops, op_links, kernel_links)[kernel]
+    back = is_backward(kernel_passes)[kernel]
     keys = np.column_stack([rank, step, group, gather, back]).astype(np.int64)
     order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
@@ -85,7 +85,7 @@ def fsdp_units(
             number(rows.keys[:, 0], pa.int32(), rows.keys[:, 0] >= 0),
             number(rows.keys[:, 1], pa.int32(), rows.keys[:, 1] >= 0),
             text(rows.keys[:, 2], pa.array(["all_gather", "reduce_scatter"])),
-            text(rows.keys[:, 3], pa.array([FORWARD, BACKWARD])),
+            text(rows.keys[:, 3], pa.array(["forward", "backward"])),
             number(rows.keys[:, 4], pa.int32()),
             texts(_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),

@@ -12,7 +12,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
-from htk.measures.passes import backward_kernels
+from htk.measures.passes import is_backward
 from htk.schema import TEXT, table
 
 PARTS = ("warm-up", "steady", "cool-down", "rest")
@@ -38,9 +38,7 @@ RETURNS = table(
 )
 def pipeline_bubble(
     kernels: pa.Table,
-    kernel_links: pa.Table,
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
+    kernel_passes: pa.Table,
     collectives: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
@@ -48,8 +46,8 @@ def pipeline_bubble(
     """How much of a step does each stage of a pipeline stand still?
 
     Warm-up ends with the first compute of the backward pass, the steady part with the last of the
-    forward, the cool-down with the last of the backward. The backward pass is what the threads of
-    the autograd engine launch. Bubble is whatever of a part holds no compute.
+    forward, the cool-down with the last of the backward. Bubble is whatever of a part holds no
+    compute.
     """
     p2p = _p2p(collectives)
     if not p2p.num_rows:
@@ -57,7 +55,7 @@ def pipeline_bubble(
     windows = step_windows if step_windows.num_rows else rank_windows
     stages = _stages(p2p)
     windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))
-    back = backward_kernels(cpu_ops, op_links, kernel_links)
+    back = is_backward(kernel_passes)
     compute = matching(kernels["kind"], "compute".__eq__)
     edges = _edges(windows, kernels, compute, back)
     length = np.diff(edges, axis=1)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups, unpaired
+from htk.columns.groups import Groups, hosts, unpaired
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
@@ -26,7 +26,6 @@ from htk.derived.host_states import (
     overhead_state,
     span_state,
 )
-from htk.measures.phases import hosts
 from htk.schema import TEXT, table
 
 RETURNS = table(

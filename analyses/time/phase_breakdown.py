@@ -5,25 +5,26 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, text, truths
-from htk.columns.groups import Groups, unpaired
+from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths
+from htk.columns.groups import Groups, hosts, unpaired
 from htk.columns.intervals import union_lengths
-from htk.columns.types import NO_TIME, Ints
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.derived.links import steps_of
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, percent
-from htk.measures.phases import OTHER, PHASES, Phased, Phases, hosts
+from htk.measures.passes import between_operators, phase_codes
+from htk.names.phases import PHASES
 from htk.schema import TEXT, table
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     step=(pa.int32(), "Step that launched it; null per rank, or for what no step launched."),
     phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
-    inferred=(pa.bool_(), "No user range said so, operators did, for most of its GPU time."),
-    cpu_ns=(pa.int64(), "Host time in its ranges and outermost operators, on any thread."),
+    inferred=(pa.bool_(), "Operators, not user ranges, tell it for most of its GPU time."),
+    cpu_ns=(pa.int64(), "Host time in its outermost operators, and in its ranges between these."),
     gpu_ns=(pa.int64(), "At least one activity that it launched runs; null without GPU work."),
     kernel_ns=(pa.int64(), "Durations of those, added up."),
     kernels=(pa.int64(), "Activities that it launched."),
@@ -37,21 +38,24 @@ def phase_breakdown(
     kernel_links: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
+    op_passes: pa.Table,
+    kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
     per: Annotated[Per, "Over the whole recording, or step by step."] = "rank",
 ) -> pa.Table:
     """How does the time divide into data loading, forward, backward and optimizer?
 
-    From user ranges where the code has them, else inferred from the autograd thread, optimizer
-    operators and the links from backward to forward; `inferred` says which. GPU work belongs to
-    the phase that launched it.
+    Told by autograd's sequence numbers and threads, then by user ranges, names and order;
+    `phases_from` counts which. GPU work belongs to the phase that launched it.
     """
     if not kernels.num_rows and not cpu_ops.num_rows and not annotations.num_rows:
         raise MissingTable(f"the trace has no operators; it needs {hint('cpu_ops')}")
-    phases = Phases(annotations, cpu_ops, op_links)
-    gpu, launched = _gpu_keys(phases, kernels, kernel_links, per)
-    host, host_start, host_end = _host_spans(phases, cpu_ops, op_links, annotations, per)
+    phase = phase_codes(kernel_passes)
+    gpu = _keys(kernels["rank"], kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase))
+    host, host_start, host_end = _host_spans(cpu_ops, op_links, op_passes, annotations)
+    if per == "rank":
+        gpu[:, 1] = host[:, 1] = _LAST
     groups = Groups.by_keys(np.concatenate([gpu, host]))
     count = len(groups)
     of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
@@ -59,7 +63,8 @@ def phase_breakdown(
     gpu_ns = union_lengths(of_gpu, start, end, count)
     kernel_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]
-    guessed = np.bincount(of_gpu, launched.inferred * (end - start), minlength=count)[:count]
+    by_range = matching(kernel_passes["basis"], "user range".__eq__)
+    guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
     rank, step, phase = groups.keys.reshape(-1, 3).T
     whole = Groups.by_keys(groups.keys[:, :2])
     total = whole.sum(gpu_ns)[whole.group_ids] if count else gpu_ns
@@ -77,43 +82,31 @@ def phase_breakdown(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, phases_from=_sources(launched, kernels.num_rows))
+    return with_coverage(found, phases_from=_sources(kernel_passes))
 
 
 _LAST = np.iinfo(np.int32).max  # what has no step comes last
 _UNKNOWN = len(PHASES)
 
 
-def _gpu_keys(phases: Phases, kernels: pa.Table, links: pa.Table, per: Per) -> tuple[Ints, Phased]:
-    """Rank, step and phase of each activity; what has no recorded launch is of no phase."""
-    op = numbers(links["op_row"], -1)
-    at = numbers(links["launch_start_ns"], NO_TIME)
-    guess = np.append(phases.of_ops.phase, OTHER)[op]
-    found = phases.at(hosts(kernels), at, guess)
-    linked = (at > NO_TIME) | (op >= 0)
-    phase = np.where(linked, found.phase, _UNKNOWN)
-    step = numbers(links["step"], _LAST) if per == "step" else np.full(len(op), _LAST)
-    rank = numbers(kernels["rank"], -1)
-    keys = np.stack([rank, step, phase], axis=1).astype(np.int64)
-    return keys, Phased(phase, found.inferred)
+def _keys(rank: pa.ChunkedArray, step: pa.ChunkedArray, phase: Ints) -> Ints:
+    columns = [numbers(rank, NONE), numbers(step, _LAST), phase]
+    return np.column_stack([column.astype(np.int64) for column in columns])
 
 
 def _host_spans(
-    phases: Phases, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table, per: Per
+    cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
 ) -> tuple[Ints, Ints, Ints]:
-    """Rank, step and phase of outermost operators and of ranges, with their times."""
-    top = np.flatnonzero((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
-    start, end = (numbers(cpu_ops[c])[top] for c in ("start_ns", "end_ns"))
-    found = phases.at(hosts(cpu_ops)[top], start, phases.of_ops.phase[top])
-    step = numbers(op_links["step"], _LAST)[top]
-    rank = numbers(cpu_ops["rank"], -1)[top]
-    keys = np.stack([rank, step, found.phase], axis=1)
-    host, begin, finish, phase = phases.ranges.segments()
-    more = np.stack([unpaired(host)[0], _steps_at(annotations, host, begin), phase], axis=1)
-    keys = np.concatenate([keys, more]).astype(np.int64)
-    if per == "rank":
-        keys[:, 1] = _LAST
-    return keys, np.concatenate([start, begin]), np.concatenate([end, finish])
+    """Rank, step and phase of outermost operators and of the time of ranges between them, with
+    their times."""
+    top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
+    outer = cpu_ops.filter(top)
+    keys = _keys(outer["rank"], op_links["step"].filter(top), phase_codes(op_passes.filter(top)))
+    ranges = between_operators(cpu_ops, op_links, annotations)
+    rank, step = unpaired(ranges.host)[0], _steps_at(annotations, ranges.host, ranges.start)
+    keys = np.concatenate([keys, np.column_stack([rank, step, ranges.phase])]).astype(np.int64)
+    start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
+    return keys, np.append(start, ranges.start), np.append(end, ranges.end)
 
 
 def _steps_at(annotations: pa.Table, host: Ints, at: Ints) -> Ints:
@@ -129,8 +122,8 @@ def _steps_at(annotations: pa.Table, host: Ints, at: Ints) -> Ints:
     return found
 
 
-def _sources(launched: Phased, count: int) -> str:
-    """Where the phases of GPU work come from."""
-    known = launched.phase < _UNKNOWN
-    named = int((known & ~launched.inferred).sum())
-    return f"user ranges for {named} of {count} activities, inferred for {int(known.sum()) - named}"
+def _sources(kernel_passes: pa.Table) -> dict[str, int]:
+    """How many activities each kind of evidence gives their phase."""
+    codes, bases = codes_of(kernel_passes["basis"])
+    counts = np.bincount(codes[codes >= 0], minlength=len(bases))
+    return dict(zip(bases.to_pylist(), counts.tolist(), strict=True))

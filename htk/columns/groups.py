@@ -160,6 +160,11 @@ def event_keys(table: pa.Table) -> Ints:
     return np.column_stack([column.astype(np.int64) for column in columns])
 
 
+def hosts(table: pa.Table) -> Ints:
+    """Return one number for each (rank, cycle), the same in every table."""
+    return paired(numbers(table["rank"], NONE), numbers(table["cycle"], 0))
+
+
 def paired(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:
     """Return two columns of 32 bits as one of 64, which holds them exactly; -1 stays apart."""
     return np.asarray((high.astype(np.int64) << 32) | (low.astype(np.int64) & 0xFFFFFFFF))

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, codes_of, number, numbers, texts, truths, valid
 from htk.columns.groups import Groups, paired, unpaired
-from htk.columns.types import NO_TIME, Floats, Ints
+from htk.columns.types import Floats, Ints
 from htk.core.analysis import with_coverage
 from htk.core.label import Label
 from htk.measures.breakdown import kind_times
-from htk.measures.phases import OTHER, PHASES, Phases, hosts
+from htk.measures.passes import phase_codes
+from htk.names.phases import PHASES
 from htk.schema import TEXT, table
 
 Tables = Mapping[str, pa.Table]
@@ -215,14 +216,7 @@ def _modules(side: Side) -> Items:
 
 def _phases(side: Side) -> Items:
     """GPU time by the phase that launched it."""
-    tables = side.tables
-    phases = Phases(tables["annotations"], tables["cpu_ops"], tables["op_links"])
-    links = tables["kernel_links"]
-    op, at = numbers(links["op_row"], -1), numbers(links["launch_start_ns"], NO_TIME)
-    guess = np.append(phases.of_ops.phase, OTHER)[op]
-    found = phases.at(hosts(tables["kernels"]), at, guess).phase
-    linked = (at > NO_TIME) | (op >= 0)
-    return _of_kernels(side, np.where(linked, found, -1), list(PHASES))
+    return _of_kernels(side, phase_codes(side.tables["kernel_passes"]), list(PHASES))
 
 
 READERS: dict[str, Callable[[Side], Items]] = {

@@ -26,6 +26,8 @@ _PER_FILE = {  # cached beside the tables of the file
     "op_links": "htk.derived.links",
     "launch_links": "htk.derived.links",
     "annotation_links": "htk.derived.user_ranges",
+    "op_passes": "htk.derived.passes",
+    "kernel_passes": "htk.derived.passes",
     "op_callers": "htk.derived.op_ancestors",
     "python_links": "htk.derived.op_ancestors",
     "activities": "htk.derived.windows",

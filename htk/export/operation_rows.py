@@ -15,7 +15,8 @@ from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
-from htk.measures.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, Phases, hosts
+from htk.measures.passes import phase_codes
+from htk.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.schema import JOB_OPERATIONS
 from htk.schema.operation_types import CODES, NAMES
 from htk.trace.trace import Trace
@@ -45,7 +46,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     kernels, links = trace.need("kernels"), trace.tables["kernel_links"]
     _refuse_other_parallelism(trace)
     rank, step = numbers(kernels["rank"], -1), numbers(links["step"], -1)
-    phase = _phases(trace)
+    phase = phase_codes(trace.tables["kernel_passes"])
     inside = (rank >= 0) & (step >= 0)
     compute = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
     reduction = matching(kernels["kind"], "comm".__eq__) & inside
@@ -84,15 +85,6 @@ def _refuse_other_parallelism(trace: Trace) -> None:
             "alone; this job has pipelines, shards or other groups: log its rows with "
             "htk.capture(operations=True)"
         )
-
-
-def _phases(trace: Trace) -> Ints:
-    """The phase that launched each activity."""
-    kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
-    phases = Phases(trace.tables["annotations"], trace.tables["cpu_ops"], trace.tables["op_links"])
-    inferred = np.append(phases.of_ops.phase, OTHER)[numbers(links["op_row"], -1)]
-    launched = numbers(links["launch_start_ns"], _NEVER)
-    return np.asarray(phases.at(hosts(kernels), launched, inferred).phase)
 
 
 class _Runs:

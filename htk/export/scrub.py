@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from htk.derived.host_states import span_state
 from htk.export.pieces import Pieces
 from htk.export.scrub_kernels import COMM_STEMS, STEMS, is_stem, kernel_stem
-from htk.measures.phases import phase_of_range
 from htk.models.detected import detected
 from htk.models.hardware import catalogue
+from htk.names.phases import phase_of_range
 from htk.names.public import is_public, listed_names
 from htk.parsers.kineto.columns import COLUMNS
 

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, valid
-from htk.columns.groups import Groups
+from htk.columns.groups import Groups, hosts
+from htk.columns.nesting import Nested
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.measures.memory_use import MemoryUse
-from htk.measures.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER, Phases, hosts
+from htk.measures.passes import naming_ranges, phase_codes, phases_of_ranges, threads_of
+from htk.names.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER
 
 NAMES = (
     "parameter",
@@ -42,22 +44,33 @@ class Categories:
 
     @classmethod
     def of(
-        cls, use: MemoryUse, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table
+        cls,
+        use: MemoryUse,
+        cpu_ops: pa.Table,
+        op_links: pa.Table,
+        op_passes: pa.Table,
+        annotations: pa.Table,
     ) -> "Categories":
         recorded = use.table["category"]
         if valid(recorded).any():
             code, names = codes_of(recorded)
             listed = [str(name) for name in names.to_pylist()]
             return cls(np.where(code < 0, len(listed), code), [*listed, "unknown"], False)
-        return cls(_inferred(use, cpu_ops, op_links, annotations), list(NAMES), True)
+        return cls(_inferred(use, cpu_ops, op_links, op_passes, annotations), list(NAMES), True)
 
 
-def _inferred(use: MemoryUse, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> Ints:
+def _inferred(
+    use: MemoryUse,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_passes: pa.Table,
+    annotations: pa.Table,
+) -> Ints:
     code = np.full(use.table.num_rows, UNKNOWN, np.int64)
     born, freed = blocks(use)
     if not len(born) or not cpu_ops.num_rows:
         return code
-    when = _When(cpu_ops, op_links, annotations)
+    when = _When(cpu_ops, op_links, op_passes, annotations)
     host = hosts(use.table)[born]
     birth = use.time[born]
     death = np.where(freed == NONE, _NEVER, use.time[freed])
@@ -108,12 +121,13 @@ def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -
 class _When:
     """Which phase it is, thread by thread, and when the next begins on a rank."""
 
-    def __init__(self, cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> None:
-        self._phases = Phases(annotations, cpu_ops, op_links)
-        self._ops = cpu_ops
+    def __init__(
+        self, cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
+    ) -> None:
+        self._ops, self._op_links, self._ranges = cpu_ops, op_links, naming_ranges(annotations)
         self._start = numbers(cpu_ops["start_ns"])
+        self._of_ops = phase_codes(op_passes)
         host = hosts(cpu_ops)
-        self._of_ops = self._phases.at(host, self._start, self._phases.of_ops.phase).phase
         self._starts = {
             one: SegmentTimes(host[mine], self._start[mine])
             for one in (FORWARD, BACKWARD, OPTIMIZER)
@@ -121,14 +135,16 @@ class _When:
         }
 
     def phase(self, events: pa.Table) -> Ints:
-        """That of the operator that began last on the thread; a range of the user decides."""
-        thread = _threads(self._ops, events)
-        mine, theirs = thread[: self._ops.num_rows], thread[self._ops.num_rows :]
-        line = SegmentTimes(mine, self._start)
-        time = numbers(events["time_ns"])
-        row = line.last(theirs, time)
-        phase = np.where(row == NONE, OTHER, self._of_ops[row])
-        return self._phases.at(hosts(events), time, phase).phase
+        """That of the operator round it; else of the range; else of the operator before it."""
+        of_ops, of_ranges, thread = threads_of(self._ops, self._ranges, events)
+        time, end = numbers(events["time_ns"]), numbers(self._ops["end_ns"])
+        ops = Nested(of_ops, self._start, end, numbers(self._op_links["parent_row"], NONE))
+        ranges = Nested(of_ranges, *(numbers(self._ranges[c]) for c in ("start_ns", "end_ns")))
+        named = np.append(phases_of_ranges(self._ranges), OTHER)[ranges.around(thread, time)]
+        inside, last = ops.around(thread, time), SegmentTimes(of_ops, self._start)
+        row = np.where(inside != NONE, inside, last.last(thread, time))
+        by_range = (inside == NONE) & (named != OTHER)
+        return np.where(by_range, named, np.append(self._of_ops, OTHER)[row])
 
     def ever(self, phase: int, host: Ints) -> Mask:
         """Whether there is such an operator at all."""
@@ -138,12 +154,3 @@ class _When:
         """When an operator of that phase begins next."""
         line = self._starts.get(phase)
         return np.full(len(host), _NEVER) if line is None else line.next_time(host, time, _NEVER)
-
-
-def _threads(cpu_ops: pa.Table, events: pa.Table) -> Ints:
-    """Number of the (rank, cycle, process, thread) of operators, then of memory events."""
-    columns = [np.concatenate([hosts(cpu_ops), hosts(events)])]
-    for name in ("process", "thread"):
-        both = pa.chunked_array([*cpu_ops[name].chunks, *events[name].chunks], cpu_ops[name].type)
-        columns.append(codes_of(both)[0].astype(np.int64))
-    return Groups.by_keys(np.column_stack(columns)).group_ids

@@ -6,7 +6,6 @@ modelled operator launches inside that caller: nothing is counted twice. Kernels
 count for the operators that were captured, where the capture was recorded.
 """
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,8 +15,8 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
+from htk.derived.captures import captured_ops
 from htk.measures.call_tree import CallTree, labels_of
-from htk.measures.captures import captured_ops
 from htk.measures.forward_calls import forward_calls
 from htk.measures.launching import launched_within
 from htk.models import op_costs
@@ -59,6 +58,7 @@ class OperatorWork:
         launches: pa.Table,
         launch_links: pa.Table,
         annotations: pa.Table,
+        op_passes: pa.Table,
     ) -> "OperatorWork":
         captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
         launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
@@ -79,7 +79,7 @@ class OperatorWork:
         kind, found = _served(calls, np.append(calls.kind, NONE)[row], served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in found] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
-        again = _recompute(tree, cpu_ops)
+        again = truths(op_passes["recomputed"])
         return cls(row, kind, found, replay, length, again, bears)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
@@ -248,36 +248,3 @@ def _answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
         parent = tree.parent[rows]
         above[rows] = np.where(alone[parent], parent, above[parent])
     return np.where(modelled, np.arange(len(modelled)), above)
-
-
-def _recompute(tree: CallTree, cpu_ops: pa.Table) -> Mask:
-    """Operators that a checkpoint runs again in the backward pass."""
-    name, names = labels_of(cpu_ops["name"])
-    kinds = np.array([_node(n) for n in names], np.int64)[name]
-    state = np.zeros(len(name), np.int64)
-    for depth, rows in enumerate(tree.levels):
-        above = state[tree.parent[rows]] if depth else np.zeros(len(rows), np.int64)
-        kind = kinds[rows]
-        again = (kind == _FORWARD) & (above == _BUILT_IN)
-        new = np.where(again, _AGAIN, kind)
-        state[rows] = np.where((kind == 0) | ((kind == _FORWARD) & ~again), above, new)
-    return np.asarray(state == _AGAIN)
-
-
-_AGAIN, _BUILT_IN, _GRADIENT, _FORWARD = 1, 2, 3, 4
-_NODE = "autograd::engine::evaluate_function"
-# No derivative of torch's own calls these: only a model's forward does.
-_FORWARD_ONLY = re.compile(
-    r"aten::(conv\d+d|conv_transpose\d+d|linear|matmul|batch_norm|layer_norm|group_norm"
-    r"|scaled_dot_product_attention)$"
-)
-
-
-def _node(name: str) -> int:
-    """What an operator says of those inside it: that they are recomputed (a checkpoint's own node),
-    or gradients of a node that torch generated (numbered) or someone wrote."""
-    if "CheckpointFunctionBackward" in name:
-        return _AGAIN
-    if name.startswith(_NODE):
-        return _BUILT_IN if name[-1].isdigit() else _GRADIENT
-    return _FORWARD if _FORWARD_ONLY.match(name) else 0

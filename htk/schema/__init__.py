@@ -33,6 +33,7 @@ from htk.schema.links import (
     LAUNCH_LINKS,
     OP_CALLERS,
     OP_LINKS,
+    PASSES,
     PYTHON_LINKS,
     WINDOWS,
 )
@@ -53,7 +54,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does: cached tables of another version are made anew.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (
@@ -104,6 +105,8 @@ DERIVED: dict[str, pa.Schema] = {
     "kernel_links": KERNEL_LINKS,
     "op_links": OP_LINKS,
     "annotation_links": ANNOTATION_LINKS,
+    "op_passes": PASSES,
+    "kernel_passes": PASSES,
     "op_callers": OP_CALLERS,
     "python_links": PYTHON_LINKS,
     "launch_links": LAUNCH_LINKS,

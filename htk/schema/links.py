@@ -1,6 +1,7 @@
 """What is made from the parsed tables, once, when first asked for.
 
-`X_links` and `op_callers` have one row for each row of the table they speak of, in its order.
+`X_links`, `X_passes` and `op_callers` have one row for each row of the table they speak of, in its
+order.
 """
 
 import pyarrow as pa
@@ -35,6 +36,12 @@ OP_LINKS = table(
     forward_by=(TEXT, "How that was found: sequence, flow, parent; null: none."),
     annotation_row=(_I64, "Innermost user range (not a step) round it.", "annotations"),
     selected=(_BOOL, "Inside the chosen steps, times and ranges (all, when none is chosen)."),
+)
+
+PASSES = table(
+    phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
+    basis=(TEXT, "What tells: sequence, autograd thread, user range, name, order; null: nothing."),
+    recomputed=(_BOOL, "Forward work that is done again inside backward."),
 )
 
 OP_CALLERS = table(

@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.columns.groups import hosts
 from htk.columns.intervals import union
 from htk.columns.types import Ints
 from htk.derived.clocks import corrections
-from htk.measures.phases import OTHER, PHASES, Phases, hosts
+from htk.measures.passes import phase_codes
+from htk.names.phases import OTHER, PHASES
 from htk.trace.trace import Trace
 
 KINDS = (
@@ -237,11 +239,10 @@ def _overheads(trace: Trace, clock: Clock) -> Source:
 def _phases(trace: Trace, clock: Clock) -> Source:
     """Runs of outermost operators of one phase, cut at the steps."""
     ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
-    phases = Phases(trace.tables["annotations"], ops, links)
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
     host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
     end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
-    phase = phases.at(host, start, phases.of_ops.phase[outer]).phase
+    phase = phase_codes(trace.tables["op_passes"])[outer]
     order = np.lexsort((start, host))
     host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
     new = np.ones(len(host), bool)

@@ -61,7 +61,7 @@ class Narrowing:
     def table(self, name: str) -> pa.Table:
         """A table, narrowed."""
         whole = self.whole(name)
-        if name in ("kernels", "kernel_links"):
+        if name in ("kernels", "kernel_links", "kernel_passes"):
             return whole.filter(pa.array(self._chosen_kernels))
         if name == "op_links":
             return with_column(whole, "selected", boolean(self._chosen_ops))

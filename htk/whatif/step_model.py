@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, numbers
+from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.types import Floats, Ints, Mask
 from htk.graph.build import Graph
 from htk.graph.nodes import collective_rows
 from htk.graph.replay import NEVER
-from htk.measures.passes import backward_kernels
-from htk.measures.phases import recomputed
+from htk.measures.passes import is_backward
 from htk.models.detected import detected, devices
 from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
@@ -56,15 +55,13 @@ class StepFacts:
 
     @cached_property
     def backward(self) -> Mask:
-        """What the threads of the autograd engine launched."""
-        ops, links = self.tables["cpu_ops"], self.tables["op_links"]
-        return backward_kernels(ops, links, self.tables["kernel_links"])[self.rows]
+        """What the backward pass launched."""
+        return is_backward(self.tables["kernel_passes"])[self.rows]
 
     @cached_property
     def recomputed(self) -> Mask:
         """Forward work that is done again for the backward pass."""
-        again = recomputed(self.tables["cpu_ops"], self.tables["op_links"])
-        return np.append(again, False)[self.op_row]
+        return truths(self.tables["kernel_passes"]["recomputed"])[self.rows]
 
     @cached_property
     def module(self) -> list[str | None]:

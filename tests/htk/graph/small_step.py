@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from htk.derived.links import kernel_links, launch_links, op_links
+from htk.derived.passes import kernel_passes, op_passes
+from htk.derived.user_ranges import annotation_links
 from htk.derived.windows import rank_windows, step_windows
 from htk.schema import DERIVED, TABLES
 from tests.tables import make
@@ -90,6 +92,9 @@ def rebuilt(
         ("op_links", op_links),
         ("kernel_links", kernel_links),
         ("launch_links", launch_links),
+        ("annotation_links", annotation_links),
+        ("op_passes", op_passes),
+        ("kernel_passes", kernel_passes),
         ("rank_windows", rank_windows),
         ("step_windows", step_windows),
     ):

@@ -44,9 +44,8 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
         return {}
     ends = matching(launches["name"], lambda n: "EndCapture" in n)
     nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
-    rank = numbers(launches["rank"], NONE).astype(np.int64)
+    rank, cycle = _column(launches, "rank"), _column(launches, "cycle")
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
-    cycle = numbers(launches["cycle"], 0).astype(np.int64)
     lane = Groups.by_keys(np.column_stack([rank, cycle, *threads])).group_ids
     order = np.lexsort((numbers(launches["start_ns"]), lane))
     inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
@@ -72,12 +71,19 @@ def _replays(
     at = numbers(launches["start_ns"])[call]
     order = np.lexsort((numbers(kernels["start_ns"])[rows], call, at))
     rows, call = rows[order], call[order]
-    rank = numbers(kernels["rank"], NONE)
+    rank = _column(kernels, "rank")
     found: dict[int, list[tuple[int, Ints]]] = {}
     for one in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
         if len(one):
             found.setdefault(int(rank[rows[one[0]]]), []).append((int(call[one[0]]), rows[one]))
     return found
+
+
+def _column(rows: pa.Table, name: str) -> Ints:
+    """Return the rank or cycle of each row; those of one file, being one, have none."""
+    if name not in rows.column_names:
+        return np.zeros(rows.num_rows, np.int64)
+    return numbers(rows[name], NONE).astype(np.int64)
 
 
 def _matched(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.measures.captures import captured_ops
+from htk.derived.captures import captured_ops
 from htk.models.op_costs.attention import pairs
 from htk.models.op_costs.serving import Tokens, tokens_of
 from htk.trace.opening import OpenOptions, open_trace
