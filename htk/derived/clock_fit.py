@@ -18,7 +18,7 @@ FLOOR_NS = 1000.0  # ends agree no better than this
 _EFFICIENT = 2.4  # times the scatter: weights that cost 5 % where the scatter is Gaussian
 _ALIKE = 0.1  # of the scatter: ends that always come a little earlier do not average out
 _PROBES = 24  # solutions with other signs of what is left over, for standard errors
-_PROBE_STEPS = 500
+_ROUGH = (500, 1e-3)  # steps and precision of each: a standard error needs three digits
 _ROUNDS = 3  # of weighting by how well each collective's ends agree
 _SECOND = 1e9
 PRIOR_DRIFT = 5e-5  # ns per ns: what a clock drifts where the ends do not tell
@@ -196,7 +196,7 @@ def standard_errors(ends: Ends, found: Fit) -> tuple[Floats, Floats]:
             noise,
             np.zeros(clocks),
             with_drift=True,
-            most_steps=_PROBE_STEPS,
+            rough=True,
         )
         total += np.stack([blocks.apart(column) / blocks.members for column in solved]) ** 2
     others = np.bincount(blocks.sets)[blocks.sets]  # off their mean clocks are less far than apart
@@ -252,7 +252,7 @@ class Blocks:
         drift: Floats,
         *,
         with_drift: bool,
-        most_steps: int | None = None,
+        rough: bool = False,
     ) -> tuple[Floats, Floats]:
         """Offsets and drifts that take away what rows are off; drifts of clocks are small."""
         set_of, weight = self.ends.member_sets, found.weight
@@ -279,8 +279,10 @@ class Blocks:
             out[1] += prior * x[1]
             return out if with_drift else out * [[1.0], [0.0]]
 
-        steps = most_steps or 4 * len(self.lead) + 100  # as many as unknowns, but for rounding
-        solution = conjugate_gradients(times, right, diagonal, self._balanced, steps)
+        steps, relative = 4 * len(self.lead) + 100, _RELATIVE  # as many as unknowns, and rounding
+        if rough:
+            steps, relative = _ROUGH
+        solution = conjugate_gradients(times, right, diagonal, self._balanced, steps, relative)
         return solution[0], solution[1]
 
     def _right(self, weight: Floats, since: Floats, off: Floats, power: int) -> Floats:
@@ -319,12 +321,13 @@ def conjugate_gradients(
     diagonal: Floats,
     balanced: Callable[[Floats], Floats],
     steps: int,
+    relative: float,
 ) -> Floats:
     """Solve a symmetric positive semidefinite system, scaled by its diagonal."""
     scale = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
     solution, left = np.zeros_like(right), balanced(right)
     direction = scaled = scale * left
-    enough = max(_PRECISION_NS, _RELATIVE * float(np.abs(scaled).max(initial=0.0)))
+    enough = max(_PRECISION_NS, relative * float(np.abs(scaled).max(initial=0.0)))
     power = float((left * scaled).sum())
     for _ in range(steps):
         if np.abs(scaled).max(initial=0.0) < enough:

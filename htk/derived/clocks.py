@@ -39,7 +39,8 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
     known = np.unique(rows.rank[rows.rank >= 0])
     ends = _ends(rows, numbers(collective_matches["match"], NONE), known)
     found = fit(ends, np.arange(len(known)))
-    shared = _shared_clocks(ends, found, [_hosts(ranks).get(r) for r in known.tolist()])
+    host = _hosts(ranks)
+    shared = _shared_clocks(ends, found, [host.get(r) for r in known.tolist()])
     if len(np.unique(shared)) < len(shared):
         found = fit(ends, shared)
     return _described(ends, _pushed(ends, found), known)

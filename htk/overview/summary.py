@@ -136,7 +136,7 @@ def verdict(trace: Trace) -> Verdict:
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)
-    reads = ("activities", "kernel_links", "rank_windows")
+    reads = ("activities", "kernel_links", "rank_windows", "aligned_matches")
     facts = coverage(trace, reads)
     if not trace.tables["rank_windows"].num_rows:
         if not trace.tables["cpu_ops"].num_rows:
