@@ -52,10 +52,10 @@ def _best_shift(base: Calls, other: Calls) -> int | None:
 def _near_in_time(base: Calls, other: Calls) -> int:
     """The shift that the time of the other's middle call suggests."""
     middle = len(other[2]) // 2
-    at = other[2][middle]
-    place = int(np.searchsorted(base[2], at))
-    around = range(max(place - 1, 0), min(place + 1, len(base[2]) - 1) + 1)
-    nearest = min(around, key=lambda k: abs(int(base[2][k]) - int(at)), default=0)
+    time = other[2][middle]
+    following = int(np.searchsorted(base[2], time))
+    around = range(max(following - 1, 0), min(following + 1, len(base[2]) - 1) + 1)
+    nearest = min(around, key=lambda k: abs(int(base[2][k]) - int(time)), default=0)
     return nearest - middle
 
 

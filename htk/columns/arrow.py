@@ -49,8 +49,8 @@ def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> 
 def constant_text(value: str | None, length: int) -> pa.Array:
     """One text, for every row."""
     codes = np.full(length, -1 if value is None else 0, np.int32)
-    known = [] if value is None else [value]
-    return text(codes, pa.array(known, pa.string()), compact=False)
+    values = [] if value is None else [value]
+    return text(codes, pa.array(values, pa.string()), compact=False)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
@@ -109,8 +109,8 @@ def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) 
 def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
     """Another text for each row; asked once for each distinct text."""
     codes, dictionary = codes_of(column)
-    found = texts([to(value) for value in dictionary.to_pylist()])
-    new, values = codes_of(found)
+    mapped_texts = texts([to(value) for value in dictionary.to_pylist()])
+    new, values = codes_of(mapped_texts)
     return text(np.append(new, np.int32(-1))[codes], values)
 
 
@@ -125,8 +125,8 @@ def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Tabl
 
 def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
     """The table with other values in a column of its own."""
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), column)
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), column)
 
 
 def without(schema: pa.Schema, *names: str) -> pa.Schema:

@@ -29,10 +29,11 @@ class Groups:
         columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
         if not len(columns):
             return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
-        distinct, which = numbered(_flat(columns))
+        distinct, group_ids = numbered(_flat(columns))
         first = np.empty(len(distinct), np.int64)
-        first[which[::-1]] = np.arange(len(which))[::-1]  # the last one written is the first
-        return cls(columns[first], which, first)
+        rows = np.arange(len(group_ids))
+        first[group_ids[::-1]] = rows[::-1]  # the last one written is the first
+        return cls(columns[first], group_ids, first)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -77,17 +78,17 @@ class Groups:
     def rank_within(self, *by: Ints | Floats) -> Ints:
         """Place of each row in its group, from 0: by these values, the first before the others."""
         order = np.lexsort((*by[::-1], self._narrow))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order)) - self._starts[self.group_ids[order]]
-        return place
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order)) - self._starts[self.group_ids[order]]
+        return ranks
 
     def running(self, values: Ints) -> Ints:
         """The sum of each group up to each row, in the order of rows."""
         sums = np.cumsum(values[self._order])
         before = np.append(0, sums)[self._starts]
-        found = np.empty(len(values), np.int64)
-        found[self._order] = sums - before[self.group_ids[self._order]]
-        return found
+        running_sums = np.empty(len(values), np.int64)
+        running_sums[self._order] = sums - before[self.group_ids[self._order]]
+        return running_sums
 
     def std(self, values: Ints) -> Floats:
         """Standard deviation of the population; centred first, so that it loses no digits."""
@@ -96,29 +97,29 @@ class Groups:
         total = np.bincount(self.group_ids, off, minlength=len(self))
         return np.sqrt(total / np.maximum(self.count, 1))
 
-    def quantiles(self, values: Ints | Floats, at: Sequence[float]) -> list[Floats]:
+    def quantiles(self, values: Ints | Floats, shares: Sequence[float]) -> list[Floats]:
         """Quantiles, linearly interpolated."""
         ordered = values[np.lexsort((values, self._narrow))]
-        found = []
-        for q in at:
-            place = self._starts + q * (self.count - 1)
-            low = np.floor(place).astype(np.int64)
+        quantiles = []
+        for q in shares:
+            position = self._starts + q * (self.count - 1)
+            low = np.floor(position).astype(np.int64)
             high = np.minimum(low + 1, self._starts + self.count - 1)
-            found.append(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
-        return found
+            quantiles.append(ordered[low] + (position - low) * (ordered[high] - ordered[low]))
+        return quantiles
 
 
 def row_of(keys: Ints, wanted: Ints) -> Ints:
     """The row of `keys` that each wanted key is (-1: none); of several the first."""
-    which = Groups.by_keys(np.concatenate([keys, wanted])).group_ids
-    row = np.full(int(which.max(initial=-1)) + 1, -1, np.int64)
-    row[which[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
-    return np.asarray(row[which[len(keys) :]])
+    group_ids = Groups.by_keys(np.concatenate([keys, wanted])).group_ids
+    row = np.full(int(group_ids.max(initial=-1)) + 1, -1, np.int64)
+    row[group_ids[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
+    return np.asarray(row[group_ids[len(keys) :]])
 
 
-def quotient(part: NDArray[Any], whole: Ints) -> Floats:
+def quotient(part: NDArray[Any], total: Ints) -> Floats:
     """part/whole; 0 where there is no whole."""
-    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0))
+    return np.asarray(np.divide(part, total, out=np.zeros(len(total)), where=total > 0))
 
 
 def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
@@ -131,8 +132,8 @@ def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     low = int(values.min())
     span = int(values.max()) - low + 1
     if span > 4 * len(values) + 4096:
-        distinct, which = np.unique(values, return_inverse=True)
-        return distinct.astype(np.int64), which.ravel()
+        distinct, numbers_of_rows = np.unique(values, return_inverse=True)
+        return distinct.astype(np.int64), numbers_of_rows.ravel()
     offset = values.astype(np.int64, copy=False) - low
     there = np.zeros(span, bool)
     there[offset] = True

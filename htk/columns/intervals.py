@@ -147,26 +147,26 @@ class ConcatenatedTimeline:
         ).astype(np.int64)
 
 
-def covered(spans: Spans, at: Ints) -> Ints:
+def covered(spans: Spans, times: Ints) -> Ints:
     """How much of disjoint, ordered spans lies before each time."""
     length = np.append(0, np.cumsum(spans.end - spans.start))
-    place = np.searchsorted(spans.start, at, side="right")
-    last = np.append(spans.end, 0)[place - 1]
-    return np.asarray(length[place] - np.where(place > 0, np.maximum(last - at, 0), 0))
+    begun = np.searchsorted(spans.start, times, side="right")
+    last = np.append(spans.end, 0)[begun - 1]
+    return np.asarray(length[begun] - np.where(begun > 0, np.maximum(last - times, 0), 0))
 
 
-def union_lengths(which: Ints, start: Ints, end: Ints, groups: int) -> Ints:
+def union_lengths(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
     """Length of the union of each group's spans; `which` numbers the group of each span."""
     some = end > start
-    which, start, end = which[some], start[some], end[some]
+    group, start, end = group[some], start[some], end[some]
     if not len(start):
         return np.zeros(groups, np.int64)
-    order = np.lexsort((start, which))
-    which, start, end = which[order], start[order], end[order]
-    new = heads(which)
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    new = heads(group)
     reach = running_max(new, end)
     begins = np.flatnonzero(new | np.append(True, start[1:] > reach[:-1]))
     stops = np.append(begins[1:], len(start)) - 1
     total = np.zeros(groups, np.int64)
-    np.add.at(total, which[begins], reach[stops] - start[begins])
+    np.add.at(total, group[begins], reach[stops] - start[begins])
     return total

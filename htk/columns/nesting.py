@@ -67,9 +67,9 @@ class Nested:
         """Row round each row, or NONE."""
         if self.known_parent is not None:
             return self.known_parent
-        place = np.append(self.order, NONE)[self._nest[0]]
+        parents = np.append(self.order, NONE)[self._nest[0]]
         out = np.empty(len(self.order), np.int64)
-        out[self.order] = place
+        out[self.order] = parents
         return out
 
     @cached_property
@@ -82,26 +82,26 @@ class Nested:
         """Innermost row that is open on that thread at that time, or NONE."""
         if not len(self.order):
             return np.full(len(start), NONE, np.int64)
-        found = SegmentTimes(self.thread, self.start, self.order).last(thread, start)
-        closed = np.flatnonzero((found != NONE) & (self.end[found] <= start))
+        innermost = SegmentTimes(self.thread, self.start, self.order).last(thread, start)
+        closed = np.flatnonzero((innermost != NONE) & (self.end[innermost] <= start))
         for _ in range(_CLIMB):
             if not len(closed):
-                return found
-            found[closed] = self.parent[found[closed]]
-            at = found[closed]
-            closed = closed[(at != NONE) & (self.end[at] <= start[closed])]
-        found[closed] = self._nested_around(thread[closed], start[closed])
-        return found
+                return innermost
+            innermost[closed] = self.parent[innermost[closed]]
+            outer = innermost[closed]
+            closed = closed[(outer != NONE) & (self.end[outer] <= start[closed])]
+        innermost[closed] = self._nested_around(thread[closed], start[closed])
+        return innermost
 
     def _nested_around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
         """`around` for what many ended calls precede: as spans that end before they begin."""
         threads = np.append(self.thread, thread)
         starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
         o = np.lexsort((-ends, starts, threads))
-        place = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
-        found = np.empty(len(o), np.int64)
-        found[o] = place
-        return found[len(self.thread) :]
+        parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
+        innermost = np.empty(len(o), np.int64)
+        innermost[o] = parents
+        return innermost[len(self.thread) :]
 
 
 def _in_order(thread: NDArray[np.integer], start: Rows, end: Rows) -> bool:
@@ -145,7 +145,7 @@ def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]
     order = np.lexsort((-ends, starts, threads))  # stable: equal spans stay in row order
     parents = np.full(len(threads), -1, np.int32)
     depths = np.zeros(len(threads), np.int32)
-    found: list[int] = []
+    parent_rows: list[int] = []
     deep: list[int] = []
     open_spans: list[tuple[int, int, int, int, bool]] = []  # thread, end, row, depth; any length
     # One span after the other: what is open depends on all that came before.
@@ -163,9 +163,9 @@ def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]
                 break
             open_spans.pop()
         depth = open_spans[-1][3] + 1 if open_spans else 0
-        found.append(open_spans[-1][2] if open_spans else -1)
+        parent_rows.append(open_spans[-1][2] if open_spans else -1)
         deep.append(depth)
         open_spans.append((thread, end, row, depth, end > start))
-    parents[order] = found
+    parents[order] = parent_rows
     depths[order] = deep
     return parents, depths

@@ -61,19 +61,19 @@ class SegmentTimes:
 
         Both are equal where a segment has no rows, or none at or before the time.
         """
-        place = np.searchsorted(self._ids, segment)
-        known = np.append(self._ids, 0)[place] == segment
-        known &= place < len(self._ids)
-        begin = self._starts[place]
-        end = np.where(known, np.append(self._starts, self._starts[-1])[place + 1], begin)
+        index = np.searchsorted(self._ids, segment)
+        exists = np.append(self._ids, 0)[index] == segment
+        exists &= index < len(self._ids)
+        begin = self._starts[index]
+        end = np.where(exists, np.append(self._starts, self._starts[-1])[index + 1], begin)
         if len(self._ids) > _FEW:
             return begin, _bisect(self.time, begin, end, time)
         after = begin.copy()
-        rows = np.argsort(place.astype(np.uint16), kind="stable")
-        cuts = np.searchsorted(place[rows], np.arange(len(self._ids) + 1))
+        rows = np.argsort(index.astype(np.uint16), kind="stable")
+        cuts = np.searchsorted(index[rows], np.arange(len(self._ids) + 1))
         for k in range(len(self._ids)):  # a few segments
             wanted = rows[cuts[k] : cuts[k + 1]]
-            wanted = wanted[known[wanted]]
+            wanted = wanted[exists[wanted]]
             if len(wanted):
                 own = self.time[self._starts[k] : self._starts[k + 1]]
                 after[wanted] += np.searchsorted(own, time[wanted], side="right")
@@ -86,12 +86,12 @@ class SegmentTimes:
 
     def next_time(self, segment: NDArray[np.integer], time: Ints, never: int) -> Ints:
         """Return the first time of the segment after each time, or `never`."""
-        place = np.searchsorted(self._ids, segment)
-        known = np.append(self._ids, 0)[place] == segment
-        known &= place < len(self._ids)
-        end = np.append(self._starts, self._starts[-1])[place + 1]
+        index = np.searchsorted(self._ids, segment)
+        exists = np.append(self._ids, 0)[index] == segment
+        exists &= index < len(self._ids)
+        end = np.append(self._starts, self._starts[-1])[index + 1]
         after = self.count_until(segment, time)[1]
-        return np.where(known & (after < end), np.append(self.time, never)[after], never)
+        return np.where(exists & (after < end), np.append(self.time, never)[after], never)
 
 
 def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:

@@ -64,28 +64,28 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Ba
     side = Side(tables)
     rank, step = side.samples
     ranks, steps = np.unique(rank), np.unique(step)
-    found: dict[str, dict[str, Series]] = {}
+    series: dict[str, dict[str, Series]] = {}
     for kind in kinds:
         items = READERS[kind](side)
         if kind == "time" and not tables["step_windows"].num_rows:
             items = _host_steps(side)
-        found[kind] = _series(items, np.searchsorted(ranks, rank), np.searchsorted(steps, step))
-    return Baseline(len(steps), tuple(ranks.tolist()), found if len(steps) else {}, _who(tables))
+        series[kind] = _series(items, np.searchsorted(ranks, rank), np.searchsorted(steps, step))
+    return Baseline(len(steps), tuple(ranks.tolist()), series if len(steps) else {}, _who(tables))
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     """Times of each name, by step and by rank."""
-    mine = (items.sample >= 0) & (items.code >= 0)
-    if not mine.any():
+    counted = (items.sample >= 0) & (items.code >= 0)
+    if not counted.any():
         return {}
-    sample, code = items.sample[mine], items.code[mine]
-    time = items.time[mine].astype(np.float64)
+    sample, code = items.sample[counted], items.code[counted]
+    time = items.time[counted].astype(np.float64)
     many = len(items.names)
 
-    def means(place: Ints) -> Floats:
-        width = int(place.max()) + 1
-        sums = np.bincount(code * width + place[sample], time, many * width)
-        return np.asarray(sums.reshape(many, width) / np.bincount(place, minlength=width))
+    def means(group: Ints) -> Floats:
+        width = int(group.max()) + 1
+        sums = np.bincount(code * width + group[sample], time, many * width)
+        return np.asarray(sums.reshape(many, width) / np.bincount(group, minlength=width))
 
     often = np.bincount(code, minlength=many) / len(rank)
     by_step, by_rank = _folded(means(step), MOST_STEPS), _folded(means(rank), MOST_RANKS)
@@ -106,8 +106,8 @@ def _folded(values: Floats, most: int) -> Floats:
 def _host_steps(side: Side) -> Items:
     """Without GPU work a step takes what it takes on the host."""
     notes = side.tables["annotations"]
-    mine = pa.array(valid(notes["step"]) & ~truths(notes["on_gpu"]))
-    notes = notes.filter(mine)
+    is_step = pa.array(valid(notes["step"]) & ~truths(notes["on_gpu"]))
+    notes = notes.filter(is_step)
     sample = side.sample(numbers(notes["rank"], -1), numbers(notes["step"], -1))
     length = numbers(notes["end_ns"]) - numbers(notes["start_ns"])
     return Items(["total"], np.zeros(len(sample), np.int64), sample, np.asarray(length))
@@ -119,16 +119,16 @@ def _who(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     return {"device": ", ".join(devices)} if devices else {}
 
 
-def to_json(found: Baseline) -> str:
+def to_json(recorded: Baseline) -> str:
     """One line for each thing, so that a change of the file can be read."""
     head = {
         "schema": SCHEMA,
-        "facts": dict(found.facts),
-        "steps": found.steps,
-        "ranks": list(found.ranks),
+        "facts": dict(recorded.facts),
+        "steps": recorded.steps,
+        "ranks": list(recorded.ranks),
     }
     kinds = []
-    for kind, things in found.kinds.items():
+    for kind, things in recorded.kinds.items():
         lines = [
             f"      {json.dumps(name, ensure_ascii=False)}: {_numbers(series)}"
             for name, series in list(things.items())[:MOST_NAMES]
@@ -171,8 +171,8 @@ def from_json(data: bytes, name: str) -> Baseline:
         raise MalformedTrace(f"{name} is a damaged baseline: {error}") from None
     if file.schema != SCHEMA:
         raise MalformedTrace(f"{name} is a {file.schema}; this htk reads {SCHEMA}: make it anew")
-    known = Baseline(file.steps, tuple(file.ranks), {}, file.facts)
-    width = known.nothing()
+    expected = Baseline(file.steps, tuple(file.ranks), {}, file.facts)
+    width = expected.nothing()
     kinds: dict[str, dict[str, Series]] = {}
     for kind, things in file.kinds.items():
         kinds[kind] = {}
@@ -187,6 +187,6 @@ def read(path: str) -> Baseline:
     return from_json(Path(path).read_bytes(), path)
 
 
-def facts_of(found: Baseline, side: str) -> dict[str, Any]:
+def facts_of(recorded: Baseline, side: str) -> dict[str, Any]:
     """What an answer says of one side."""
-    return {f"{side}_steps": found.steps, f"{side}_ranks": len(found.ranks)}
+    return {f"{side}_steps": recorded.steps, f"{side}_ranks": len(recorded.ranks)}

@@ -160,10 +160,13 @@ def _verdict(
         return "failed", f"{change}, more than {limit} and than noise"
     if grown > asked.limit and grown > noise:
         return "passed", f"{change}, but less time than --min-abs"
-    told = shown(noise, asked.unit).lstrip("+")
+    resolution = shown(noise, asked.unit).lstrip("+")
     if noise > asked.limit and grown + noise > asked.limit:
-        return "too noisy", f"{change}; only more than {told} can be told here: record more steps"
-    return "passed", f"{change}; noise is {told}"
+        return (
+            "too noisy",
+            f"{change}; only more than {resolution} can be told here: record more steps",
+        )
+    return "passed", f"{change}; noise is {resolution}"
 
 
 def _appeared(asked: Rule, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
@@ -193,11 +196,11 @@ def _total(things: list[Series], side: Baseline) -> Series:
 
 def _share(series: Series, side: Baseline) -> Series:
     """Percent of the step, step by step and rank by rank."""
-    whole = side.kinds["time"]["total"]
+    step = side.kinds["time"]["total"]
     return Series(
         series.often,
-        100 * series.by_step / np.maximum(whole.by_step, 1),
-        100 * series.by_rank / np.maximum(whole.by_rank, 1),
+        100 * series.by_step / np.maximum(step.by_step, 1),
+        100 * series.by_rank / np.maximum(step.by_rank, 1),
     )
 
 
@@ -224,8 +227,8 @@ def student(chance: float, free: float) -> float:
     theta = np.linspace(-np.pi / 2, np.pi / 2, 20_001)
     density = np.maximum(np.cos(theta), 0.0) ** (min(max(free, 1.0), 1000.0) - 1)
     below = np.cumsum(density) - density / 2
-    at = np.interp(1 - chance, below / density.sum(), theta)
-    return float(np.sqrt(min(max(free, 1.0), 1000.0)) * np.tan(at))
+    angle = np.interp(1 - chance, below / density.sum(), theta)
+    return float(np.sqrt(min(max(free, 1.0), 1000.0)) * np.tan(angle))
 
 
 def shown(value: float, unit: Unit) -> str:
@@ -264,9 +267,9 @@ def changes(base: Baseline, new: Baseline, kinds: tuple[By, ...], n: int) -> pa.
     rows: list[list[object]] = []
     for kind in kinds:
         was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
-        found = [_change(kind, name, was.get(name), now.get(name)) for name in {**was, **now}]
-        found.sort(key=lambda row: -abs(row[7]))  # type: ignore[arg-type]
-        rows += found[: n or None]
+        changed = [_change(kind, name, was.get(name), now.get(name)) for name in {**was, **now}]
+        changed.sort(key=lambda row: -abs(row[7]))  # type: ignore[arg-type]
+        rows += changed[: n or None]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in CHANGES]
     arrays = [
         texts(values) if field.type == TEXT else pa.array(values, field.type)

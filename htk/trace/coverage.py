@@ -43,11 +43,11 @@ def _losses(trace: Trace) -> dict[str, Any]:
     issues = trace.tables["parse_issues"]
     kinds, names = codes_of(issues["kind"])
     counts = np.bincount(kinds, numbers(issues["count"], 1), minlength=len(names))
-    found = {k: int(n) for k, n in zip(names.to_pylist(), counts, strict=True) if n}
+    issue_counts = {k: int(n) for k, n in zip(names.to_pylist(), counts, strict=True) if n}
     return {
         "events": int(numbers(trace.tables["ranks"]["events"]).sum()),
-        "dropped": sum(found.values()),
-        "issues": found,
+        "dropped": sum(issue_counts.values()),
+        "issues": issue_counts,
         "files_unread": len(trace.unread),
         "files_failed": len(trace.failed),
     }
@@ -61,14 +61,14 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
     word = "applied" if len(shifted) else "not needed" if len(sets) else "not possible"
     if 0 < len(shifted) < len(sets):
         word = f"applied to {len(shifted)} of {len(sets)} sets of ranks"
-    known = leads >= 0
+    placed = leads >= 0
     return {
         "clock_alignment": word,
         "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
         "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
         "clock_sigma_max_ns": round(float(numbers(clocks["sigma_ns"]).max(initial=0.0))),
         "clock_sets": len(sets),
-        "ranks_unaligned": numbers(clocks["rank"])[~known].tolist(),
+        "ranks_unaligned": numbers(clocks["rank"])[~placed].tolist(),
     }
 
 

@@ -47,8 +47,8 @@ class TraceFile:
         own = self.entry.tables.get(name) if name in TABLES else self._derived(name)
         if own is None:
             return schema.empty_table()
-        known = dict(zip(own.column_names, own.columns, strict=True))
-        columns = [self._column(known.get(f.name), f, own.num_rows) for f in schema]
+        by_name = dict(zip(own.column_names, own.columns, strict=True))
+        columns = [self._column(by_name.get(f.name), f, own.num_rows) for f in schema]
         return pa.table(columns, schema=schema)
 
     def _who(self) -> pa.Table:
@@ -99,9 +99,9 @@ class TraceFile:
         return pa.Table.from_pylist(rows, schema=TABLES["parse_issues"])
 
     def _derived(self, name: str) -> pa.Table:
-        made = registry.maker(name)
+        maker = registry.maker(name)
         return self.entry.derived(
-            name, lambda: made.function(*(self._own(read) for read in made.reads))
+            name, lambda: maker.function(*(self._own(read) for read in maker.reads))
         )
 
     def _own(self, name: str) -> pa.Table:
@@ -122,8 +122,8 @@ class TraceFile:
                 return pc.add(own, self.shift_ns)
             return own
         if field.name == "rank":
-            known = None if self.rank is not None else np.zeros(length, bool)
-            return number(np.full(length, self.rank or 0), pa.int32(), known)
+            valid = None if self.rank is not None else np.zeros(length, bool)
+            return number(np.full(length, self.rank or 0), pa.int32(), valid)
         if field.name == "cycle":
             return number(np.full(length, self.cycle), pa.int32())
         if field.name == "file":

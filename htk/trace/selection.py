@@ -60,18 +60,18 @@ class Narrowing:
 
     def table(self, name: str) -> pa.Table:
         """A table, narrowed."""
-        whole = self.whole(name)
+        unfiltered = self.whole(name)
         if name in ("kernels", "kernel_links", "kernel_passes"):
-            return whole.filter(pa.array(self._chosen_kernels))
+            return unfiltered.filter(pa.array(self._chosen_kernels))
         if name == "op_links":
-            return with_column(whole, "selected", boolean(self._chosen_ops))
+            return with_column(unfiltered, "selected", boolean(self._chosen_ops))
         if name in ("rank_windows", "step_windows"):
-            return self._narrow_windows(whole, name == "step_windows")
+            return self._narrow_windows(unfiltered, name == "step_windows")
         if name in ("collectives", *_ROW_BY_ROW):
-            return whole.filter(pa.array(self._chosen_collectives))
+            return unfiltered.filter(pa.array(self._chosen_collectives))
         if name == "job_operations":
-            return whole.filter(pa.array(self._in_steps(whole)))
-        return self._chosen_steps(whole) if name == "annotations" else whole
+            return unfiltered.filter(pa.array(self._in_steps(unfiltered)))
+        return self._chosen_steps(unfiltered) if name == "annotations" else unfiltered
 
     def _chosen_steps(self, annotations: pa.Table) -> pa.Table:
         """Steps that are not chosen are ranges without a number; row numbers hold."""
@@ -139,30 +139,30 @@ class Narrowing:
         """Where the chosen user ranges lie, for each rank."""
         wanted = pattern(self.selection.annotation or "")
         table = self.whole("annotations")
-        mine = matching(table["name"], lambda n: bool(wanted.search(n)))
-        mine &= truths(table["on_gpu"]) == on_gpu
+        chosen = matching(table["name"], lambda n: bool(wanted.search(n)))
+        chosen &= truths(table["on_gpu"]) == on_gpu
         ranks = numbers(table["rank"], -1)
         start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
         return {
-            int(r): union(start[mine & (ranks == r)], end[mine & (ranks == r)])
-            for r in np.unique(ranks[mine])
+            int(r): union(start[chosen & (ranks == r)], end[chosen & (ranks == r)])
+            for r in np.unique(ranks[chosen])
         }
 
-    def _narrow_windows(self, whole: pa.Table, by_step: bool) -> pa.Table:
+    def _narrow_windows(self, windows: pa.Table, by_step: bool) -> pa.Table:
         if self.selection.steps is not None:
             steps = self.whole("step_windows")
             steps = steps.filter(pc.is_in(steps["step"], pa.array(sorted(self.selection.steps))))
-            whole = steps if by_step else _joined(steps)
-        start, end = numbers(whole["start_ns"]), numbers(whole["end_ns"])
+            windows = steps if by_step else _joined(steps)
+        start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
         pieces = np.arange(len(start))
         if self.selection.annotation is not None:
-            pieces, start, end = self._cut_to_ranges(numbers(whole["rank"], -1), start, end)
+            pieces, start, end = self._cut_to_ranges(numbers(windows["rank"], -1), start, end)
         if self.selection.from_ns is not None:
             start = np.maximum(start, self.origin_ns + self.selection.from_ns)
         if self.selection.to_ns is not None:
             end = np.minimum(end, self.origin_ns + self.selection.to_ns)
         keep = end > start
-        cut = whole.take(pa.array(pieces[keep]))
+        cut = windows.take(pa.array(pieces[keep]))
         cut = with_column(cut, "start_ns", number(start[keep], pa.int64()))
         return with_column(cut, "end_ns", number(end[keep], pa.int64()))
 
@@ -173,10 +173,10 @@ class Narrowing:
         spans = self._ranges(on_gpu=True) or self._launched_spans()
         rows, starts, ends = [], [], []
         for k in range(len(start)):  # a few windows
-            mine = spans.get(int(rank[k]))
-            if mine is None:
+            ranges = spans.get(int(rank[k]))
+            if ranges is None:
                 continue
-            low, high = np.maximum(mine.start, start[k]), np.minimum(mine.end, end[k])
+            low, high = np.maximum(ranges.start, start[k]), np.minimum(ranges.end, end[k])
             keep = high > low
             rows.append(np.full(int(keep.sum()), k))
             starts.append(low[keep])
@@ -191,19 +191,23 @@ class Narrowing:
     def _launched_spans(self) -> dict[int, Spans]:
         """Without GPU copies of ranges: from first start to last end of what each launched."""
         kernels, links = self.whole("kernels"), self.whole("kernel_links")
-        at = numbers(links["launch_start_ns"], NO_TIME)
+        launched = numbers(links["launch_start_ns"], NO_TIME)
         ranks = numbers(kernels["rank"], -1)
         start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-        found = {}
-        for which, spans in self._ranges().items():  # one rank after the other
-            place = np.searchsorted(spans.start, at, side="right") - 1
-            mine = (ranks == which) & (place >= 0) & (at < spans.end[np.maximum(place, 0)])
+        spans_of_rank = {}
+        for of_rank, spans in self._ranges().items():  # one rank after the other
+            range_index = np.searchsorted(spans.start, launched, side="right") - 1
+            inside = (
+                (ranks == of_rank)
+                & (range_index >= 0)
+                & (launched < spans.end[np.maximum(range_index, 0)])
+            )
             low = np.full(len(spans.start), np.iinfo(np.int64).max)
             high = np.full(len(spans.start), np.iinfo(np.int64).min)
-            np.minimum.at(low, place[mine], start[mine])
-            np.maximum.at(high, place[mine], end[mine])
-            found[which] = union(low[high > low], high[high > low])
-        return found
+            np.minimum.at(low, range_index[inside], start[inside])
+            np.maximum.at(high, range_index[inside], end[inside])
+            spans_of_rank[of_rank] = union(low[high > low], high[high > low])
+        return spans_of_rank
 
 
 def _joined(steps: pa.Table) -> pa.Table:

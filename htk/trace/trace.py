@@ -121,13 +121,13 @@ class Trace:
 
     def need(self, name: str) -> pa.Table:
         """A table that must hold rows."""
-        found = self.tables[name]
-        if not found.num_rows:
+        table = self.tables[name]
+        if not table.num_rows:
             files = self.files[0].file if len(self.files) == 1 else f"{len(self.files)} files"
             if self.emptied(name):
                 raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
             raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
-        return found
+        return table
 
     def emptied(self, name: str) -> bool:
         """Whether it is the selection that leaves nothing of a table."""
@@ -152,39 +152,39 @@ class Trace:
 
     @cached_property
     def _known_steps(self) -> set[int]:
-        whole = self._everyone
+        trace = self._everyone
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
-        columns = [whole.tables[n]["step"] for n in stepped]
+        columns = [trace.tables[n]["step"] for n in stepped]
         return {s for column in columns for s in column.unique().to_pylist()} - {None}
 
     def _chosen(self) -> str:
         """The selection in words, beside what there is to choose from."""
-        chosen, said = self.selection, []
+        chosen, words = self.selection, []
         if chosen.ranks is not None:
-            said.append(
+            words.append(
                 f"ranks {format_int_ranges(list(chosen.ranks))} "
                 f"(of {format_int_ranges(self._everyone.ranks)})"
             )
         if chosen.steps is not None:
-            known = format_int_ranges(list(self._known_steps)) or "none"
-            said.append(f"steps {format_int_ranges(list(chosen.steps))} (of {known})")
+            steps = format_int_ranges(list(self._known_steps)) or "none"
+            words.append(f"steps {format_int_ranges(list(chosen.steps))} (of {steps})")
         if chosen.from_ns is not None:
-            said.append(f"times from {format_duration(chosen.from_ns)} on")
+            words.append(f"times from {format_duration(chosen.from_ns)} on")
         if chosen.to_ns is not None:
-            said.append(f"times up to {format_duration(chosen.to_ns)}")
+            words.append(f"times up to {format_duration(chosen.to_ns)}")
         if chosen.annotation is not None:
-            said.append(f"user ranges called {chosen.annotation!r}")
-        return ", ".join(said)
+            words.append(f"user ranges called {chosen.annotation!r}")
+        return ", ".join(words)
 
     def relative(self, name: str) -> pa.Table:
         """A table with its times counted from the first event of the trace."""
-        found = self.tables[name]
-        for place, column in enumerate(found.schema):
+        table = self.tables[name]
+        for index, column in enumerate(table.schema):
             if column.name in ABSOLUTE_TIMES:
-                found = found.set_column(
-                    place, column, pc.subtract(found.column(place), self.origin_ns)
+                table = table.set_column(
+                    index, column, pc.subtract(table.column(index), self.origin_ns)
                 )
-        return found
+        return table
 
     @property
     def selected_files(self) -> list[TraceFile]:
@@ -197,8 +197,8 @@ class Trace:
     @cached_property
     def _narrowing(self) -> Narrowing:
         ranks = Selection(self.selection.ranks)
-        whole = self._everyone if ranks == EVERYTHING else self.under(ranks)
-        return Narrowing(self.selection, self.origin_ns, whole.tables.__getitem__)
+        trace = self._everyone if ranks == EVERYTHING else self.under(ranks)
+        return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
 
     def _whole(self, name: str) -> pa.Table:
         if name in registry.OVER_RANKS:
@@ -225,8 +225,8 @@ class Trace:
         """What is made of all ranks at once; of it the rows of those looked at."""
         if self._everyone is not self:
             return self._of_chosen_ranks(name, self._everyone.tables[name])
-        made = registry.maker(name)
-        return made.function(*(self.tables[read] for read in made.reads))
+        maker = registry.maker(name)
+        return maker.function(*(self.tables[read] for read in maker.reads))
 
     def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
         wanted = self.selection.ranks
@@ -251,15 +251,15 @@ class Trace:
 
     def _renumbered(self, schema: pa.Schema, tables: list[pa.Table]) -> list[pa.Table]:
         """Row numbers of one file become row numbers of all."""
-        for place, column in enumerate(schema):
+        for index, column in enumerate(schema):
             target = index_of(column)
             if not target or len(tables) < 2:
                 continue
             before = 0
             for k, part in enumerate(self.selected_files):
                 if before:
-                    moved = pc.add(tables[k].column(place), before)
-                    tables[k] = tables[k].set_column(place, column, moved)
+                    moved = pc.add(tables[k].column(index), before)
+                    tables[k] = tables[k].set_column(index, column, moved)
                 own = part.entry.tables.get(target)
                 before += 0 if own is None else own.num_rows
         return tables
