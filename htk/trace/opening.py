@@ -283,18 +283,20 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
     is the recording, and the older is named.
     """
     kept: list[tuple[_Read, str]] = []
-    same_rank: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    same_rank: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
     for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
         name = item[0].source.name
         if kept and rank is not None:
             last = kept[-1][0]
-            if _is_copy(last, item[0]):
-                same_rank[last.source.name].append(("copy_of_a_file", name))
+            if last.source is not item[0].source and _is_copy(last, item[0]):
+                same_rank[last.source.name, last.process].append(("copy_of_a_file", name))
                 continue
             if _overlap(last, item[0]):
-                same_rank[name].append(("same_rank", last.source.name))
+                same_rank[name, item[0].process].append(("same_rank", last.source.name))
             elif _begins_anew(last, item[0]):
-                same_rank[name] += [("older_recording", one.source.name) for one, _ in kept]
+                same_rank[name, item[0].process] += [
+                    ("older_recording", one.source.name) for one, _ in kept
+                ]
                 kept = []
         kept.append(item)
     parts: list[TraceFile] = []
@@ -302,7 +304,7 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
         before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
         name = one.source.name
         part = TraceFile(one.entry, name, rank, len(parts), rank_from, before, one.parser)
-        size, others = one.source.size, tuple(same_rank[name])
+        size, others = one.source.size, tuple(same_rank[name, one.process])
         parts.append(replace(part, file_bytes=size, same_rank_files=others))
     return parts
 
@@ -345,7 +347,8 @@ def _events(item: _Read) -> int:
 
 
 def _events_of(entry: Entry) -> int:
-    return int(str(entry.parsed.facts.get("events") or 0))
+    facts = entry.parsed.facts
+    return int(str(facts.get("file_rows") or facts.get("events") or 0))
 
 
 def _refuse_losses(

@@ -62,13 +62,14 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         )
     base_ns = header_facts.base_ns(raw.header)
     recorded = processes(raw, sort_events(raw, base_ns))
-    first, *others = [
-        _recording(raw, process, base_ns, not k) for k, process in enumerate(recorded)
-    ]
+    alone = len(recorded) == 1
+    first, *others = [_recording(raw, one, base_ns, not k, alone) for k, one in enumerate(recorded)]
     return replace(first, others=tuple(others))
 
 
-def _recording(raw: RawEvents, process: Process, base_ns: int, first: bool) -> Parsed:
+def _recording(
+    raw: RawEvents, process: Process, base_ns: int, first: bool, whole_file: bool
+) -> Parsed:
     """One process; damage to the file as a whole is told with the first."""
     events, header = process.found, process.header
     facts = header_facts.facts(header)
@@ -84,6 +85,8 @@ def _recording(raw: RawEvents, process: Process, base_ns: int, first: bool) -> P
     )
     parsed["parse_issues"] = _issues(raw, events, first)
     facts |= _extent(parsed["events"], raw)
+    if not whole_file:
+        facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows}
     rank = header_facts.rank(header)
     world_size = header_facts.whole(facts["world_size"])
     return Parsed(parsed, rank, world_size, facts)

@@ -30,18 +30,18 @@ def test_nested_ranges_and_copies_on_the_gpu(tmp_path: Path) -> None:
         span("inner", 50, 20),
         launch(1, 12),
         launch(2, 55),
-        launch(3, 80),
+        launch(3, 72),
         kernel("a", 20, 10, 1),
-        kernel("b", 60, 10, 2),
-        kernel("c", 65, 10, 3, stream=8),
+        kernel("b", 60, 20, 2),
+        kernel("c", 75, 10, 3, stream=8),
         on_gpu("outer", 20, 55),
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     found = {r["name"]: r for r in ask(trace, "annotation_breakdown").to_pylist()}
     outer, inner = found["outer"], found["inner"]
-    assert (outer["kernels"], outer["device_ns"], outer["device_busy_ns"]) == (3, 30_000, 25_000)
+    assert (outer["kernels"], outer["device_ns"], outer["device_busy_ns"]) == (3, 40_000, 35_000)
     assert (outer["count"], outer["gpu_ranges"], outer["gpu_ranges_ns"]) == (1, 1, 55_000)
     assert (inner["count"], inner["cpu_mean_ns"], inner["kernels"]) == (2, 20_000, 2)
     only = ask(trace, "annotation_breakdown", match="^inn").to_pylist()
     assert [r["name"] for r in only] == ["inner"]
-    assert only[0]["device_ns"] == 20_000
+    assert only[0]["device_ns"] == 30_000

@@ -45,13 +45,8 @@ def test_every_check_applies_to_a_trace_that_has_everything(ranks: Path) -> None
 
 
 # Samples on which htk itself is wrong today, and why. To be emptied: nothing may stay here.
-_THREADS = "annotation_breakdown loses what other threads launch inside a range"
-_STEPS = "annotation_breakdown counts the work of every step for one, where steps are user ranges"
-STILL_WRONG = {
-    "sample": _THREADS,
-    "nsight": _STEPS,
-    "rocpd": _STEPS,
-    "rocprof_json": _STEPS,
+STILL_WRONG: dict[str, str] = {
+    "kineto": "convert leaves out an event of a file that is no strict JSON",
 }
 SETS = ["sample"] + [
     str(path)
