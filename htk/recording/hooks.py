@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from htk.core.extras import require
 from htk.schema.operation_types import CODES, operation_type
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class _Passes:
     """Forwards and backwards of one model, numbered by micro-batch."""
 
     def __init__(self, log: "OperationLog", model: Any) -> None:
+        require("torch", "a recording")
         import torch
 
         self._log, self._model, self._torch = log, model, torch
