@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+import tomllib
 import typing
 from pathlib import Path
 
@@ -131,3 +132,25 @@ def _is_simple(hint: typing.Any) -> bool:
     if typing.get_origin(hint) is typing.Literal:
         return all(isinstance(i, SIMPLE) for i in inner)
     return bool(inner) and all(_is_simple(i) for i in inner if i is not Ellipsis)
+
+
+def test_the_architecture_is_drawn_as_the_import_contract_has_it() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [
+        {name.strip().removeprefix("htk.") for name in layer.split("|")}
+        for layer in contracts["contracts"][0]["layers"]
+    ]
+    page = (ROOT / "docs/architecture.md").read_text()
+    picture = page.split("```")[1].strip().splitlines()
+    drawn = [set(line.split("   ")[0].split()) for line in picture]
+    assert drawn == [layer for layer in layers if layer != {"__main__"}]
+    packages = {path.parent.name for path in (ROOT / "htk").glob("*/__init__.py")}
+    assert packages - {"sample"} <= set().union(*layers), "a package without a layer"
+    for package in packages - {"sample"}:
+        assert f"`{package}" in page, f"{package} has no paragraph"
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda p: p.NAME)
+def test_a_parser_is_in_the_contract_of_independence(parser: typing.Any) -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert parser.__name__ in contracts["contracts"][1]["modules"]
