@@ -8,7 +8,7 @@ from htk.columns.arrow import matching
 from htk.dashboard.components import grid, section
 from htk.dashboard.page import Visit
 
-_CAUSES = ("missing_rank", "cycle", "not_completed")
+_CAUSES = ("missing_rank", "wrong_group", "cycle", "not_completed")
 
 
 def recorded(visit: Visit) -> bool:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from htk.core.analysis import analysis, with_coverage
 from htk.errors import MissingTable
+from htk.measures.call_patterns import wrong_turns
 from htk.measures.desync import Mismatch, listed, mismatch, named
 from htk.measures.flight import GroupId, Histories, Place, RecordedCall, cycle_among, histories
 from htk.parsers.common.log_records import compact_json
@@ -19,7 +20,8 @@ RETURNS = table(
     finding=(
         TEXT,
         "missing_rank, wrong_group, type/size/dtype/order_mismatch, cycle, not_completed, "
-        "cannot_decide, nothing_pending, waiting, or note (of what all completed).",
+        "cannot_decide, nothing_pending, waiting, or note (of what all completed, of who moved "
+        "between dumps).",
     ),
     ranks=(TEXT, "Whom it is about: 0-2,7."),
     group=(TEXT, "Process group name."),
@@ -50,7 +52,10 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the files comm_lib_trace_rank_*"
         )
     case = _Case(history)
-    rows = [*_mismatches(case), *_missing(case), *_cycles(case)]
+    cycles = _cycles(case)
+    turns = [] if cycles else _wrong_groups(case)
+    astray = {rank for turn in turns for rank in turn.ranks}
+    rows = [*_mismatches(case), *turns, *_missing(case, astray), *cycles]
     rows += _undecided(case)
     if not rows:
         rows += _complete(case)
@@ -59,7 +64,7 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
         rows.append(_nothing_pending(case))
     verdict = " ".join(f.words for f in rows[:4])
     excluded = sorted({r for f in rows for r in f.excluded})
-    rows += [*_waiting(case), *_notes(case)]
+    rows += [*_waiting(case), *_polls(case), *_notes(case)]
     found = pa.Table.from_pylist([f.row(history) for f in rows], schema=RETURNS)
     return with_coverage(
         found,
@@ -220,15 +225,59 @@ def _notes(case: _Case) -> list[_Finding]:
     ]
 
 
+def _polls(case: _Case) -> list[_Finding]:
+    """Who went on between several dumps of one job."""
+    moved = [r for r, went_on in case.history.moved.items() if went_on]
+    still = [r for r, went_on in case.history.moved.items() if not went_on]
+    if not moved and not still:
+        return []
+    words = [f"{named(moved)} went on"] if moved else []
+    words += [f"{named(still)} did not move"] if still else []
+    once = set(case.history.dumped) - set(case.history.moved)
+    rest = f"; of {named(sorted(once))} there is one dump, or alike ones" if once else ""
+    text = f"Between their first and their last dump {' and '.join(words)}{rest}."
+    return [_Finding("note", tuple(still), None, None, text, decided=False)]
+
+
 def _frames_at(case: _Case, place: Place, ranks: tuple[int, ...]) -> str | None:
     calls = case.history.at[place]
     return next((calls[r].frames for r in ranks if r in calls and calls[r].frames), None)
 
 
-def _missing(case: _Case) -> list[_Finding]:
-    """Ranks that others wait for and that wait nowhere themselves."""
+def _wrong_groups(case: _Case) -> list[_Finding]:
+    """Ranks that wait, are waited for, and called another group than ranks in like places."""
+    wanted = set().union(*case.waits_for.values()) if case.waits_for else set()
+    found = []
+    for turn in wrong_turns(case.history):
+        if not {*turn.ranks} <= wanted & set(case.waiting):
+            continue
+        call, expected = turn.call, turn.expected
+        verb = "calls" if len(turn.ranks) == 1 else "call"
+        found.append(
+            _Finding(
+                "wrong_group",
+                turn.ranks,
+                call.place,
+                call.type,
+                f"{named(turn.ranks)} {verb} {case.at(call.place)} where {named(turn.others)}, in "
+                f"like places, made calls like {case.at(expected.place)} (call {turn.number} of "
+                f"each): {named(turn.ranks)} at fault.",
+                call.frames,
+            )
+        )
+    return found
+
+
+def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
+    """Ranks that others wait for and that wait nowhere themselves.
+
+    Who is waited for only by ranks that went astray is not missing.
+    """
     wanted: dict[int, list[Place]] = defaultdict(list)
-    away = {p: set().union(*(case.waits_for[r] for r in rs)) for p, rs in case.stuck.items()}
+    away = {
+        place: set().union(*(case.waits_for[r] for r in ranks if r not in astray))
+        for place, ranks in case.stuck.items()
+    }
     # First the calls that nobody else keeps from: those are what they should have come to next.
     for place in sorted(
         away, key=lambda p: (len(away[p] & set(case.waiting)), -len(case.stuck[p]))

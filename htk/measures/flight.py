@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, valid
+from htk.measures.polls import moved_between_polls, newest_polls
 
 _CALL_COLUMNS = (
     "rank",
@@ -116,6 +117,7 @@ class Histories:
     first_seq: dict[tuple[int, GroupId], int]
     inferred: set[GroupId]  # members known only by the calls they made
     libraries: set[str]
+    moved: dict[int, bool]  # between the first and the last of several dumps
     _pending: dict[int, list[RecordedCall]] = field(default_factory=dict)
 
     @property
@@ -183,6 +185,8 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
     records = _rows(collectives, _CALL_COLUMNS)
     states = _rows(comm_groups, _STATUS_COLUMNS)
+    moved = moved_between_polls(records, states)
+    records, states = newest_polls(records, states)
     inferred = _resolve_groups(records, states)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
     at: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
@@ -213,7 +217,7 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
         descriptions.setdefault(group_id(row), row["group_desc"] or "")
         _from_status(row, calls, at, first)
     libraries = {r["library"] for r in records if r["library"]}
-    return Histories(calls, dict(at), status, descriptions, first, inferred, libraries)
+    return Histories(calls, dict(at), status, descriptions, first, inferred, libraries, moved)
 
 
 def _state(row: Mapping[str, Any], status: Mapping[str, Any]) -> str:

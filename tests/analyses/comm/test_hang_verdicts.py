@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from htk.answers.ask import ask
 from htk.core.analysis import coverage_of
 from htk.measures.desync import listed
+from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.test_hang import Dump, Job, Step, _entry, answer, sample, verdicts
 
 PAGE = Path(__file__).parents[3] / "docs" / "hang.md"
@@ -194,6 +196,27 @@ def strided() -> Dumps:
     return job.run()
 
 
+def mesh() -> dict[int, list[Step]]:
+    """Rows and columns of a 2 x 2 mesh in turn."""
+    row = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    column = {0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}
+    return {r: [Step(row[r]), Step(column[r], "all_reduce", 16)] * 3 for r in FOUR}
+
+
+def wrong_group() -> Dumps:
+    """Rank 1 makes its fifth call in its column instead of its row."""
+    programs = mesh()
+    programs[1][4] = programs[1][5]
+    return Job(programs, timing=False).run()
+
+
+def mesh_missing() -> Dumps:
+    """Rank 3 leaves after four calls: all others keep to the pattern."""
+    programs = mesh()
+    del programs[3][4:]
+    return Job(programs, timing=False).run()
+
+
 def ended() -> Dumps:
     return loop(FOUR).run()
 
@@ -293,3 +316,34 @@ def test_members_inferred_from_calls_blame_no_network() -> None:
         dump["pg_config"] = {}
     found = asked(dumps)
     assert verdicts(found) == [("cannot_decide", "0-7")] and not coverage_of(found)["decided"]
+
+
+def test_several_polls_tell_who_moved(tmp_path: Path) -> None:
+    """Ranks 0 and 1 go on, rank 2 waits for rank 3 in both polls: its dumps are alike."""
+    for poll, calls in (("early", 4), ("late", 6)):
+        (tmp_path / poll).mkdir()
+        programs = {r: [Step((0, 1))] * calls for r in (0, 1)}
+        programs |= {2: [Step((2, 3))] * 3, 3: [Step((2, 3))]}
+        for rank, dump in Job(programs, timing=False).run().items():
+            path = tmp_path / poll / f"comm_lib_trace_rank_{rank}"
+            path.write_bytes(pickle.dumps(dump, 2))
+    found = ask(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
+    assert verdicts(found) == [("missing_rank", "3"), ("note", "")]
+    assert found["text"].to_pylist()[-1] == (
+        "Between their first and their last dump ranks 0-1 went on; of ranks 2-3 there is one "
+        "dump, or alike ones."
+    )
+
+
+def test_the_newest_poll_is_judged(tmp_path: Path) -> None:
+    """Rank 5 is late in the first poll; in the second it came, and rank 6 is missing."""
+    for poll, absent, reached in (("1", 5, 2), ("2", 6, 4)):
+        (tmp_path / poll).mkdir()
+        job = loop()
+        del job.programs[absent][reached:]
+        for rank, dump in job.run().items():
+            path = tmp_path / poll / f"comm_lib_trace_rank_{rank}"
+            path.write_bytes(pickle.dumps(dump, 2))
+    found = ask(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
+    assert verdicts(found)[0] == ("missing_rank", "6") and found["seq"][0].as_py() == 5
+    assert found["text"].to_pylist()[-1].endswith("ranks 0-7 went on.")
