@@ -27,6 +27,7 @@ from htk.whatif.micro_batches import micro_batches
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel, step_model
 
+_SAME_BATCH = 0.01  # relative
 _APART_NS = 500  # closer lengths tell no slope
 # One sigma of a kernel's change: at a recorded batch, and for each doubling away from the nearest.
 # Simulated jobs of filled GPUs miss by 1 % a doubling (BLOOM-182B, measured: 0.5 and 0.3 % at 1.5
@@ -175,14 +176,19 @@ def _recorded(
 ) -> Recorded:
     graph = build(tables)
     other = step_model(tables, graph)
-    if ratio is None:
-        mine, theirs = inputs(base).batch, inputs(other).batch
-        if mine is None or theirs is None:
+    mine, theirs = inputs(base).batch, inputs(other).batch
+    if mine is not None and theirs is not None:
+        if ratio is not None and abs(ratio * mine / theirs - 1) > _SAME_BATCH:
             raise UsageError(
-                "shapes do not tell the batch of each recording (record_shapes=True would); give "
-                "it as a factor of the first: PATH@2x"
+                f"a further recording is given as {ratio:g}x the batch, but its shapes say "
+                f"{theirs:g} against {mine:g}; leave the factor out"
             )
         ratio = theirs / mine
+    elif ratio is None:
+        raise UsageError(
+            "shapes do not tell the batch of each recording (record_shapes=True would); give "
+            "it as a factor of the first: PATH@2x"
+        )
     known = defaultdict(list)
     length = other.lengths() / (1 + (factor(other) or kappa) * share(other, graph.time))
     for key, which in _keys(other):

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from htk.columns.arrow import texts
@@ -13,37 +14,59 @@ from htk.output.render import print_table, write
 from htk.output.result import Result
 
 _BAR = 24
+_WIDTH = 100  # characters of a line
+_LABEL = 36  # of the edits
+_BETWEEN = 2  # columns
+# What a short table shows, as far as there is room.
+_FIRST = (
+    *("step time", "90 % band", "mark"),
+    *("per M tokens", "run cost", "run hours", "goodput %"),  # where they are asked for
+    *("change %", "per sample %", "P(OOM) %"),
+    *("MFU %", "exposed comm", "idle", "peak memory", "tokens/s"),
+)
+_OF_ADVICE = ("step time", "90 % band", "change %", "per sample %", "gain/doubt", "if wrong %")
 _LEAST_DOUBT = 0.05  # percent
 
 
-def show(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
-    """Send an answer where it was asked to go."""
+def show(
+    result: Result, form: str, output: str | None, *, limit: int = 200, wide: bool = False
+) -> None:
+    """Send an answer where it was asked to go; `wide`: with all columns, else within 100."""
     if form != "table":
         write(result, form, output, limit=limit)
     elif output is not None:
         target = io.StringIO()
-        _print(result, limit, target)
+        _print(result, limit, target, wide)
         Path(output).write_text(target.getvalue(), encoding="utf-8")
     else:
-        _print(result, limit, sys.stdout)
+        _print(result, limit, sys.stdout, wide)
 
 
-def _print(result: Result, limit: int, target: Any) -> None:
+def _print(result: Result, limit: int, target: Any, wide: bool) -> None:
     rows = result.to_pylist()
     refused = all(
         r["verdict"] == result.coverage["verdict"] and not r["step_time_ns"] for r in rows
     )
-    target.write("\n".join(_recorded(result.coverage, rows)) + "\n")
+    target.write(_lines(_recorded(result.coverage, rows), wide))
     if rows and refused:
         return
     if result.coverage.get("rows"):
         target.write(f"\n{result.coverage['rows']}:\n")
     target.write("\n")
-    print_table(_readable(result, rows), limit=limit, file=target)
+    print_table(_readable(result, rows, wide), limit=limit, file=target)
     lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
     lines += _differing(rows, result.coverage["verdict"]) + _assumed(rows)
     if lines:
-        target.write("\n" + "\n".join(lines) + "\n")
+        target.write("\n" + _lines(lines, wide))
+
+
+def _lines(lines: list[str], wide: bool) -> str:
+    """Return the lines, folded where they are too long for most terminals."""
+    if not wide:
+        lines = [
+            part for line in lines for part in wrap(line, _WIDTH, subsequent_indent="    ") or [""]
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
@@ -71,20 +94,54 @@ def error(value: float, unit: str = "%") -> str:
     return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
 
 
-def _readable(result: Result, rows: list[dict[str, Any]]) -> Result:
-    """The same with few columns, in units and signs that read well."""
+def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
+    """The same in units and signs that read well, with the columns that there is room for."""
     import pyarrow as pa
 
-    columns: dict[str, pa.Array] = {"what if": texts([r["whatif"] for r in rows])}
+    cells = _cells(rows)
+    if not wide:
+        advice = str(result.coverage.get("rows") or "").startswith("what can be done")
+        cells = _short(cells, (*_OF_ADVICE, *_FIRST) if advice else _FIRST)
+    return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
+
+
+def _cells(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return what each column shows, without those that are empty."""
+    columns = {"what if": [r["whatif"] for r in rows]}
     for heading, cell in _COLUMNS.items():
         cells = [None if r["step_time_ns"] is None else cell(r) for r in rows]
-        wide = max([len(c) for c in cells if c] + [len(heading)])
+        room = max([len(c) for c in cells if c] + [len(heading)])
         if any(cells):
-            columns[heading] = texts([(c or "–").rjust(wide) for c in cells])
+            columns[heading] = [(c or "–").rjust(room) for c in cells]
     marks = [r["mark"] or ("refused" if r["step_time_ns"] is None else None) for r in rows]
     if any(marks):
-        columns["mark"] = texts([m or "" for m in marks])
-    return Result(result.analysis, pa.table(columns), {})
+        columns["mark"] = [m or "" for m in marks]
+    return columns
+
+
+def _short(columns: dict[str, list[str]], first: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the columns that matter most, as many as there is room for, in their order."""
+    columns = columns | {"what if": [_within(text, _LABEL) for text in columns["what if"]]}
+    if columns.get("per sample %") == columns.get("change %"):
+        columns.pop("per sample %", None)
+    if all(cell.strip() in ("0", "–") for cell in columns.get("P(OOM) %", [])):
+        columns.pop("P(OOM) %", None)
+    wanted, room = {"what if"}, _WIDTH - _room("what if", columns)
+    for heading in first:
+        if heading in columns and heading not in wanted and _room(heading, columns) <= room:
+            wanted.add(heading)
+            room -= _room(heading, columns)
+    return {heading: cells for heading, cells in columns.items() if heading in wanted}
+
+
+def _room(heading: str, columns: dict[str, list[str]]) -> int:
+    return max(len(text) for text in (heading, *columns[heading])) + _BETWEEN
+
+
+def _within(text: str, most: int) -> str:
+    """Return a text that is too long without its middle."""
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
 def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str | None]:

@@ -64,6 +64,7 @@ def _edit_options(function: Any) -> Any:
     "--write", "folder", type=click.Path(file_okay=False), help="The predicted step as traces."
 )
 @click.option("--ledger", is_flag=True, help="What a rank sends in a step instead.")
+@click.option("--wide", is_flag=True, help="All columns of the table.")
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
 @click.option("--run-tokens", type=float, help="Tokens of a run, for its cost and hours: 1e12.")
 @click.option("--watts", type=float, help="Of a GPU, for the energy; else its limit.")
@@ -88,6 +89,7 @@ def command(
     measured_step_ms: float | None,
     folder: str | None,
     ledger: bool,
+    wide: bool,
     price: float | None,
     run_tokens: float | None,
     watts: float | None,
@@ -123,7 +125,7 @@ def command(
     if ledger:
         write(asked.traffic(), form, output, limit=limit)
     else:
-        show(asked.run(), form, output, limit=limit)
+        show(asked.run(), form, output, limit=limit, wide=wide)
     if folder is not None:
         if asked.sweeps or recommend:
             raise UsageError("--write writes one step: give edits and no sweep")

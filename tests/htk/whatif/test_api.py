@@ -184,3 +184,32 @@ def test_what_cannot_be_meant_is_a_usage_error(given: list[str], message: str) -
 )
 def test_pytorchs_names_of_strategies(asked: WhatIf, name: str, ours: str) -> None:
     assert asked.sharding(name).run().to_pylist() == asked.sharding(ours).run().to_pylist()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--sweep", "batch=1x,256x", "--sweep", "sharding=all", "--price", "2.5"],
+        ["--batch", "2x", "--hardware", "h100", "--network", "inter_bandwidth=2x,latency=0.5x"],
+        ["--recommend"],
+        [],
+    ],
+)
+def test_the_table_fits_a_terminal_unless_all_is_asked_for(given: list[str]) -> None:
+    short = CliRunner().invoke(main, ["whatif", "sample", *given]).output
+    assert max(len(line.rstrip()) for line in short.splitlines()) <= 100
+    for heading in ("what if", "step time", "90 % band"):
+        assert heading in short
+    assert ("per M tokens" in short) == ("--price" in given)
+    assert ("out of memory" in short) == ("--sweep" in given)
+    assert "linear says" not in short
+    wide = CliRunner().invoke(main, ["whatif", "sample", "--wide", *given]).output
+    for heading in ("exposed comm", "idle", "gain/doubt", "50 % band", "linear says"):
+        assert heading in wide
+    assert ("gain/doubt" in short) == ("--recommend" in given)
+
+
+def test_shapes_come_before_a_batch_that_they_contradict(asked: WhatIf) -> None:
+    sample = Path(htk.__file__).parent / "sample"
+    with pytest.raises(UsageError, match="its shapes say 2 against 2; leave the factor out"):
+        asked.calibrate_with(str(sample), 2.0).batch("4x").run()
