@@ -13,6 +13,7 @@ from htk.dashboard.url_state import View
 from htk.errors import HtkError, UnknownAnalysis, UsageError
 from htk.output.render import to_bytes
 
+_PLAIN = "text/plain"  # of a text that may hold what somebody else wrote into an address
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
 
 
@@ -22,7 +23,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     @server.route("/export/<name>.<form>")
     def export(name: str, form: str) -> Response:
         if form not in _KINDS:
-            return Response("no such export", 404)
+            return Response("no such export", 404, mimetype=_PLAIN)
         view = View.of(name, request.query_string.decode())
         options: Mapping[str, Any] = view.options
         try:
@@ -30,9 +31,9 @@ def add_routes(server: Any, runs: Runs) -> None:
                 options = view.values(find(name).options)
             result = answer(Visit(runs, view), name, options)
         except UnknownAnalysis:
-            return Response("no such export", 404)
+            return Response("no such export", 404, mimetype=_PLAIN)
         except HtkError as error:
-            return Response(str(error), 400)
+            return Response(str(error), 400, mimetype=_PLAIN)
         disposition = {"Content-Disposition": f"attachment; filename={name}.{form}"}
         return Response(to_bytes(result, form), mimetype=_KINDS[form], headers=disposition)
 
@@ -40,12 +41,12 @@ def add_routes(server: Any, runs: Runs) -> None:
     def upload() -> Response:
         # A header that a form of another site cannot send without being asked first.
         if "X-Htk-Upload" not in request.headers:
-            return Response("uploads come from the start page", 403)
+            return Response("uploads come from the start page", 403, mimetype=_PLAIN)
         if (request.content_length or 0) > runs.upload_bytes:
             text = f"larger than {runs.upload_bytes >> 20} MiB, the most that may be uploaded"
-            return Response(text, 413)
+            return Response(text, 413, mimetype=_PLAIN)
         try:
             key = runs.upload(request.args.get("name", ""), request.stream)
         except UsageError as error:
-            return Response(str(error), 413)
-        return Response(key, mimetype="text/plain")
+            return Response(str(error), 413, mimetype=_PLAIN)
+        return Response(key, mimetype=_PLAIN)

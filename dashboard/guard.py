@@ -1,14 +1,14 @@
-"""Who may look: a token unless the server is local, and headers that keep the page to itself."""
+"""Who may look: those with the token, and headers that keep the page to itself."""
 
 import hmac
+import ipaddress
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from dash import Dash
 from flask import Response, redirect, request
 
-COOKIE = "htk_token"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PLAIN = "text/plain"
 
 
 def protect(app: Dash, token: str | None) -> None:
@@ -19,23 +19,26 @@ def protect(app: Dash, token: str | None) -> None:
     def check() -> Any:
         if token is None:
             # A name that somebody else points at this machine is not ours (DNS rebinding).
-            known = _host(request.host) in _LOOPBACK
-            return None if known else Response("this dashboard is for this machine alone", 403)
+            if is_loopback(_host(request.host)):
+                return None
+            return Response("this dashboard is for this machine alone", 403, mimetype=_PLAIN)
+        cookie = _cookie(request.host)
         given = request.args.get("token")
         if given is not None and _same(given, token):
             answer = redirect(_without_token())
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
+            answer.set_cookie(cookie, token, httponly=True, samesite="Lax")  # links in a chat work
             return answer
-        if _same(request.cookies.get(COOKIE, ""), token):
+        if _same(request.cookies.get(cookie, ""), token):
             return None
-        return Response("htk asks for the token that it printed: add ?token=… once", 401)
+        text = "htk asks for the token that it printed: add ?token=… once"
+        return Response(text, 401, mimetype=_PLAIN)
 
     @server.before_request
     def own_pages_only() -> Any:
         """A page of another site may not call us."""
         origin = request.headers.get("Origin")
         if request.method == "POST" and origin and origin.partition("://")[2] != request.host:
-            return Response("another site's request", 403)
+            return Response("another site's request", 403, mimetype=_PLAIN)
         return None
 
     @server.after_request
@@ -50,6 +53,20 @@ def protect(app: Dash, token: str | None) -> None:
         response.headers["X-Frame-Options"] = "DENY"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own, as 127.0.0.2 is."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _cookie(host: str) -> str:
+    """The cookie's name: browsers keep no cookies apart by port, and two servers may run."""
+    port = host.rpartition(":")[2]
+    return f"htk_token_{port if port.isdigit() else 'default'}"
 
 
 def _host(given: str) -> str:

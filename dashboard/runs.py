@@ -194,6 +194,12 @@ class Runs:
 
     def path_of(self, key: str) -> Inputs:
         """Where a run lies; refused outside the allowed folders, links followed first."""
+        try:
+            return self._path_of(key)
+        except (OSError, ValueError):  # overlong names, say
+            raise UsageError(f"{key[:80]!r} is no path that can be opened") from None
+
+    def _path_of(self, key: str) -> Inputs:
         if key == "sample":
             return SAMPLE
         name, _, rest = key.partition("/")
@@ -213,11 +219,15 @@ class Runs:
 
     def key_of(self, text: str) -> str:
         """The key of a path that a person typed: absolute, or from an allowed folder."""
-        typed = Path(text.strip()).expanduser()
+        typed = _expanded(text)
         for name, root in self.roots.items():
             base = root.resolve()
-            path = (typed if typed.is_absolute() else base / typed).resolve()
-            if path.is_relative_to(base) and path.exists():
+            try:
+                path = (typed if typed.is_absolute() else base / typed).resolve()
+                exists = path.is_relative_to(base) and path.exists()
+            except (OSError, ValueError):  # overlong names, NUL
+                raise UsageError(f"{text[:80]!r} is no path that can be opened") from None
+            if exists:
                 return "/".join([name, *path.relative_to(base).parts])
         allowed = ", ".join(map(str, self.roots.values())) or "none"
         raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
@@ -259,6 +269,13 @@ class Runs:
         """Uploaded files go with the server."""
         if self._kept_uploads is not None:
             self._kept_uploads.cleanup()
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text.strip()).expanduser()
+    except RuntimeError:  # ~somebody without a home
+        return Path(text.strip())
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:

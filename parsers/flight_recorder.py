@@ -24,6 +24,7 @@ from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_whole,
+    refuse_costly_json,
     said,
     salvaged_json,
     table_of,
@@ -90,6 +91,7 @@ def _loaded(data: bytes, name: str, issues: Issues) -> Mapping[str, Any]:
     if data[:1] == b"\x80":
         dump = _unpickled(data, name, issues)
     else:
+        refuse_costly_json(name, data)
         dump = _decoded(data.decode("utf8", "replace"), name, issues)
     if isinstance(dump, list):  # as the oldest dumps were
         return {"entries": dump}

@@ -18,7 +18,7 @@ from htk.columns.arrow import build, constant_text, number, text, without
 from htk.columns.types import Ints
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import Issues, read_whole
+from htk.parsers.common.log_records import Issues, read_json
 from htk.schema import TABLES
 
 NAME = "memory_timeline"
@@ -43,7 +43,7 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    data = read_whole(source, issues, options.progress)
+    data = read_json(source, issues, options.progress)
     read = _raw if _RAW.match(data) else _plain
     try:
         times, sizes, categories = read(_rows(data, issues), issues)

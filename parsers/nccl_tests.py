@@ -20,6 +20,7 @@ from htk.names.collectives import collective_type
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
+    read_json,
     read_lines,
     read_whole,
     said,
@@ -188,7 +189,7 @@ def _number(text: Any) -> float | None:
 
 
 def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
-    text = read_whole(source, issues, options.progress).decode("utf8", "replace")
+    text = read_json(source, issues, options.progress).decode("utf8", "replace")
     try:
         report = json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:

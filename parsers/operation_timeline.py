@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import Issues, read_whole, salvaged_json, whole_number
+from htk.parsers.common.log_records import Issues, read_json, salvaged_json, whole_number
 from htk.parsers.common.operation_columns import operations_table
 from htk.schema.operation_types import CODES, operation_type
 
@@ -35,7 +35,7 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    events = _events(read_whole(source, issues, options.progress), issues)
+    events = _events(read_json(source, issues, options.progress), issues)
     stages, replicas, others = _named(events)
     rows = [row for event in events if (row := _row(event, stages, replicas, others))]
     if not rows:

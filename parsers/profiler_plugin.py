@@ -28,6 +28,7 @@ _SNIFF = re.compile(
 )
 _UNQUOTED = re.compile(r'("(?:datatype|Datatype|Stream)":\s*)(nccl\w+|0x[0-9a-fA-F]+|\(nil\))')
 _NAMED_FILE = re.compile(r"_(\d{1,20})_(\d+)\.json")
+_FURTHEST_US = (1 << 61) // 1000
 _CALLS = ("COLL", "P2P", "CE_COLL")
 _STEPS = ("NET", "NET_IB", "NET_SOCK", "PROXY")
 
@@ -54,8 +55,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "comm_rank": int(known[2]) if known else None,
     }
     found = _Rows(own)
-    for node in roots.nodes:
-        found.read(node, {}, None)
+    found.read(roots.nodes)
     tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.tables.items()}
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {"events": roots.events, "truncated": issues.has("truncated")}
@@ -97,8 +97,9 @@ class _Tree:
     def take(self, event: Mapping[str, Any]) -> bool:
         self.events += 1
         category, name = str(event.get("cat")), str(event.get("name"))
-        time = event.get("ts")
-        at = Decimal(time) if isinstance(time, Decimal | int) else Decimal(0)
+        time: Any = event.get("ts")
+        is_time = isinstance(time, Decimal | int) and abs(time) < _FURTHEST_US
+        at = Decimal(time) if is_time else Decimal(0)
         if event["ph"] == "b":
             args = event.get("args")
             node = _Node(
@@ -126,8 +127,20 @@ class _Rows:
             "proxy_steps": [],
         }
 
-    def read(self, node: _Node, call: Mapping[str, Any], around: _Node | None) -> None:
-        """A node and what it holds; `call` is the collective round it, `around` the parent."""
+    def read(self, roots: list[_Node]) -> None:
+        """Nodes and what they hold, in order: hostile ones nest deeper than calls may."""
+        todo: list[tuple[_Node, Mapping[str, Any], _Node | None]] = []
+        todo += [(node, {}, None) for node in reversed(roots)]
+        while todo:
+            node, call, around = todo.pop()
+            call = self._read(node, call, around)
+            todo += [(child, call, node) for child in reversed(node.children)]
+
+    def _read(
+        self, node: _Node, call: Mapping[str, Any], around: _Node | None
+    ) -> Mapping[str, Any]:
+        """A node; `call` is the collective round it, `around` the parent. Returns the collective
+        round what it holds."""
         if node.category in _CALLS:
             row = self._call(node, around)
             self.tables["collectives"].append(row)
@@ -137,8 +150,7 @@ class _Rows:
             self.tables["comm_channels"].append(self._channel(node, call))
         elif node.category in _STEPS and node.name not in ("Idle", "Sleep", "Append"):
             self.tables["proxy_steps"].append(self._step(node, call, around))
-        for child in node.children:
-            self.read(child, call, node)
+        return call
 
     def _call(self, node: _Node, around: _Node | None) -> dict[str, Any]:
         args = node.args
@@ -167,7 +179,7 @@ class _Rows:
             "channels": whole_number(args.get("nChannels", args.get("nMaxChannels"))),
             "start_ns": min((c[0] for c in clocks), default=None),
             "end_ns": max((c[1] for c in clocks), default=None),
-            "duration_ns": _ns(Decimal(str(gpu_us))) if gpu_us else _length(node),
+            "duration_ns": _gpu_duration(gpu_us) if gpu_us else _length(node),
             "timing": "gpu" if clocks or gpu_us else "cpu",
         }
 
@@ -215,6 +227,11 @@ def _clock(node: _Node) -> tuple[int, int] | None:
 def _length(node: _Node) -> int | None:
     """Only where the begin has a time: that of API events is never set."""
     return _ns(node.end - node.start) if node.end is not None and node.start else None
+
+
+def _gpu_duration(micros: Any) -> int | None:
+    is_time = isinstance(micros, Decimal | int) and 0 <= micros < _FURTHEST_US
+    return _ns(Decimal(micros)) if is_time else None
 
 
 def _ns(micros: Decimal) -> int:

@@ -15,7 +15,7 @@ from htk.names.collectives import collective_type
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
-    read_whole,
+    read_json,
     said,
     table_of,
     whole_number,
@@ -34,7 +34,7 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    data = read_whole(source, issues, options.progress)
+    data = read_json(source, issues, options.progress)
     try:
         report = json.loads(data)
     except (ValueError, RecursionError) as error:

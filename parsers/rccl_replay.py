@@ -19,6 +19,7 @@ from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 
 NAME = "rccl_replay"
 
+_FURTHEST_MS = (1 << 61) // 1_000_000
 _SNIFF = re.compile(rb"\A\s*\{\s*hostname : \S+, version : \d+,")
 _HEAD = re.compile(r"^\s*hostname : (\S+), version : (\d+)")
 _CALL = re.compile(r"^\s*(\w+) : \[(.*?)(?:, context : \[(.*?)\])?\s*\],?\s*$")
@@ -75,7 +76,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 def _comm(given: Mapping[str, str]) -> dict[str, Any]:
     identity = given["uniqueID"].strip()
     return {
-        "comm_hash": int(identity) % 2**64 if identity.isdigit() else None,
+        "comm_hash": int(identity[:40]) % 2**64 if identity.isdigit() else None,
         "comm_rank": whole_number(given.get("rank")),
         "group_size": whole_number(given.get("size")),
     }
@@ -111,6 +112,9 @@ def _call(
 
 def _ns(millis: str | None) -> int | None:
     try:
-        return int((Decimal(millis.strip()) * 1_000_000).to_integral_value()) if millis else None
+        value = Decimal(millis.strip()) if millis else None
+        if value is None or not abs(value) < _FURTHEST_MS:
+            return None
+        return int((value * 1_000_000).to_integral_value())
     except InvalidOperation:
         return None

@@ -4,6 +4,7 @@ Members of a zip or a plain tar are read in place; a packed tar is unpacked once
 file without a name. An archive that cannot be used becomes a source that says so when opened.
 """
 
+import re
 import stat
 import tarfile
 import zipfile
@@ -22,6 +23,7 @@ _ZIP = b"PK"
 _MOST_MEMBERS = 100_000
 _MOST_RATIO = 1000  # of one member, as of any packed file
 _FREE_BYTES = 64 << 20
+_OUTSIDE = "its name points outside the archive; left out"
 _LOCAL_HEADER = 30  # of a zip's member; its name and extra field follow
 
 
@@ -50,14 +52,22 @@ def _zipped(source: Source) -> list[Source]:
     with source.open() as file, zipfile.ZipFile(file) as archive:
         entries = [e for e in archive.infolist() if not e.is_dir() and _is_file(e)]
     _within_limits([e.file_size for e in entries])
-    for entry in entries:
-        packed = max(entry.compress_size, 1)
-        if entry.file_size > _FREE_BYTES and entry.file_size > _MOST_RATIO * packed:
-            _refuse_bomb(entry.filename, entry.file_size)
     return [
-        _member(source, e.filename, e.file_size, partial(_open_zipped, source, e))
+        _zip_member(source, e)
         for e in {e.filename: e for e in entries if _is_wanted(e.filename)}.values()
     ]
+
+
+def _zip_member(source: Source, entry: zipfile.ZipInfo) -> Source:
+    if _points_outside(entry.filename):
+        return broken(f"{source.name}!{entry.filename}", _OUTSIDE)
+    packed = max(entry.compress_size, 1)
+    if entry.file_size > _FREE_BYTES and entry.file_size > _MOST_RATIO * packed:
+        try:
+            _refuse_bomb(entry.filename, entry.file_size)
+        except TraceError as error:
+            return broken(source.name, str(error))
+    return _member(source, entry.filename, entry.file_size, partial(_open_zipped, source, entry))
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
@@ -110,6 +120,8 @@ def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
 
 
 def _tar_member(source: Source, open_tar: Callable[[], BinaryIO], entry: tarfile.TarInfo) -> Source:
+    if _points_outside(entry.name):
+        return broken(f"{source.name}!{entry.name}", _OUTSIDE)
     if entry.issparse():  # its bytes do not lie in one piece
         return broken(f"{source.name}!{entry.name}", "a sparse file; unpack the archive first")
     open_ = partial(_open_tarred, open_tar, entry.offset_data, entry.size)
@@ -126,11 +138,16 @@ def _member(source: Source, name: str, size: int, open_: Callable[[], BinaryIO])
 
 
 def _is_wanted(name: str) -> bool:
-    """Not hidden; a way out of the archive is refused, though nothing would be written there."""
+    """Not hidden."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
-        raise TraceError(f"member {name!r} points outside; refused")
     return not path.name.startswith(".") and "__MACOSX" not in path.parts
+
+
+def _points_outside(name: str) -> bool:
+    """Whether it would leave the archive's folder, though nothing is ever written there."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    drive = re.match(r"[A-Za-z]:(?:/|$)", str(path))
+    return path.is_absolute() or ".." in path.parts or drive is not None
 
 
 def _within_limits(sizes: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ _OTHERS = re.compile(
     r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
     re.IGNORECASE,
 )
+_MOST_BLANKS = 1 << 30  # before what a file holds
 _REPORTS = (".nsys-rep", ".qdrep")
 _NSIGHT = (
     "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
@@ -61,13 +62,16 @@ def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
 
 
 def head(source: Source) -> Head:
-    """The first bytes of a source, decompressed."""
-    buffer = bytearray(HEAD_BYTES)
-    done = 0
+    """The first bytes of a source, decompressed; blanks before them are passed over."""
     with source.open() as file, open_stream(file) as stream:
-        while done < HEAD_BYTES and (size := stream.readinto(memoryview(buffer)[done:])):
-            done += size
-    return Head(source.name, bytes(buffer[:done]), done < HEAD_BYTES)
+        data, skipped = stream.read(HEAD_BYTES), 0
+        while len(data) == HEAD_BYTES and not data.strip() and skipped < _MOST_BLANKS:
+            skipped += len(data)
+            data = stream.read(HEAD_BYTES)
+        if skipped and len(data) == HEAD_BYTES:
+            data = data.lstrip()
+            data += stream.read(HEAD_BYTES - len(data))
+    return Head(source.name, data, not skipped and len(data) < HEAD_BYTES)
 
 
 def rank_from_name(name: str) -> int | None:
@@ -163,8 +167,13 @@ def _members(source: Source) -> list[Source]:
 def _file(path: Path) -> Source:
     resolved = path.resolve()
     facts = resolved.stat()
-    identity = f"{resolved}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_ino}"
-    return Source(str(path), partial(_open, resolved), facts.st_size, identity, resolved)
+    identity = f"{printable(resolved)}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_ino}"
+    return Source(printable(path), partial(_open, resolved), facts.st_size, identity, resolved)
+
+
+def printable(path: Path) -> str:
+    """A path as valid text: names on disk are bytes of any kind."""
+    return os.fsencode(path).decode("utf8", "backslashreplace")
 
 
 def _open(path: Path) -> BinaryIO:

@@ -16,6 +16,8 @@ from htk.schema import PARSE_ISSUES, TABLES, TEXT
 
 _BLOCK = 1 << 20
 _MOST_WHOLE = 2 << 30  # of a file that must be held whole
+_MOST_OBJECT_BYTES = 2 << 30
+_JSON_COSTS = {b"{": 64, b"[": 56, b",": 40, b'"': 25}  # about what Python takes for each
 _KEPT_ISSUES = 1000  # one by one; the others are counted
 
 
@@ -94,6 +96,25 @@ def read_whole(
                 )
         _note_damage(stream, issues)
     return b"".join(parts)
+
+
+def read_json(
+    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
+) -> bytes:
+    """A JSON file's decompressed bytes. Refuses one that would fill the memory once it is read."""
+    data = read_whole(source, issues, progress)
+    refuse_costly_json(source.name, data)
+    return data
+
+
+def refuse_costly_json(name: str, data: bytes) -> None:
+    """Refuse a file whose values take more memory than those of any honest one."""
+    object_bytes = sum(size * data.count(mark) for mark, size in _JSON_COSTS.items())
+    if object_bytes > _MOST_OBJECT_BYTES:
+        raise MalformedTrace(
+            f"{name}: its values would take some {object_bytes >> 20:,} MiB of memory, more than "
+            f"the {_MOST_OBJECT_BYTES >> 20:,} MiB that a file of this kind may"
+        )
 
 
 def read_lines(

@@ -31,6 +31,9 @@ class PlainUnpickler(pickle.Unpickler):
 
 def load_plain(data: bytes, unpickler: type[PlainUnpickler] = PlainUnpickler) -> Any:
     """Return what the pickle holds. Raises `Refused`, or whatever a broken pickle leads to."""
+    objects = sum(data.count(code) for code in _CONTAINERS)
+    if objects > _MOST_CONTAINERS:
+        raise Refused(f"for {objects:,} containers, which would fill the memory")
     reader = unpickler(io.BytesIO(data), encoding="utf-8", errors="replace")
     _Check(data, reader.find_class).run()
     return reader.load()
@@ -41,6 +44,8 @@ def is_pickle(data: bytes) -> bool:
     return data[:1] == b"\x80" and data[1:2] <= b"\x05"
 
 
+_MOST_CONTAINERS = 32 << 20  # some 2 GiB when they are empty
+_CONTAINERS = (b"}", b"]", b"\x85", b"\x86", b"\x87", b"(l", b"(d", b"(t")
 _LONGEST_INTEGER = 16  # bytes; addresses and times have eight or nine
 _LONG_BINPUT, _BINPUT, _STOP, _GLOBAL, _STACK_GLOBAL = b"r", b"q", b".", b"c", b"\x93"
 # What no pickler writes for plain data. Text opcodes belong to protocols 0 and 1.

@@ -7,6 +7,7 @@ import pytest
 
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
+from htk.errors import UsageError
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
@@ -47,6 +48,62 @@ def test_another_name_for_this_machine_is_not_ours(tmp_path: Path) -> None:
     assert visitor.get("/", headers={"Host": "evil.example:8050"}).status_code == 403
     for host in ("127.0.0.1:8050", "localhost", "[::1]:8050"):
         assert visitor.get("/", headers={"Host": host}).status_code == 200
+
+
+def test_two_servers_of_a_machine_keep_their_cookies_apart(tmp_path: Path) -> None:
+    answers = [
+        client(tmp_path, token="secret").get("/?token=secret", headers={"Host": host})
+        for host in ("localhost:8050", "localhost:8051", "[::1]:8050", "node")
+    ]
+    names = [a.headers["Set-Cookie"].partition("=")[0] for a in answers]
+    assert names == ["htk_token_8050", "htk_token_8051", "htk_token_8050", "htk_token_default"]
+    assert all("SameSite=Lax" in a.headers["Set-Cookie"] for a in answers)
+
+
+def test_any_loopback_address_is_this_machine(tmp_path: Path) -> None:
+    visitor = client(tmp_path)
+    assert visitor.get("/", headers={"Host": "127.0.0.2:8050"}).status_code == 200
+    assert visitor.get("/", headers={"Host": "10.0.0.2:8050"}).status_code == 403
+
+
+def test_errors_are_plain_text(tmp_path: Path) -> None:
+    visitor = client(tmp_path)
+    for url in (
+        "/export/kernel_top.csv?run=<meta>",
+        "/export/x.csv",
+        "/export/kernel_top.csv?o.n=<b>",
+    ):
+        assert visitor.get(url).mimetype == "text/plain", url
+    assert client(tmp_path, token="secret").get("/").mimetype == "text/plain"
+
+
+@pytest.mark.parametrize("path", ["\0", "a" * 100_000, "~nobody-here/x", "/" + "b/" * 5000])
+def test_what_is_no_path_is_refused(tmp_path: Path, path: str) -> None:
+    runs = Runs([tmp_path])
+    for asked in (runs.key_of, lambda text: runs.path_of(f"{tmp_path.name}/{text}")):
+        with pytest.raises(UsageError):
+            asked(path)
+    visitor = create_app(runs).server.test_client()
+    query = {"run": f"{tmp_path.name}/{path}"}
+    assert visitor.get("/export/kernel_top.csv", query_string=query).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--token", "short"],
+        ["--token", "with a space"],
+        ["--no-token", "--token", "12345678"],
+        ["--no-token", "--host", "0.0.0.0"],
+    ],
+)
+def test_a_token_is_long_and_plain(options: list[str]) -> None:
+    from click.testing import CliRunner
+
+    from htk.cli.commands.dashboard import command
+
+    found = CliRunner().invoke(command, ["sample", "--no-browser", *options])
+    assert found.exit_code == 2 and "token" in found.output
 
 
 def test_the_token_leads_to_the_page_asked_for_and_nowhere_else(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 import io
 import json
+import os
 import pickle
 import struct
+import tarfile
 import tracemalloc
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,10 @@ import pytest
 
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, TraceError
-from htk.parsers import flight_recorder, memory_snapshot
+from htk.parsers import flight_recorder, memory_snapshot, profiler_plugin
 from htk.parsers.common.safe_pickle import Refused, load_plain
 from htk.trace.opening import OpenOptions, open_trace
+from tests.kineto_file import kernel, of_rank, write
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 HUGE = 10**4000  # JSON reads it; Python prints up to 4,300 digits
@@ -219,3 +223,58 @@ def test_one_hostile_file_fails_and_the_others_answer(
     failed = dict(open_trace(tmp_path, OpenOptions(cache=False)).failed)
     why = failed[str(tmp_path / "snapshot_rank_3.pickle")]
     assert "ZeroDivisionError" in why and "report" in why
+
+
+def test_values_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("htk.parsers.common.log_records._MOST_OBJECT_BYTES", 1 << 20)
+    many = b'{"version": "2.10", "pg_status": {}, "entries": [' + b"{}," * 20_000 + b"{}]}"
+    with pytest.raises(MalformedTrace, match="MiB of memory"):
+        read(flight_recorder, many)
+    monkeypatch.setattr("htk.parsers.common.safe_pickle._MOST_CONTAINERS", 1000)
+    with pytest.raises(MalformedTrace, match="containers"):
+        read(
+            flight_recorder,
+            pickle.dumps({"version": "2.10", "entries": [{} for _ in range(2000)]}, 2),
+        )
+
+
+def test_numbers_without_end_in_text_formats() -> None:
+    event = (
+        b'[{"name": "AllReduce", "cat": "COLL", "ph": "%c", "id": 0, "pid": 1, "tid": 1, "ts": %s}'
+    )
+    for ts in (b"1.0e999999", b"1.0e-999999999", b"123456.5"):
+        lines = [event % (b"b"[0], ts), event[1:] % (b"e"[0], ts)]
+        assert outcome(profiler_plugin, b",\n".join(lines) + b"\n]") == "read"
+    head = b'[{"name": "G", "cat": "GROUP", "ph": "b", "id": 0, "pid": 1, "ts": 1.5},\n'
+    deep_events = head + head[1:] * 3000
+    assert outcome(profiler_plugin, deep_events) == "read"
+
+
+def test_good_members_of_an_archive_outlive_bad_ones(tmp_path: Path) -> None:
+    good = pickle.dumps(dump(), 2)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("../comm_lib_trace_rank_5", good)
+        archive.writestr("host_2024-05-01T10:11:12_rank_0", good)
+        archive.writestr("C:/comm_lib_trace_rank_6", good)
+    with tarfile.open(tmp_path / "b.tar", "w") as archive_:
+        for name in ("../up_rank_7", "node:1_rank_1"):
+            member = tarfile.TarInfo(name)
+            member.size = len(good)
+            archive_.addfile(member, io.BytesIO(good))
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert sorted(f.rank for f in trace.files if f.rank is not None) == [0, 1]
+    assert len(trace.failed) == 3
+    assert all("points outside" in why for _, why in trace.failed)
+
+
+def test_names_of_any_bytes_and_blanks_before_a_trace(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/r\xe9sum\xe9_rank_0"
+    with open(odd, "wb") as file:
+        file.write(pickle.dumps(dump(), 2))
+    write(tmp_path / "rank1.json", kernel("gemm", 1, 2), **of_rank(1))
+    text_ = (tmp_path / "rank1.json").read_bytes()
+    (tmp_path / "rank1.json").write_bytes(b" " * (1 << 20) + b"\n" + text_)
+    trace = open_trace(tmp_path, OpenOptions(cache=True))
+    assert not trace.failed and not trace.unread
+    assert trace.tables["kernels"].num_rows == 1
+    assert min(f.file for f in trace.files).encode().endswith(b"r\\xe9sum\\xe9_rank_0")

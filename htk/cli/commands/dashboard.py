@@ -1,6 +1,6 @@
 """`htk dashboard`: the pages, served to this machine's browser."""
 
-import ipaddress
+import re
 import secrets
 import signal
 import sys
@@ -26,6 +26,10 @@ THREADS = 8
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option("--max-upload", default=512, show_default=True, help="Largest upload in MiB.")
+@click.option("--token", metavar="TEXT", help="Token to ask for, instead of a new one each time.")
+@click.option(
+    "--no-token", is_flag=True, help="Ask for no token: on a machine that is yours alone."
+)
 @click.option("--debug", is_flag=True, help="Dash's own server and tools; on this machine only.")
 def command(
     paths: tuple[str, ...],
@@ -33,6 +37,8 @@ def command(
     port: int,
     no_browser: bool,
     max_upload: int,
+    token: str | None,
+    no_token: bool,
     debug: bool,
     **given: Any,
 ) -> None:
@@ -40,23 +46,32 @@ def command(
 
     PATH is a run: a file, or the folder with the files of all ranks. A folder of several runs, or
     no PATH (then the working directory), opens a page that lists them. Only files in the folders
-    named here can be opened. It listens on this machine alone; with another --host everyone who
-    can reach it must bring the token that is printed.
+    named here can be opened. It listens on this machine alone, and asks for the token that is in
+    the printed link: a login node has many users.
     """
     require("dashboard", "the dashboard")
     from htk.dashboard.app import create_app
+    from htk.dashboard.guard import is_loopback
 
-    local = _is_loopback(host)
+    local = is_loopback(host)
     if debug and not local:
         raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
+    token = _token(token, no_token, local)
     runs = _runs(paths, max_upload << 20, given)
-    token = None if local else secrets.token_urlsafe(24)
     app = create_app(runs, token=token)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
     try:
-        _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug)
+        _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug, local)
     finally:
         runs.close()
+
+
+def _token(given: str | None, no_token: bool, local: bool) -> str | None:
+    if no_token and (given is not None or not local):
+        raise click.UsageError("--no-token is for this machine alone, and without --token")
+    if given is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", given):
+        raise click.UsageError("--token takes 8 to 200 letters, digits and - _ . ~")
+    return None if no_token else given or secrets.token_urlsafe(24)
 
 
 def _runs(paths: tuple[str, ...], upload_bytes: int, given: dict[str, Any]) -> "Runs":
@@ -80,10 +95,14 @@ def _serve(
     most_bytes: int,
     no_browser: bool,
     debug: bool,
+    local: bool,
 ) -> None:
-    if token:
+    if not local:
         click.echo("htk: reachable from other machines; who has the token sees the trace", err=True)
+    named = f"[{host}]" if ":" in host else host
+    query = f"?token={token}" if token else ""
     if debug:
+        click.echo(f"dashboard: http://{named}:{port}/{query}", err=True)
         app.run(
             debug=True,
             host=host,
@@ -97,16 +116,8 @@ def _serve(
     server = create_server(
         app.server, host=host, port=port, threads=THREADS, max_request_body_size=most_bytes
     )
-    named = f"[{host}]" if ":" in host else host
-    url = f"http://{named}:{server.effective_port}/" + (f"?token={token}" if token else "")
+    url = f"http://{named}:{server.effective_port}/{query}"
     click.echo(f"dashboard: {url}  (Ctrl-C ends it)", err=True)
     if not no_browser:
         webbrowser.open(url)
     server.run()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
