@@ -98,7 +98,7 @@ class _Tree:
         self.events += 1
         category, name = str(event.get("cat")), str(event.get("name"))
         time: Any = event.get("ts")
-        is_time = isinstance(time, Decimal | int) and abs(time) < _FURTHEST_US
+        is_time = isinstance(time, Decimal | int) and -_FURTHEST_US < time < _FURTHEST_US
         at = Decimal(time) if is_time else Decimal(0)
         if event["ph"] == "b":
             args = event.get("args")
