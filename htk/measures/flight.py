@@ -195,8 +195,10 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
         (r["rank"], group_id(r)): r for r in states
     }
+    alive = _enqueued_and_completed(records)
     for row in records:
-        row["state"] = _state(row, status.get((row["rank"], group_id(row)), {}))
+        key = (row["rank"], group_id(row))
+        row["state"] = _state(row, status.get(key, {}), alive.get(key, 0))
     messages = _Messages(records)
     for row in records:
         group = group_id(row)
@@ -220,10 +222,21 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     return Histories(calls, dict(at), status, descriptions, first, inferred, libraries, moved)
 
 
-def _state(row: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+def _enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
+    """When a rank enqueued, in each group, the last call that completed."""
+    latest: dict[tuple[int, GroupId], int] = {}
+    for row in records:
+        if row["state"] == "completed" and row["enqueue_ns"] is not None:
+            key = (row["rank"], group_id(row))
+            latest[key] = max(latest.get(key, 0), row["enqueue_ns"])
+    return latest
+
+
+def _state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int) -> str:
     """Return what became of a call, whichever way its backend says so.
 
-    NCCL retires what timed out too, and calls it completed once the communicator is aborted.
+    NCCL retires what timed out too, and calls it completed once the communicator is aborted. In a
+    communicator that completed what was enqueued later, at `alive_ns`, a slow call was only slow.
     """
     nccl = row["library"] in ("nccl", None)
     limit = row["timeout_ns"] or _NCCL_TIMEOUT_NS
@@ -231,7 +244,7 @@ def _state(row: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     if row["state"] == "completed":
         times = row["enqueue_ns"], row["end_ns"]
         aged = nccl and None not in times and times[1] - times[0] >= limit
-        return ABORTED if aged else "completed"
+        return ABORTED if aged and alive_ns <= times[1] else "completed"
     if row["seq_kind"] != "p2p" and None not in (done, row["seq"]) and row["seq"] <= done:
         return "completed"
     if row["retired"] and not nccl:

@@ -253,8 +253,9 @@ def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:
 
 
 def _rank_at_end(name: str) -> int | None:
-    """The digits that end a name without extension: how flight recorder dumps are called."""
-    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})$", name)
+    """The digits that end a name, before `.json` if it has that: how flight recorder dumps are
+    called."""
+    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})(?:\.json)?$", name)
     return int(match[1]) if match else None
 
 

@@ -168,7 +168,9 @@ def test_no_input_makes_it_fail_otherwise() -> None:
                 assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize("name", ["my_dumps_2", "rank.d/dump2", "comm_lib_trace_rank_2"])
+@pytest.mark.parametrize(
+    "name", ["my_dumps_2", "rank.d/dump2", "comm_lib_trace_rank_2", "trace_2.json"]
+)
 def test_a_dump_is_of_the_rank_that_ends_its_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)

@@ -262,6 +262,17 @@ def test_an_aborted_call_says_after_how_long() -> None:
     assert "ended by its timeout after 601 s" in asked(aborted())["text"].to_pylist()[1]
 
 
+def test_a_slow_call_after_which_others_completed_was_not_aborted() -> None:
+    dumps = missing()
+    for dump in dumps.values():
+        slow, later = dump["entries"][1:3]
+        slow["time_discovered_completed_ns"] = slow["time_created_ns"] + 700 * _SECOND
+        later["time_created_ns"] = slow["time_created_ns"] + 701 * _SECOND
+        later["time_discovered_completed_ns"] = later["time_created_ns"] + 1
+    assert verdicts(asked(dumps)) == [("missing_rank", "5")]
+    assert first(dumps)["seq"] == 5
+
+
 def test_ranks_to_exclude_on_restart() -> None:
     assert coverage_of(asked(missing()))["exclude_ranks"] == "[5]"
     assert coverage_of(asked(crashed()))["exclude_ranks"] == "[5]"
