@@ -167,7 +167,8 @@ def _members(source: Source) -> list[Source]:
 def _file(path: Path) -> Source:
     resolved = path.resolve()
     facts = resolved.stat()
-    identity = f"{printable(resolved)}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_ino}"
+    changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back
+    identity = f"{printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"
     return Source(printable(path), partial(_open, resolved), facts.st_size, identity, resolved)
 
 

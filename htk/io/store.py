@@ -1,8 +1,9 @@
 """The cache: a parsed file's tables on disk, memory-mapped when it is opened again.
 
-An entry is a folder named by what the file is (its identity), who read it and how; it holds one
-Arrow file for each table and `meta.json`. Entries appear whole (a rename) or not at all, so two
-processes may work at once and a kill leaves nothing but a temporary folder, swept later.
+An entry is a folder named by what the file is (its identity), which code read it and how; it holds
+a sealed file for each table and `meta.json`. What is not as it was written is made anew. Entries
+appear whole (a rename) or not at all, so two processes may work at once and a kill leaves nothing
+but a temporary folder, swept later.
 """
 
 import hashlib
@@ -14,10 +15,10 @@ import threading
 import time
 import uuid
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,11 +27,12 @@ import pyarrow as pa
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.core.version import VERSION
 from htk.errors import UsageError
-from htk.schema import DERIVED, SCHEMA_VERSION, TABLES
+from htk.io.table_code import table_code
+from htk.io.table_file import TEMPORARY, TableFolder, read_table
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 _META = "meta.json"
-_TEMPORARY = ".new-"
+_DERIVED = "derived-"
 _STALE_S = 24 * 3600
 
 
@@ -63,7 +65,7 @@ class MemoryEntry:
 class _Mapped(Mapping[str, pa.Table]):
     """Tables of a folder, each mapped when first asked for."""
 
-    def __init__(self, folder: Path, names: list[str]) -> None:
+    def __init__(self, folder: TableFolder, names: list[str]) -> None:
         self._folder, self._names = folder, names
         self._open: dict[str, pa.Table] = {}
 
@@ -71,7 +73,7 @@ class _Mapped(Mapping[str, pa.Table]):
         if name not in self._names:
             raise KeyError(name)
         if name not in self._open:
-            self._open[name] = _read(self._folder / f"{name}.arrow")
+            self._open[name] = self._folder.read(name)
         return self._open[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -85,11 +87,14 @@ class StoredEntry:
     """Tables on disk."""
 
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
-        self._folder = folder
-        self.tables = _Mapped(folder, list(meta["tables"]))
+        self._folder = TableFolder(folder, folder.name)
+        self.tables = _Mapped(self._folder, list(meta["tables"]))
         self.parsed = Parsed(self.tables, meta["rank"], meta["world_size"], meta["facts"])
         self.others = int(meta.get("others", 0))  # further processes of the file
         self._derived: dict[str, pa.Table] = {}
+        for name in self.tables:  # a dozen: mapping them shows whether they are what was written
+            self.tables[name]
+        self._folder.note()
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
@@ -99,21 +104,19 @@ class StoredEntry:
 
     def _find(self, name: str) -> pa.Table | None:
         try:
-            return _read(self._folder / f"derived-{name}.arrow")
-        except (OSError, pa.ArrowException):
+            table = self._folder.read(_DERIVED + name)
+        except (OSError, ValueError, pa.ArrowException):
             return None
+        self._folder.note()
+        return table
 
     def _keep(self, name: str, table: pa.Table) -> pa.Table:
-        temporary = self._folder / f"{_TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
         try:
-            _write(temporary, table)
-            temporary.replace(self._folder / f"derived-{name}.arrow")
+            self._folder.write(_DERIVED + name, table)
         except FileNotFoundError:  # another process removed the entry; what is mapped stays
             return table
         except OSError as error:
-            _warn(self._folder, error)
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            _warn(self._folder.folder, error)
         return table
 
 
@@ -137,13 +140,15 @@ class Store:
         self._room: int | None = None  # bytes that may be added before others have to go
         self._counting = threading.Lock()
 
-    def key(self, source: Source, parser: str, options: ParseOptions) -> str:
-        """What an entry is called; another file, reader or version has another name."""
+    def key(self, source: Source, parser: str, options: ParseOptions, plugin: str = "") -> str:
+        """What an entry is called; another file, reader or code has another name. `plugin` is the
+        code of a parser that is not htk's own."""
         facts = [
             source.identity,
             source.file_name,  # some parsers read facts from it
             parser,
-            _version(),
+            [VERSION, table_code(), plugin],
+            os.environ.get("HTK_ENGINE", ""),  # which of the two readers is asked for
             options.keep_unknown_arguments,
             options.time_unit,
         ]
@@ -153,10 +158,7 @@ class Store:
         """The entry, unless there is none or it is damaged (then it is dropped)."""
         folder = self.root / key
         try:
-            meta = json.loads((folder / _META).read_text())
-            entry = StoredEntry(folder, meta)
-            for name in entry.tables:  # a dozen tables: mapping them shows whether they are whole
-                entry.tables[name]
+            entry = StoredEntry(folder, _meta(folder))
         except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
             if folder.is_dir():
                 self._remove(folder)
@@ -172,8 +174,8 @@ class Store:
         temporary = None
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
-            self._fill(temporary, parsed, source_name)
+            temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.root))
+            self._fill(temporary, key, parsed, source_name)
             size = _size(temporary)
             self._publish(temporary, self.root / key)
         except (OSError, pa.ArrowException) as error:
@@ -215,6 +217,24 @@ class Store:
                 continue  # being removed by another process
         return sorted(found, key=lambda e: -e.last_used)
 
+    def verify(self) -> tuple[int, Sequence[str]]:
+        """Read every entry whole. Returns how many are as written, and what the others were made
+        of: those are removed, so that the next look makes them anew."""
+        intact, damaged = 0, []
+        for folder in list(self._folders()):
+            try:
+                names = {*_meta(folder)["tables"], *(f.stem for f in folder.glob("*.arrow"))}
+                for name in names:
+                    path = folder / f"{name}.arrow"
+                    read_table(path, folder.name, name, thorough=True)
+                intact += 1
+            except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+                if not (folder / _META).is_file():
+                    continue  # removed by another process
+                damaged.append(_source(folder))
+                self._remove(folder)
+        return intact, damaged
+
     def clear(self) -> int:
         """Remove everything; says how many entries there were."""
         folders = list(self._folders())
@@ -225,13 +245,15 @@ class Store:
 
     def _folders(self) -> Iterator[Path]:
         for folder in _inside(self.root):
-            if not folder.name.startswith(_TEMPORARY) and (folder / _META).is_file():
+            if not folder.name.startswith(TEMPORARY) and (folder / _META).is_file():
                 yield folder
 
-    def _fill(self, folder: Path, parsed: Parsed, source_name: str) -> None:
+    def _fill(self, folder: Path, key: str, parsed: Parsed, source_name: str) -> None:
+        files = TableFolder(folder, key)
         for name, table in parsed.tables.items():
-            _write(folder / f"{name}.arrow", table)
+            files.write(name, table)
         meta = {
+            "key": key,
             "source": source_name,
             "created": time.time(),
             "tables": list(parsed.tables),
@@ -240,7 +262,8 @@ class Store:
             "facts": dict(parsed.facts),
             "others": len(parsed.others),
         }
-        (folder / _META).write_text(json.dumps(meta))
+        sealed = meta | {"checksum": _meta_checksum(meta)}
+        (folder / _META).write_text(json.dumps(sealed))
 
     def _publish(self, temporary: Path, target: Path) -> None:
         """Give the entry its name; whoever came first has it."""
@@ -252,7 +275,7 @@ class Store:
 
     def _remove(self, folder: Path) -> None:
         """Gone at once for everybody, then bit by bit."""
-        doomed = self.root / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        doomed = self.root / f"{TEMPORARY}{uuid.uuid4().hex}"
         with suppress(OSError):
             folder.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
@@ -282,7 +305,7 @@ class Store:
         for left in [f for folder in (self.root, *self._folders()) for f in _inside(folder)]:
             with suppress(OSError):
                 old = time.time() - left.stat().st_mtime >= older_than_s
-                if not old or not left.name.startswith(_TEMPORARY):
+                if not old or not left.name.startswith(TEMPORARY):
                     continue
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
@@ -314,11 +337,24 @@ def _limit() -> int:
     return int(said)
 
 
-@cache
-def _version() -> list[str]:
-    """Of htk and of what its tables mean; a column that changed needs no one to remember it."""
-    schemas = b"".join(s.serialize() for s in (*TABLES.values(), *DERIVED.values()))
-    return [VERSION, str(SCHEMA_VERSION), hashlib.sha256(schemas).hexdigest()]
+def _meta(folder: Path) -> dict[str, Any]:
+    """Return what an entry says of itself; ValueError if that is not what was written."""
+    meta = json.loads((folder / _META).read_text())
+    if meta.pop("checksum") != _meta_checksum(meta) or meta["key"] != folder.name:
+        raise ValueError(f"{folder / _META}: not what was written")
+    return dict(meta)
+
+
+def _source(folder: Path) -> str:
+    """Return the name of the file an entry was made of, if that can be read still."""
+    try:
+        return str(json.loads((folder / _META).read_text())["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder.name
+
+
+def _meta_checksum(meta: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -331,16 +367,6 @@ def _inside(folder: Path) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(f.stat().st_size for f in folder.iterdir())
-
-
-def _read(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as mapped:
-        return pa.ipc.open_file(mapped).read_all()
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.unify_dictionaries().combine_chunks())
 
 
 def _warn(where: Path, error: Exception) -> None:

@@ -53,7 +53,7 @@ from htk.schema.profile import (
     SYNCS,
 )
 
-# Changes whenever a table or a meaning does: cached tables of another version are made anew.
+# Changes whenever a table or a meaning does; answers as JSON state it.
 SCHEMA_VERSION = 7
 
 # Columns that hold a moment on the absolute clock, in every table.

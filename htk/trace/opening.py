@@ -2,18 +2,21 @@
 
 import os
 import re
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 
 from htk.core.parser import ParseOptions, Parser, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.io.raw_files import reason
 from htk.io.sources import content_identity, head, rank_from_name, resolve
 from htk.io.store import Entry, MemoryEntry, Store
+from htk.io.table_code import plugin_code
 from htk.parsers import PARSERS
 from htk.schema import TABLES
 from htk.trace.file import TraceFile
@@ -143,12 +146,19 @@ def _read_one(
         parsed = parser.parse(source, parse_options)
         entries: Sequence[Entry] = [MemoryEntry(one) for one in (parsed, *parsed.others)]
     else:
-        key = store.key(source, parser.NAME, parse_options)
+        key = store.key(source, parser.NAME, parse_options, _plugin_code(parser))
         entries = store.find_all(key) or store.save_all(
             key, parser.parse(source, parse_options), source.name
         )
     options.progress.done(source.name)
     return [_Read(source, parser.NAME, entry, k) for k, entry in enumerate(entries)]
+
+
+def _plugin_code(parser: Parser) -> str:
+    """Return what tells one code of another package's parser from the next; htk's own have none."""
+    name = parser.__name__ if isinstance(parser, ModuleType) else type(parser).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return "" if name.startswith("htk.") or file is None else plugin_code(file)
 
 
 def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:

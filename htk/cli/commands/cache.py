@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 import click
 
 from htk.core.humanize import format_bytes
+from htk.errors import GateFailed
 
 
 @click.group("cache")
 def command() -> None:
-    """List or clear the parsed traces that are kept."""
+    """List, check or clear the parsed traces that are kept."""
 
 
 @command.command("ls")
@@ -38,6 +39,23 @@ def ls(form: str) -> None:
         click.echo(f"{format_bytes(entry.size_bytes):>10}  {used}  {entry.source}")
     total = format_bytes(sum(e.size_bytes for e in entries))
     click.echo(f"{len(entries)} traces, {total}, in {store.root}")
+
+
+@command.command("verify")
+@click.pass_context
+def verify(ctx: click.Context) -> None:
+    """Read all that is kept and compare it with its checksums.
+
+    What is not as it was written is removed, to be made anew at the next look; exit code 4 then.
+    """
+    from htk.io.store import Store
+
+    intact, damaged = Store().verify()
+    for source in damaged:
+        click.echo(f"damaged, removed: {source}")
+    click.echo(f"{intact} parsed traces are as they were written, {len(damaged)} were not")
+    if damaged:
+        ctx.exit(GateFailed.exit_code)
 
 
 @command.command("clear")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import htk.io.store
 from htk.columns.arrow import texts
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import UsageError
@@ -68,15 +68,6 @@ def test_derived_tables_are_made_once(tmp_path: Path, rows: list[int]) -> None:
     assert calls == [1]
 
 
-def test_other_columns_are_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Source("t", io.BytesIO, 1, "a")
-    before = Store().key(source, "kineto", ParseOptions())
-    monkeypatch.setitem(htk.io.store.TABLES, "flows", pa.schema([("new", pa.int64())]))
-    htk.io.store._version.cache_clear()
-    assert Store().key(source, "kineto", ParseOptions()) != before
-    htk.io.store._version.cache_clear()
-
-
 def test_texts_keep_their_codes(tmp_path: Path) -> None:
     names = pa.DictionaryArray.from_arrays(
         pa.array([2, None, 0, 2], pa.int32()), pa.array(["c", "unused", "a"])
@@ -110,17 +101,109 @@ def test_a_damaged_entry_is_dropped_and_made_anew(
     assert isinstance(store.save("k", parsed()), StoredEntry)
 
 
-def test_noise_in_an_entry_is_survived(tmp_path: Path) -> None:
-    """Every byte of the file's own structure overwritten in turn: a table or none, no crash."""
+def entry_files(root: Path) -> list[str]:
+    return sorted(f.name for f in (root / "k").iterdir())
+
+
+def two_tables(first: int = 0) -> Parsed:
+    """Two tables of one shape and size, so that one can pass for the other."""
+    schema = pa.schema([("n", pa.int64())])
+    tables = {
+        name: pa.table({"n": np.arange(start, start + 40)}, schema=schema)
+        for name, start in (("cpu_ops", first), ("launches", first + 1000))
+    }
+    return Parsed(tables, 4, 8, {"host": "h"})
+
+
+def opened_or_made(store: Store, key: str, first: int = 0) -> dict[str, list[int]]:
+    """What a user is answered: from the entry, or from the trace."""
+    entry = store.find(key) or store.save(key, two_tables(first))
+    links = entry.derived("links", lambda: pa.table({"n": [first, first + 7]}))
+    tables = {name: table["n"].to_pylist() for name, table in entry.tables.items()}
+    return tables | {"links": links["n"].to_pylist(), "rank": [entry.parsed.rank or 0]}
+
+
+def damages(whole: bytes) -> Iterator[bytes]:
+    """A file overwritten here and there, cut, emptied, and longer than it was."""
+    for start in range(0, len(whole), 13):
+        yield whole[:start] + bytes([whole[start] ^ 0x10]) + whole[start + 1 :]
+    for length in range(0, len(whole), 29):
+        yield whole[:length]
+    yield whole + whole
+    yield whole + b"\0"
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu_ops.arrow", "launches.arrow", "derived-links.arrow", "meta.json", "checked.json"]
+)
+def test_damage_to_any_file_of_an_entry_changes_no_answer(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path)
-    store.save("k", parsed())
-    file = tmp_path / "k" / "cpu_ops.arrow"
-    whole = file.read_bytes()
-    for place in range(0, len(whole), 7):
-        file.parent.mkdir(exist_ok=True)
-        (tmp_path / "k" / "meta.json").write_text('{"tables": ["cpu_ops"]}')
-        file.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
-        store.find("k")
+    expected = opened_or_made(store, "k")
+    assert opened_or_made(Store(tmp_path), "k") == expected
+    assert name in entry_files(tmp_path)
+    whole = (tmp_path / "k" / name).read_bytes()
+    for damaged in damages(whole):
+        (tmp_path / "k" / name).write_bytes(damaged)
+        assert opened_or_made(store, "k") == expected
+    assert opened_or_made(store, "k") == expected
+
+
+def test_swapped_files_change_no_answer(tmp_path: Path) -> None:
+    """Within an entry, between the entries of two files, and another table's derived one."""
+    store = Store(tmp_path)
+    expected = {key: opened_or_made(store, key, first) for key, first in (("k", 0), ("m", 500))}
+    assert expected["k"] != expected["m"]
+    names = ["cpu_ops.arrow", "launches.arrow", "derived-links.arrow", "meta.json", "checked.json"]
+    for key, first in (("k", 0), ("m", 500)):  # noted as checked too
+        opened_or_made(store, key, first)
+    pairs = [(f"k/{name}", f"m/{name}") for name in names]
+    pairs += [("k/cpu_ops.arrow", f"k/{name}") for name in names[1:3]]
+    for one, other in pairs:
+        first_file, second_file = tmp_path / one, tmp_path / other
+        aside = tmp_path / "aside"
+        first_file.rename(aside)
+        second_file.rename(first_file)
+        aside.rename(second_file)
+        assert opened_or_made(store, "k", 0) == expected["k"], (one, other)
+        assert opened_or_made(store, "m", 500) == expected["m"], (one, other)
+
+
+def test_what_was_checked_is_not_read_whole_again_until_somebody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_or_made(Store(tmp_path), "k")
+    opened_or_made(Store(tmp_path), "k")  # checks the derived table, which was new
+    read: list[int] = []
+
+    def counted(content: pa.Buffer) -> int:
+        read.append(content.size)
+        return zlib.crc32(content)
+
+    monkeypatch.setattr("htk.io.table_file.checksum", counted)
+    opened_or_made(Store(tmp_path), "k")
+    assert read == []
+    os.utime(tmp_path / "k" / "launches.arrow")
+    opened_or_made(Store(tmp_path), "k")
+    assert len(read) == 1
+    monkeypatch.setattr("htk.io.table_file._boot", lambda: "another")
+    opened_or_made(Store(tmp_path), "k")
+    assert len(read) == 4
+
+
+def test_verify_removes_what_is_not_as_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for key in ("k", "m", "o"):
+        store.save(key, two_tables(), f"{key}.json")
+    assert store.verify() == (3, [])
+    file = tmp_path / "m" / "launches.arrow"
+    facts, whole = file.stat(), file.read_bytes()
+    file.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    (tmp_path / "o" / "cpu_ops.arrow").unlink()
+    whole_ones, damaged = store.verify()
+    assert (whole_ones, sorted(damaged)) == (1, ["m.json", "o.json"])
+    assert [e.source for e in store.list()] == ["k.json"]
+    assert store.verify() == (1, [])
 
 
 def test_what_one_may_only_read_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +288,11 @@ def test_a_full_disk_fails_nothing(full_disk: Path) -> None:
     with pytest.warns(RuntimeWarning, match="No space left"):
         big = small.derived("big", lambda: pa.table({"n": np.arange(300_000)}))
     assert big.num_rows == 300_000
-    assert sorted(f.name for f in (full_disk / "small").iterdir()) == ["cpu_ops.arrow", "meta.json"]
+    assert sorted(f.name for f in (full_disk / "small").iterdir()) == [
+        "checked.json",
+        "cpu_ops.arrow",
+        "meta.json",
+    ]
 
 
 def test_a_disk_that_fails_where_none_can_be_mounted(
@@ -214,7 +301,7 @@ def test_a_disk_that_fails_where_none_can_be_mounted(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("htk.io.store._write", full)
+    monkeypatch.setattr("htk.io.table_file.write_table", full)
     with pytest.warns(RuntimeWarning, match="No space left"):
         entry = Store(tmp_path).save("k", parsed())
     assert isinstance(entry, MemoryEntry)
@@ -223,9 +310,10 @@ def test_a_disk_that_fails_where_none_can_be_mounted(
 
 def test_a_kill_in_the_middle_leaves_no_entry(tmp_path: Path) -> None:
     code = (
-        "import sys, time, htk.io.store as s; from tests.htk.io.test_store import parsed\n"
+        "import sys, time, htk.io.store as s, htk.io.table_file as f\n"
+        "from tests.htk.io.test_store import parsed\n"
         "def slow(*a): open(sys.argv[1] + '/started', 'w'); time.sleep(600)\n"
-        "s._write = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
+        "f.write_table = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     while not (tmp_path / "started").exists() and child.poll() is None:
