@@ -90,7 +90,9 @@ def run(argv: list[str]) -> int:
         sys.stdout = None
         return 0
     except HtkError as error:
-        sys.stderr.write(f"htk: {error}\n")
+        from htk.core.humanize import visible
+
+        sys.stderr.write(f"htk: {visible(str(error))}\n")
         return error.exit_code
     except OSError as error:
         if error.filename is None:

@@ -98,6 +98,27 @@ def format_int_ranges(values: Sequence[int]) -> str:
     return ", ".join(shown) + (", …" if len(pieces) > 8 else "")
 
 
+# Control characters of C0 and C1, line and paragraph separators, bidirectional marks, surrogates.
+_UNSEEN = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Return the text on one line, with every character that steers a terminal spelled out: names
+    in a file may hold escape sequences and marks that reverse what follows."""
+    if text.isprintable():  # also without bidirectional marks, which are format characters
+        return text
+    return _UNSEEN.sub(_spelled, text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if match[0] in "\t\n\r":
+        return " "
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
 def shorten(text: str, width: int = 60) -> str:
     """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
     template arguments; of another name the middle; of a sequence each name, then its end."""

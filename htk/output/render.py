@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.core.humanize import format_duration, format_int_ranges, format_value, pluralize, shorten
+from htk.core.humanize import (
+    format_duration,
+    format_int_ranges,
+    format_value,
+    pluralize,
+    shorten,
+    visible,
+)
 from htk.errors import UsageError
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
@@ -266,11 +273,11 @@ def _own(name: str, value: object) -> str:
         return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
     if isinstance(value, list):
         return _few(value)
-    return format_value(value, unit_of(name))
+    return visible(format_value(value, unit_of(name)))
 
 
 def _few(values: list[Any]) -> str:
-    text = ", ".join(map(str, values[:8]))
+    text = visible(", ".join(map(str, values[:8])))
     return text + (f", … ({len(values)})" if len(values) > 8 else "")
 
 
@@ -313,7 +320,8 @@ def _with_unit(name: str) -> str:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        return value if name in PROSE else shorten(value, _TEXT_WIDTH)
+        text = visible(value)
+        return text if name in PROSE else shorten(text, _TEXT_WIDTH)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from htk.cli.main import run
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, TraceError
 from htk.parsers import flight_recorder, memory_snapshot, profiler_plugin
@@ -278,3 +279,20 @@ def test_names_of_any_bytes_and_blanks_before_a_trace(tmp_path: Path) -> None:
     assert not trace.failed and not trace.unread
     assert trace.tables["kernels"].num_rows == 1
     assert min(f.file for f in trace.files).encode().endswith(b"r\\xe9sum\\xe9_rank_0")
+
+
+def test_names_do_not_steer_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\x1b[2J\x1b]0;owned\x07b\u202ec\x9b31md\ne"
+    write(tmp_path / "rank0.json", kernel(name, 1, 2), **of_rank(0))
+    (tmp_path / "comm_\x1b[31m_rank_1").write_bytes(b"\x80\x02}X\x09\x00\x00\x00pg_config.")
+    for form in ("table", "md"):
+        assert run(["kernel_top", str(tmp_path), "--format", form, "--no-cache"]) == 0
+        printed = capsys.readouterr()
+        assert "a\\x1b[2J\\x1b]0;owned\\x07b\\u202ec\\x9b31md e" in printed.out
+        assert "left out" in printed.err
+        for text_ in (printed.out, printed.err):
+            assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text_)
+    assert run(["kernel_top", "/nowhere/\x1b[2J"]) == 3
+    assert "\x1b" not in capsys.readouterr().err

@@ -12,7 +12,7 @@ import click
 from htk.answers.ask import ask
 from htk.core.analysis import Analysis
 from htk.core.defer_imports import spare_pandas
-from htk.core.humanize import parse_duration, parse_int_ranges
+from htk.core.humanize import parse_duration, parse_int_ranges, visible
 from htk.output.render import FORMATS, form_by_name, write
 from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
@@ -137,7 +137,8 @@ def opened(paths: Sequence[str], given: Mapping[str, Any]) -> Trace:
     progress = _Bar() if sys.stderr.isatty() else Progress()
     trace = open_trace(named(paths), replace(open_options(given), progress=progress))
     for name, why in trace.failed:
-        click.echo(f"htk: left out {name}: {why.removeprefix(f'{name}: ')}", err=True)
+        line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
+        click.echo(visible(line), err=True)
     ranks, steps = given.get("ranks"), given.get("steps")
     from_, to = given.get("from_"), given.get("to")
     chosen = trace.sel(
