@@ -15,6 +15,8 @@ from htk.analyses.ops.annotation_breakdown import annotation_breakdown
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.analyses.time.comm_compute_ratio import comm_compute_ratio
 from htk.analyses.time.phase_breakdown import phase_breakdown
+from htk.derived import registry
+from htk.derived.passes import kernel_passes
 from htk.measures.exposure import comm_shares, lanes_of
 from tests.tables import answer_of, make
 
@@ -61,7 +63,8 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
                 "end_ns": 100 + s + n} for _, (s, n) in rows]  # fmt: skip
     links = [{"launch_row": k, "launch_start_ns": 10 * p + 5, "launch_end_ns": 10 * p + 6,
               "annotation_row": p, "carry_in": False} for k, (p, _) in enumerate(rows)]  # fmt: skip
-    thread = {"process": "1", "thread": "1", "on_gpu": False}
+    calls = {"process": "1", "thread": "1"}
+    thread = calls | {"on_gpu": False}
     tables = {
         "kernels": make("kernels", kernels),
         "kernel_links": make("kernel_links", links),
@@ -69,7 +72,16 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
             {"name": name, "start_ns": 10 * p, "end_ns": 10 * p + 10, **thread}
             for p, name in enumerate(PHASES)
         ]),
+        "annotation_links": make("annotation_links", [{} for _ in PHASES]),
+        "launches": make("launches", [
+            {"start_ns": link["launch_start_ns"], "end_ns": link["launch_end_ns"], **calls}
+            for link in links
+        ]),
+        "launch_links": make("launch_links", [{} for _ in links]),
     }  # fmt: skip
+    nothing = {name: make(name, []) for name in ("cpu_ops", "op_links", "op_passes")}
+    reads = registry.maker("kernel_passes").reads
+    tables["kernel_passes"] = kernel_passes(**{n: (tables | nothing)[n] for n in reads})
     expected = {name: len(ticks(chosen(rows, p))) for p, name in enumerate(PHASES)}
     found = {r["phase"]: r["gpu_ns"] for r in answer_of(phase_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
