@@ -13,6 +13,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.humanize import format_duration, pluralize
 from htk.derived.unrecorded import unrecorded_ranks
+from htk.models.detected import Device, common_device
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
@@ -62,6 +63,12 @@ _IDLE = (
         "record after warm-up; mark dynamic shapes, look at recompiles (TORCH_LOGS=recompiles)",
     ),
     (
+        ("host_start_up",),
+        "the recording holds the start-up of the job",
+        "record after warm-up (schedule(wait=…, warmup=…)): contexts, streams, handles and first "
+        "launches cost this once, not in every step",
+    ),
+    (
         ("host_lazy_loading",),
         "kernels are loaded in the recorded steps",
         "record after warm-up, or CUDA_MODULE_LOADING=EAGER",
@@ -109,17 +116,18 @@ def recommendations(
 ) -> pa.Table:
     """What should be changed first, and how much time would it win back at most?
 
-    Gains are upper bounds, each on its own: they overlap, and are not to be added up. Each is the
-    mean over ranks of time in the recorded window.
+    Gains are upper bounds, each the mean over ranks of time in the recorded window. Those of idle
+    time are disjoint; those of kernels may overlap one another, and ranks that compute unequally
+    are why others wait for late ranks.
     """
     lanes = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum()) // lanes
     found = [
-        *_idle(idle_breakdown, lanes),
+        *_idle(idle_breakdown, lanes, _after_blocking_calls(host_stalls, idle_breakdown)),
         *_stalls(host_stalls, idle_breakdown, lanes),
         *_communication(time_breakdown, collectives, aligned_matches, ranks, lanes),
         *_imbalance(time_breakdown),
-        *_kernels(kernels, lanes),
+        *_kernels(kernels, common_device(ranks), lanes),
         *_copies(time_breakdown, kernels, lanes),
         *_recompute(kernels, truths(kernel_passes["recomputed"]), lanes),
         *_memory(memory, ranks),
@@ -142,8 +150,8 @@ def recommendations(
     return with_coverage(answer, recorded_window_ns=window, rules=len(_IDLE) + 10)
 
 
-def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
-    """Causes of idle time."""
+def _idle(idle: pa.Table, lanes: int, elsewhere: int) -> list[_Found]:
+    """Causes of idle time; `elsewhere`: of the host's own, what blocking calls answer for."""
     codes, names = codes_of(idle["cause"])
     total = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names)).astype(np.int64)
     gaps = np.bincount(codes, numbers(idle["count"]), minlength=len(names)).astype(np.int64)
@@ -151,6 +159,8 @@ def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
     found = []
     for causes, finding, advice in _IDLE:
         lost = sum(of.get(cause, (0, 0))[0] for cause in causes)
+        if "host_operator" in causes:
+            lost = max(lost - elsewhere, 0)
         if not lost:
             continue
         parts = [
@@ -161,14 +171,25 @@ def _idle(idle: pa.Table, lanes: int) -> list[_Found]:
     return found
 
 
+def _after_blocking_calls(stalls: pa.Table, idle: pa.Table) -> int:
+    """Return the idle time after blocking calls, until the next launch arrived: the host works
+    then, but the call is why the GPU has nothing queued."""
+    blocked = matching(idle["cause"], lambda c: c in ("host_sync", "unrecorded_gpu_work_suspected"))
+    caused = int(numbers(stalls["gpu_idle_caused_ns"])[_is_blocking(stalls)].sum())
+    return max(caused - int(numbers(idle["idle_ns"])[blocked].sum()), 0)
+
+
+def _is_blocking(stalls: pa.Table) -> NDArray[np.bool_]:
+    return matching(
+        stalls["cause"], lambda c: c in ("synchronising call", ".item", "copy that blocks")
+    )
+
+
 def _stalls(stalls: pa.Table, idle: pa.Table, lanes: int) -> list[_Found]:
     """Blocking calls in the step, by what they left idle beside unrecorded work."""
     unrecorded = matching(idle["cause"], "unrecorded_gpu_work_suspected".__eq__)
     elsewhere = int(numbers(idle["idle_ns"])[unrecorded].sum())
-    blocking = matching(
-        stalls["cause"], lambda c: c in ("synchronising call", ".item", "copy that blocks")
-    )
-    chosen = stalls.filter(pa.array(blocking))
+    chosen = stalls.filter(pa.array(_is_blocking(stalls)))
     caused = numbers(chosen["gpu_idle_caused_ns"])
     if caused.sum() <= elsewhere:
         return []
@@ -269,7 +290,7 @@ def _imbalance(times: pa.Table) -> list[_Found]:
     ]
 
 
-def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
+def _kernels(kernels: pa.Table, device: Device | None, lanes: int) -> list[_Found]:
     """Kernels that leave the GPU partly empty, and matrix kernels off the tensor cores."""
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     compute = matching(kernels["kind"], "compute".__eq__)
@@ -290,18 +311,36 @@ def _kernels(kernels: pa.Table, lanes: int) -> list[_Found]:
         )
     slow = compute & _off_tensor_cores(kernels)
     lost = int(length[slow].sum())
-    if lost:
+    advice = _faster_formats(device)
+    if lost and advice:
         found.append(
             _Found(
                 "matrix kernels without tensor cores",
                 f"{pluralize(int(slow.sum()), 'kernel')}, {format_duration(lost / lanes)}",
-                "bf16 autocast, or TF32: torch.set_float32_matmul_precision('high'); "
-                "sizes that are multiples of 8",
+                f"{advice}; sizes that are multiples of 8",
                 int(lost * TENSOR_CORE_GAIN) // lanes,
                 "kernel_families",
             )
         )
     return found
+
+
+def _faster_formats(device: Device | None) -> str:
+    """Return which formats this device computes on its matrix units; nothing where it has none."""
+    has = {name: device.has(name) if device else None for name in ("bf16", "tf32", "fp16")}
+    if has["bf16"] is None:
+        return (
+            "half precision: bf16 autocast or TF32 from Ampere and MI100 on, on Volta and Turing "
+            "fp16 autocast with a GradScaler"
+        )
+    ways = []
+    if has["bf16"]:
+        ways.append("bf16 autocast")
+    elif has["fp16"]:
+        ways.append("fp16 autocast with a GradScaler (this GPU has no bf16)")
+    if has["tf32"]:
+        ways.append("TF32: torch.set_float32_matmul_precision('high')")
+    return ", or ".join(ways)
 
 
 def _off_tensor_cores(kernels: pa.Table) -> NDArray[np.bool_]:

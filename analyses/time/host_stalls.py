@@ -20,9 +20,10 @@ from htk.derived.host_states import (
     LAZY,
     LOADING,
     PROFILER,
+    START_UP,
     STATES,
     SYNC,
-    call_state,
+    call_states,
     overhead_state,
     span_state,
 )
@@ -45,6 +46,7 @@ _CAUSES = {
     PROFILER: "profiler overhead",
     GC: "garbage collection",
     COMPILATION: "compilation",
+    START_UP: "start-up",
     LAZY: "lazy loading",
     ALLOCATION: "allocation",
     SYNC: "synchronising call",
@@ -159,9 +161,7 @@ def _stalls(
 def _calls(launches: pa.Table, launch_links: pa.Table, names: _Names) -> _Stalls:
     """Calls that block, allocate or load code."""
     length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
-    codes, dictionary = codes_of(launches["name"])
-    known = dictionary.to_pylist()
-    state = np.array([*(call_state(name) for name in known), -1], np.int64)[codes]
+    state = call_states(launches)
     quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = np.isin(state, list(_CAUSES)) & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)

@@ -8,16 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, sweep, union
 from htk.columns.nesting import Threads
 from htk.columns.types import Ints
 
 # In the order of precedence: of several that hold at once the first one names the time.
-PROFILER, GC, COMPILATION, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(9)
+PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(10)
 STATES = (
     "profiler_overhead",
     "host_gc",
     "host_compilation",
+    "host_start_up",
     "host_lazy_loading",
     "host_allocation",
     "host_sync",
@@ -35,6 +37,13 @@ _ALLOCATION = re.compile(
     r"^(cuda|hip)(Host)?(Malloc|Free|HostAlloc|MallocHost|FreeHost|MallocAsync|FreeAsync)"
     r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|HostAlloc)|^hipHost(Malloc|Free)|^cudaHost(Alloc|Reg)"
 )
+_START_UP = re.compile(r"Create|^cuInit$|CtxCreate|PrimaryCtxRetain|^(cuda|hip)SetDevice$")
+# Calls that begin the runtime or load code where they are the first of their name, and take long.
+_FIRST_USE = re.compile(
+    r"^(cuda|hip|cu)\w*(Launch\w*Kernel|Free$|Malloc$|FuncGetAttributes|Occupancy)"
+)
+_FIRST_LAUNCH_NS = 1_000_000  # any later one takes microseconds, or waits for a GPU that is busy
+_CONTEXT_NS = 50_000_000  # a context takes tens to hundreds of ms; no allocation does
 _LAZY = re.compile(
     r"Module(Load|GetFunction)|Library(Load|GetKernel)|GetFuncBySymbol"
     r"|Lazy Function Loading|Triggered Module Loading"
@@ -59,9 +68,39 @@ def call_state(name: str) -> int:
         return ALLOCATION
     if _LAZY.search(name):
         return LAZY
+    if _START_UP.search(name):
+        return START_UP
     if _BLOCKING.search(name) or _MAYBE_BLOCKING.search(name):
         return SYNC
     return OPERATOR
+
+
+def call_states(launches: pa.Table) -> Ints:
+    """Return what each call does: by its name, or start-up where it is the first of its name and
+    takes as long as only a context or code being loaded does."""
+    state = _coded(launches, call_state)
+    codes, names = codes_of(launches["name"])
+    may_begin = np.array([*(bool(_FIRST_USE.search(n)) for n in names.to_pylist()), False], bool)
+    rows = np.flatnonzero(may_begin[codes])
+    if not len(rows):
+        return state
+    length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
+    first = rows[_first_calls(launches, rows)]
+    least = np.where(state[first] == ALLOCATION, _CONTEXT_NS, _FIRST_LAUNCH_NS)
+    state[first[length[first] >= least]] = START_UP
+    return state
+
+
+def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
+    """Return the places, among the rows, of the first call of each name in each process."""
+    columns: list[Ints] = [
+        codes_of(launches[c])[0][rows].astype(np.int64) for c in ("process", "name")
+    ]
+    for name in ("rank", "cycle"):  # which the tables of one file lack
+        if name in launches.column_names:
+            columns.append(numbers(launches[name], -1)[rows].astype(np.int64))
+    order = np.argsort(numbers(launches["start_ns"])[rows], kind="stable")
+    return np.asarray(order[Groups.by_keys(np.column_stack(columns)[order]).first_row])
 
 
 def span_state(name: str) -> int:
@@ -107,7 +146,7 @@ class HostStates:
         overheads: pa.Table,
         threads: Threads,
     ) -> "HostStates":
-        calls = _coded(launches, call_state)
+        calls = call_states(launches)
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)

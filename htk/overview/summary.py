@@ -57,6 +57,7 @@ IDLE_WORDS = {
     "host_sync": "idle: blocking calls",
     "host_allocation": "idle: memory allocation",
     "host_compilation": "idle: compilation",
+    "host_start_up": "idle: start-up",
     "host_lazy_loading": "idle: kernel loading",
     "host_gc": "idle: garbage collection",
     "launch_latency": "idle: launch latency",

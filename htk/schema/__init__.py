@@ -54,7 +54,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does; answers as JSON state it.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.host_stalls import RETURNS as STALLS
@@ -87,6 +88,47 @@ def test_kernels() -> None:
     assert advice(kernels=make("kernels", rows)) == {
         "kernels too small for the GPU": 75,
         "matrix kernels without tensor cores": 50,
+    }
+
+
+def advised(name: str, capability: str) -> str:
+    major, minor = capability.split(".")
+    properties = f'[{{"computeMajor": {major}, "computeMinor": {minor}, "warpSize": 32}}]'
+    gemm = {"activity": "kernel", "kind": "compute", "family": "gemm", "start_ns": 0,
+            "name": "volta_sgemm_32x32_nn", "end_ns": 100}  # fmt: skip
+    time = {"rank": 0, "total_ns": 1000, "comm_ns": 0, "exposed_comm_ns": 0}
+    (row,) = answer_of(
+        recommendations,
+        time_breakdown=rows_of(TIMES, time),
+        kernels=make("kernels", [gemm]),
+        ranks=make("ranks", [{"device_name": name, "device_properties": properties}]),
+        **EMPTY,
+    )
+    return str(row["advice"])
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "has", "lacks"),
+    [
+        ("Tesla V100-SXM2-32GB", "7.0", "fp16 autocast", "TF32"),
+        ("NVIDIA GeForce RTX 2080 Ti", "7.5", "fp16 autocast", "TF32"),
+        ("NVIDIA A100-SXM4-80GB", "8.0", "bf16 autocast, or TF32", "fp16"),
+        ("NVIDIA H100 80GB HBM3", "9.0", "bf16 autocast, or TF32", "fp16"),
+    ],
+)
+def test_formats_are_those_of_the_gpu(name: str, capability: str, has: str, lacks: str) -> None:
+    told = advised(name, capability)
+    assert has in told and lacks not in told
+
+
+def test_idle_time_is_offered_once() -> None:
+    """Of 100 ns that the host was late, 70 follow a blocking call; 20 more it blocked in."""
+    stall = {"rank": 0, "cause": ".item", "name": "cudaStreamSynchronize", "count": 3,
+             "host_ns": 25, "gpu_idle_caused_ns": 90}  # fmt: skip
+    idle = (("host_operator", 100), ("host_sync", 20))
+    assert advice(idle=idle, host_stalls=rows_of(STALLS, stall)) == {
+        "synchronising calls drain the GPU": 90,
+        "launch-bound: the host launches slower than the GPU works": 30,
     }
 
 

@@ -69,3 +69,21 @@ def test_of_gpu_work_alone_it_says_that_the_host_is_missing(tmp_path: Path) -> N
     found = ask(trace, "host_stalls")
     assert not found.to_pylist() and found.coverage["host_recorded"] is False
     assert verdict(trace).shares[0].name == "compute"
+
+
+def test_start_up_is_a_cause_of_its_own(tmp_path: Path) -> None:
+    """A stream is created after a synchronise, and the first launch of all loads its code: neither
+    is the synchronise's, nor the operators'. A later launch as slow is no start-up.
+    """
+    events = [
+        call("cuLaunchKernelEx", 0, 1) | {"args": {"correlation": 1}}, kernel("gemm", 2, 8, 1),
+        call("cudaStreamSynchronize", 3, 8), call("cudaStreamCreateWithFlags", 20, 600),
+        launch(2, 700, 3000), kernel("gemm", 3702, 8, 2),
+        launch(3, 3720, 2000), kernel("gemm", 5722, 8, 3),
+    ]  # fmt: skip
+    path = write(tmp_path / "start.json", *events)
+    caused = {(row[0], row[1]): row[-1] for row in stalls(path)}
+    assert caused["start-up", "cudaStreamCreateWithFlags"] == 600_000
+    assert caused["start-up", "cudaLaunchKernel"] == 3_000_000
+    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    assert idle["host_start_up"] == 3_600_000
