@@ -21,6 +21,8 @@ HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GP
 
 def apply(scene: StepModel, value: str) -> StepModel:
     now, growing, before = _groups(scene)
+    if now < 1 or before < 1:
+        raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     nodes, mark, each = value.partition("x")
     ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
     here = gpus_of_a_node(scene)

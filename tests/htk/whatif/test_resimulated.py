@@ -175,3 +175,11 @@ def test_of_some_ranks_of_a_job_that_waits_for_the_others(
     # Of two GPUs whose speed nobody recorded the slower one is 3.5 % off its mean, one sigma.
     off = 0.09 if edit == ("world", "2") else 0.05
     assert predict(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=off)
+
+
+def test_modules_of_a_simulated_job_are_replaced_by_name(tmp_path: Path) -> None:
+    job = {"model": "llama2-7b", "layers": 2, "nodes": 1, "seq": 512, "steps": 3}
+    start = baseline(open_trace(str(written(tmp_path, **job))).tables)
+    found = predict(start, [("replace", "RMSNorm=2x,claimed=1.594x")])
+    assert found.step_ns is not None and found.step_ns < found.measured_ns
+    assert any("not plausible" in words for words in found.assumptions)

@@ -68,3 +68,12 @@ def test_what_follows_sees_the_new_groups() -> None:
     found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
     assert set(found.facts.group_size[2:].tolist()) == {8}
     assert found.facts.crosses[2:].all()
+
+
+def test_groups_of_unknown_size_are_not_scaled() -> None:
+    acts = [
+        Act("a", 100, backward=True),
+        comm("r", 50, "all_reduce", waits=("a",), in_bytes=1 << 20, backward=True),
+    ]
+    with pytest.raises(UsageError, match="how many ranks"):
+        world.apply(small_scene(acts), "4")
