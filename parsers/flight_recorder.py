@@ -259,7 +259,7 @@ def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, 
     ((name, description),) = used
     group = _group(name, value) | {"group_desc": description}
     ranks = group["group_ranks"]
-    everyone = ranks == compact_json(list(range(group["group_size"] or 0)))
+    everyone = ranks == compact_json(list(range(int(group["group_size"] or 0))))
     return {name: group} if everyone and description == "default_pg" else {}
 
 

@@ -97,9 +97,9 @@ def aligned_matches(
     )
     before = before_window(rows, match, start, began)
     waited = waits(rows, match, start, end)  # pyright: ignore[reportArgumentType]
-    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)
+    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)  # pyright: ignore[reportArgumentType]
     lacking = matching(collective_matches["reason"], LACKING.__eq__)
-    waited = with_undetermined(rows, waited, lacking, short, ranks)
+    waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     made |= timed_columns(rows, match, waited, before, start, end)
     made["before_window"] = boolean(before)

@@ -37,9 +37,9 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
     by, slot = _slots(rows)
     found = _matched(rows, slot)
     waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
-    short = short_of_members(rows, found.present, ranks)
-    lacking = waited.known & short & depends_on_all(rows)
-    waited = with_undetermined(rows, waited, lacking, short, ranks)
+    short = short_of_members(rows, found.present, ranks)  # pyright: ignore[reportArgumentType]
+    lacking = waited.known & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
+    waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
     before = before_window(rows, found.match, rows.start, began)
     known = found.match != NONE

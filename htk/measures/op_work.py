@@ -8,6 +8,7 @@ count for the operators that were captured, where the capture was recorded.
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -175,16 +176,16 @@ def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
     columns = [
         cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist() for c, source in described
     ]
-    told = list(zip(*columns[: len(_DESCRIBED)], strict=True))
+    signatures: list[Any] = list(zip(*columns[: len(_DESCRIBED)], strict=True))
     if linked.any():
         by_forward = zip(*columns[len(_DESCRIBED) :], strict=True)
         also = linked[groups.first_row].tolist()
-        told = [
+        signatures = [
             (own[0], *map(_followed, theirs, own[1:])) if link else own
-            for own, theirs, link in zip(told, by_forward, also, strict=True)
+            for own, theirs, link in zip(signatures, by_forward, also, strict=True)
         ]
-    found = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in told]  # one for each kind
-    return CallSignatures(which, found, told, unknown)
+    costs = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in signatures]  # one a kind
+    return CallSignatures(which, costs, signatures, unknown)
 
 
 def _followed(first: str | None, second: str | None) -> str | None:

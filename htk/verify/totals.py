@@ -104,7 +104,9 @@ class File:
 
     def _events(self) -> dict[Key, Row]:
         rows: dict[Key, Row] = {("events",): {"rows": self.recording.events}}
-        return rows | {(name,): {"rows": len(s)} for name, s in self.recording.spans.items()}
+        for name, spans in self.recording.spans.items():
+            rows[(name,)] = {"rows": len(spans)}
+        return rows
 
     def _kernels(self) -> dict[Key, Row]:
         return {
