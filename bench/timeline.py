@@ -225,7 +225,7 @@ def _served(timeline: TraceTimeline) -> str:
     from htk.dashboard.timeline import routes
 
     routes.TraceTimeline = lambda trace, aligned: timeline  # type: ignore[assignment,misc]
-    app = create_app(Runs(given=timeline.trace))
+    app = create_app(Runs(trace=timeline.trace))
     server = create_server(app.server, host="127.0.0.1", port=0, threads=8)
     threading.Thread(target=server.run, daemon=True).start()
     return f"http://127.0.0.1:{server.effective_port}/timeline"

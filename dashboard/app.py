@@ -122,15 +122,15 @@ def _show(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         State("dark", "data"),
     )
-    def fill(place: dict[str, str], pathname: str, search: str, dark: bool) -> Any:
-        path = "" if place["page"] == "overview" else place["page"]
+    def fill(panel_id: dict[str, str], pathname: str, search: str, dark: bool) -> Any:
+        path = "" if panel_id["page"] == "overview" else panel_id["page"]
         page = composed().get(path)
-        if page is None or place["part"] not in page.parts:
+        if page is None or panel_id["part"] not in page.parts:
             return problem("there is no such part")
         visit = Visit(runs, View.of(pathname, search), bool(dark))
-        make = page.parts[place["part"]]
-        heading = dmc.Title(place["part"].capitalize(), order=3)
-        return safely(lambda v: v.drawn(place["part"], lambda: make(v)), visit, heading)
+        make = page.parts[panel_id["part"]]
+        heading = dmc.Title(panel_id["part"].capitalize(), order=3)
+        return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit, heading)
 
 
 def _opened(runs: Runs, view: View) -> Any:
@@ -171,10 +171,10 @@ def _change(app: Dash) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def change(*given: Any) -> Any:
+    def change(*states: Any) -> Any:
         filters, (options, _, _, _, _, ids, groups, tables, pathname, search) = (
-            given[: len(FILTERS)],
-            given[len(FILTERS) :],
+            states[: len(FILTERS)],
+            states[len(FILTERS) :],
         )
         view = View.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
@@ -186,8 +186,8 @@ def _change(app: Dash) -> None:
             used = set(ctx.triggered_prop_ids.values())
             pairs = zip(FILTERS, filters, strict=True)
             changed = view.with_filters(**{n: f or "" for n, f in pairs if f"filter-{n}" in used})
-        found = changed.search()
-        if found == (search or ""):
+        query = changed.search()
+        if query == (search or ""):
             return no_update
         kept = {table["name"]: by for table, by in zip(tables, groups, strict=True)}
         return {"of": _address(pathname, search), "search": changed.grouped(kept).search()}
@@ -223,8 +223,8 @@ def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
     if trigger["type"] == "by-rank":
         return view.with_filters(ranks=str(value["points"][0]["customdata"]))
     column, cell = value.get("colId"), value.get("value")
-    which = {"rank": "ranks", "step": "steps", **dict.fromkeys(NAMED, "name")}.get(column)
-    return view.with_filters(**{which: str(cell)}) if which and cell is not None else view
+    target = {"rank": "ranks", "step": "steps", **dict.fromkeys(NAMED, "name")}.get(column)
+    return view.with_filters(**{target: str(cell)}) if target and cell is not None else view
 
 
 def time_text(ms: float) -> str:
@@ -251,8 +251,8 @@ def _tables(app: Dash, runs: Runs) -> None:
         visit = Visit(runs, View.of("", search))
         result = answer(visit, asked["analysis"], asked["options"])
         table = grouped(result.table, by) if by else result.table
-        made = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
-        return made["rowData"], made["columnDefs"]
+        grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
+        return grid["rowData"], grid["columnDefs"]
 
     # Into the address too, which does not make the page anew.
     app.clientside_callback(
@@ -324,10 +324,10 @@ def _chips(view: View) -> list[Any]:
 
 def _about(visit: Visit) -> str:
     """Which run the page speaks of."""
-    whole = visit.runs.trace(visit.view.run)
-    if whole is None:
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
         return visit.view.run
-    names = sorted({p.file for p in whole.files})
+    names = sorted({p.file for p in trace.files})
     if visit.view.run.startswith("upload/"):
         return names[0].rsplit("/", 1)[-1]
     if visit.view.run:

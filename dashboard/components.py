@@ -82,8 +82,8 @@ def control(option: Option, value: Any) -> Any:
     words: dict[str, Any] = {"label": option.name.replace("_", " "), "description": option.doc}
     if option.type is bool or literals:
         return select(option.name, choices, shown(value), clearable=optional, **words)
-    place = {"type": "option", "name": option.name}
-    return dmc.TextInput(id=place, value=shown(value), debounce=400, w=220, **words)
+    control_id = {"type": "option", "name": option.name}
+    return dmc.TextInput(id=control_id, value=shown(value), debounce=400, w=220, **words)
 
 
 def _is_literal(kind: Any) -> bool:
@@ -92,17 +92,17 @@ def _is_literal(kind: Any) -> bool:
 
 def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
     """A choice that the address keeps."""
-    place = {"type": "option", "name": name}
+    control_id = {"type": "option", "name": name}
     shared: dict[str, Any] = {"w": 220, "allowDeselect": False, "label": name, **more}
-    return dmc.Select(id=place, data=choices, value=value or None, **shared)
+    return dmc.Select(id=control_id, data=choices, value=value or None, **shared)
 
 
 def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
     """A number that the address keeps."""
-    place = {"type": "option", "name": name}
+    control_id = {"type": "option", "name": name}
     marks: Any = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
     bar = dmc.Slider(
-        id=place,
+        id=control_id,
         value=value,
         min=low,
         max=high,
@@ -123,11 +123,11 @@ def picture(result: Result, *, dark: bool) -> Any:
     return plot(figure(result.table, chart, dark=dark), result.analysis.question)
 
 
-def plot(fig: Any, label: str, place: Any = None, height: int = 380) -> Any:
+def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
     """A figure that can be saved; its id, where it has one, makes clicks into filters."""
     config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
-    known = {"id": place} if place is not None else {}
-    graph = dcc.Graph(figure=fig, config=config, style={"height": f"{height}px"}, **known)
+    identity = {"id": plot_id} if plot_id is not None else {}
+    graph = dcc.Graph(figure=fig, config=config, style={"height": f"{height}px"}, **identity)
     saves = [
         html.Button(
             kind.upper(), className="save", title=f"save as {kind}", **attributes(data_save=kind)
@@ -161,13 +161,13 @@ def grid(
     asked: Mapping[str, Any],
     *,
     rows: int = 18,
-    place: str = "",
+    key: str = "",
     only: tuple[str, ...] = (),
 ) -> Any:
-    """A table that sorts, filters, groups and exports. `place` tells two of a page apart; of a
+    """A table that sorts, filters, groups and exports. `key` tells two of a page apart; of a
     small one `only` some columns are shown."""
     name = result.analysis.name
-    place = place or name
+    key = key or name
     if not len(result):
         where = "under the filters that are set" if visit.view.filters else "was recorded"
         return empty(f"No rows: nothing of this kind {where}.")
@@ -175,7 +175,7 @@ def grid(
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
-    by = visit.view.group_of(place)
+    by = visit.view.group_of(key)
     by = by if by in texts else ""
     shown_table = result.table.select(list(only)) if only else result.table
     shown_table = grouped(result.table, by) if by else shown_table
@@ -185,7 +185,7 @@ def grid(
                 [
                     *exports(name, visit.view, asked),
                     dmc.Select(
-                        id={"type": "group", "name": place},
+                        id={"type": "group", "name": key},
                         data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
                         value=by or None,
                         placeholder="group by …",
@@ -195,7 +195,7 @@ def grid(
                         **attributes(aria_label="group by"),
                     ),
                     dcc.Store(
-                        id={"type": "asked", "name": place},
+                        id={"type": "asked", "name": key},
                         data={"analysis": name, "options": dict(asked)},
                     ),
                     html.Span(note, className="coverage"),
@@ -204,7 +204,7 @@ def grid(
                 className="grid-tools",
             ),
             dag.AgGrid(
-                id={"type": "grid", "name": place},
+                id={"type": "grid", "name": key},
                 **rows_and_columns(shown_table, int(result.coverage.get("origin_ns") or 0)),
                 defaultColDef={
                     "sortable": True,
@@ -259,10 +259,10 @@ def grouped(table: pa.Table, by: str) -> pa.Table:
     adds = [f.name for f in table.schema if _adds(f)]
     plain = table.select([by, *adds])
     plain = plain.set_column(0, by, plain[by].cast(pa.string()))
-    made = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
-    made = made.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
-    made = made.rename_columns([by, "rows", *adds])
-    return made.sort_by([(adds[0], "descending")]) if adds else made
+    sums = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
+    sums = sums.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
+    sums = sums.rename_columns([by, "rows", *adds])
+    return sums.sort_by([(adds[0], "descending")]) if adds else sums
 
 
 def _heading(name: str) -> str:

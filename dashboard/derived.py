@@ -13,10 +13,10 @@ from htk.errors import HtkError, MissingTable
 
 def titles() -> dict[str, list[tuple[str, str]]]:
     """Subjects, and the (page, title) of each question."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    subjects: dict[str, list[tuple[str, str]]] = {}
     for name, entry in sorted(ANALYSES.items()):
-        found.setdefault(entry.module.split(".")[0], []).append((name, name.replace("_", " ")))
-    return found
+        subjects.setdefault(entry.module.split(".")[0], []).append((name, name.replace("_", " ")))
+    return subjects
 
 
 def page(visit: Visit, name: str) -> Any:

@@ -36,13 +36,13 @@ Edits = tuple[tuple[str, str], ...]
 
 def controls(visit: Visit) -> list[Any]:
     """Sliders and choices as the address has them, and what saves them."""
-    given = dict(edits_of(visit.view))
-    sliders = [_slider(name, given) for name in _SLIDERS]
-    choices = [_choice(name, label, values, given) for name, (label, values) in _CHOICES.items()]
-    choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), given))
-    texts = [_text(name, label, hint, given) for name, (label, hint) in _TEXTS.items()]
+    edits = dict(edits_of(visit.view))
+    sliders = [_slider(name, edits) for name in _SLIDERS]
+    choices = [_choice(name, label, values, edits) for name, (label, values) in _CHOICES.items()]
+    choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), edits))
+    texts = [_text(name, label, hint, edits) for name, (label, hint) in _TEXTS.items()]
     first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
-    more = [_text(n, n.replace("_", " "), "", given) for n in KNOWN if n not in first]
+    more = [_text(n, n.replace("_", " "), "", edits) for n in KNOWN if n not in first]
     price = dmc.TextInput(
         id={"type": "edit", "name": PRICE},
         label="price of a GPU-hour",
@@ -50,7 +50,7 @@ def controls(visit: Visit) -> list[Any]:
         debounce=400,
         size="xs",
     )
-    opened = any(name in given for name in KNOWN if name not in first)
+    opened = any(name in edits for name in KNOWN if name not in first)
     return [
         *sliders,
         html.Div([*choices, *texts, price], className="fields"),
@@ -75,12 +75,12 @@ def controls(visit: Visit) -> list[Any]:
     ]
 
 
-def _slider(name: str, given: dict[str, str]) -> Any:
-    value = given.get(name, "1x").removeprefix("bandwidth=")
-    place = _FACTORS.index(value) if value in _FACTORS else _FACTORS.index("1x")
+def _slider(name: str, edits: dict[str, str]) -> Any:
+    value = edits.get(name, "1x").removeprefix("bandwidth=")
+    position = _FACTORS.index(value) if value in _FACTORS else _FACTORS.index("1x")
     bar = dmc.Slider(
         id={"type": "edit", "name": name},
-        value=place,
+        value=position,
         min=0,
         max=len(_FACTORS) - 1,
         step=1,
@@ -93,21 +93,21 @@ def _slider(name: str, given: dict[str, str]) -> Any:
     return html.Div([html.Div(_SLIDERS[name], className="control-label"), bar])
 
 
-def _choice(name: str, label: str, values: Sequence[str], given: dict[str, str]) -> Any:
-    chosen = given.get(name, _AS_IS)
+def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str]) -> Any:
+    chosen = edits.get(name, _AS_IS)
     data = [_AS_IS, *values, *([] if chosen in (_AS_IS, *values) else [chosen])]
-    place = {"type": "edit", "name": name}
+    control_id = {"type": "edit", "name": name}
     return dmc.Select(
-        id=place, label=label, data=data, value=chosen, allowDeselect=False, size="xs"
+        id=control_id, label=label, data=data, value=chosen, allowDeselect=False, size="xs"
     )
 
 
-def _text(name: str, label: str, hint: str, given: dict[str, str]) -> Any:
+def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
     return dmc.TextInput(
         id={"type": "edit", "name": name},
         label=label,
         placeholder=hint or KNOWN[name].rstrip(".")[:60],
-        value=given.get(name, ""),
+        value=edits.get(name, ""),
         debounce=400,
         size="xs",
     )
@@ -146,12 +146,12 @@ def plain(name: str | None) -> str:
 
 def saved_of(text: str) -> list[tuple[str, Edits]]:
     """Scenarios by name."""
-    found = []
-    for one in filter(None, text.split("|")):
-        name, *pairs = one.split("~")
+    scenarios = []
+    for scenario in filter(None, text.split("|")):
+        name, *pairs = scenario.split("~")
         edits = [tuple(pair.split("=", 1)) for pair in pairs if "=" in pair]
-        found.append((name, tuple((k, v) for k, v in edits if k in KNOWN)))
-    return found
+        scenarios.append((name, tuple((k, v) for k, v in edits if k in KNOWN)))
+    return scenarios
 
 
 def written(saved: Sequence[tuple[str, Edits]]) -> str:

@@ -22,11 +22,11 @@ class Instance:
     rank: int | None = None
 
 
-def link(visit: Visit, found: Instance) -> str:
+def link(visit: Visit, example: Instance) -> str:
     """The timeline there, with a margin on both sides."""
-    margin = max((found.to_ns - found.from_ns) // 4, 1000)
-    low, high = max(found.from_ns - margin, 0), found.to_ns + margin
-    whose = {} if found.rank is None else {"ranks": str(found.rank)}
+    margin = max((example.to_ns - example.from_ns) // 4, 1000)
+    low, high = max(example.from_ns - margin, 0), example.to_ns + margin
+    whose = {} if example.rank is None else {"ranks": str(example.rank)}
     times = {"from": f"{low / 1e6:.6f}ms", "to": f"{high / 1e6:.6f}ms"}
     return visit.view.link("timeline", **times, **whose)
 
@@ -35,10 +35,10 @@ def instance(visit: Visit, analysis: str) -> Instance | None:
     """The worst instance of what an analysis shows; None where none can be told."""
     try:
         find = _FINDERS.get(analysis, step)
-        found: Instance | None = visit.kept(("instance", analysis), lambda: find(visit))
+        worst: Instance | None = visit.kept(("instance", analysis), lambda: find(visit))
     except HtkError:
         return None
-    return found
+    return worst
 
 
 def step(visit: Visit) -> Instance | None:
@@ -69,9 +69,9 @@ def exposed(visit: Visit) -> Instance | None:
     if row is None:
         return None
     activities = visit.trace.tables["activities"]
-    mine = numbers(activities["rank"], -1) == row["rank"]
-    mine &= numbers(activities["event"], -1) == row["event"]
-    return _span(visit, activities, mine, f"the most exposed {row['type']}")
+    chosen = numbers(activities["rank"], -1) == row["rank"]
+    chosen &= numbers(activities["event"], -1) == row["event"]
+    return _span(visit, activities, chosen, f"the most exposed {row['type']}")
 
 
 def kernel(visit: Visit) -> Instance | None:
@@ -91,8 +91,8 @@ def copy(visit: Visit) -> Instance | None:
 
 def gap(visit: Visit) -> Instance | None:
     """The longest time that a GPU stood still."""
-    found = gaps(visit, 1)
-    return found[0] if found else None
+    longest = gaps(visit, 1)
+    return longest[0] if longest else None
 
 
 def gaps(visit: Visit, most: int) -> list[Instance]:
@@ -101,15 +101,15 @@ def gaps(visit: Visit, most: int) -> list[Instance]:
     rank, device = numbers(table["rank"], -1), numbers(table["device"], -1)
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
     low, high = _window(visit)
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for who in np.unique(np.stack([rank, device], 1), axis=0).tolist():  # a few GPUs
-        mine = (rank == who[0]) & (device == who[1]) & (end > low) & (start < high)
-        spans = union(start[mine], end[mine])
+        on_gpu = (rank == who[0]) & (device == who[1]) & (end > low) & (start < high)
+        spans = union(start[on_gpu], end[on_gpu])
         length = spans.start[1:] - spans.end[:-1]
         for k in np.argsort(-length)[:most].tolist():
             a, b = (int(v) - visit.trace.origin_ns for v in (spans.end[k], spans.start[k + 1]))
-            found.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0]))
-    return sorted(found, key=lambda g: g.from_ns - g.to_ns)[:most]
+            instances.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0]))
+    return sorted(instances, key=lambda g: g.from_ns - g.to_ns)[:most]
 
 
 def peak(visit: Visit) -> Instance | None:
@@ -117,8 +117,8 @@ def peak(visit: Visit) -> Instance | None:
     row = _longest(visit.ask("memory_peaks").table, "peak_bytes")
     if row is None:
         return None
-    at = int(row["peak_ns"]) - visit.trace.origin_ns
-    return Instance(f"the peak of memory (rank {row['rank']})", at - 500_000, at + 500_000)
+    time = int(row["peak_ns"]) - visit.trace.origin_ns
+    return Instance(f"the peak of memory (rank {row['rank']})", time - 500_000, time + 500_000)
 
 
 def _window(visit: Visit) -> tuple[int, int]:
@@ -132,21 +132,21 @@ def _window(visit: Visit) -> tuple[int, int]:
 def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
     if not table.num_rows:
         return None
-    place = int(np.argmax(numbers(table[column], -1)))
-    row: dict[str, int] = table.slice(place, 1).to_pylist()[0]
+    index = int(np.argmax(numbers(table[column], -1)))
+    row: dict[str, int] = table.slice(index, 1).to_pylist()[0]
     return row
 
 
-def _span(visit: Visit, table: pa.Table, mine: np.ndarray, what: str) -> Instance | None:
+def _span(visit: Visit, table: pa.Table, chosen: np.ndarray, what: str) -> Instance | None:
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
     low, high = _window(visit)
-    mine = mine & (end > low) & (start < high)
-    if not mine.any():
+    chosen = chosen & (end > low) & (start < high)
+    if not chosen.any():
         return None
-    place = int(np.argmax(np.where(mine, end - start, -1)))
-    origin, rank = visit.trace.origin_ns, int(numbers(table["rank"], -1)[place])
+    index = int(np.argmax(np.where(chosen, end - start, -1)))
+    origin, rank = visit.trace.origin_ns, int(numbers(table["rank"], -1)[index])
     what = f"{what} (rank {rank})"
-    return Instance(what, int(start[place]) - origin, int(end[place]) - origin, rank)
+    return Instance(what, int(start[index]) - origin, int(end[index]) - origin, rank)
 
 
 _FINDERS: dict[str, Callable[[Visit], Instance | None]] = {

@@ -23,8 +23,8 @@ def protect(app: Dash, token: str | None) -> None:
                 return None
             return Response("this dashboard is for this machine alone", 403, mimetype=_PLAIN)
         cookie = _cookie(request.host)
-        given = request.args.get("token")
-        if given is not None and _same(given, token):
+        offered = request.args.get("token")
+        if offered is not None and _same(offered, token):
             answer = redirect(_without_token())
             answer.set_cookie(cookie, token, httponly=True, samesite="Lax")  # links in a chat work
             return answer
@@ -69,15 +69,15 @@ def _cookie(host: str) -> str:
     return f"htk_token_{port if port.isdigit() else 'default'}"
 
 
-def _host(given: str) -> str:
+def _host(header: str) -> str:
     """A Host header without its port: 127.0.0.1:8050, [::1]:8050."""
-    if given.startswith("["):
-        return given[1:].partition("]")[0]
-    return given.partition(":")[0].lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower()
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+def _same(offered: str, token: str) -> bool:
+    return hmac.compare_digest(offered.encode(), token.encode())
 
 
 def _without_token() -> str:

@@ -24,25 +24,25 @@ class SingleFlightCache(Generic[V]):
             return value is not None and value.done()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        mine: Future[V] = Future()
+        pending: Future[V] = Future()
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                self._values[key] = mine
+            cached = self._values.get(key)
+            if cached is None:
+                self._values[key] = pending
                 while len(self._values) > self._most:
                     self._values.popitem(last=False)
             else:
                 self._values.move_to_end(key)
-        if found is not None:
-            return found.result()
+        if cached is not None:
+            return cached.result()
         try:
-            mine.set_result(make())
+            pending.set_result(make())
         except BaseException as error:
             with self._lock:
                 self._values.pop(key, None)
-            mine.set_exception(error)
+            pending.set_exception(error)
             raise
-        return mine.result()
+        return pending.result()
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
         """Drops the values whose keys are not wanted any more."""

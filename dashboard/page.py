@@ -48,10 +48,12 @@ class Visit:
         most = options.get("n", has["n"].default) if "n" in has else None
         if "n" in has:
             options["n"] = _ALL_ROWS
-        whole = self.runs.ask(self.view.run, self.view.selection, name, **options)
-        kept = whole.table.filter(_matching(whole.table, wanted)).slice(0, most or _ALL_ROWS)
-        facts = {**whole.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
-        return Result(whole.analysis, kept, facts)
+        unfiltered = self.runs.ask(self.view.run, self.view.selection, name, **options)
+        kept = unfiltered.table.filter(_matching(unfiltered.table, wanted)).slice(
+            0, most or _ALL_ROWS
+        )
+        facts = {**unfiltered.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
+        return Result(unfiltered.analysis, kept, facts)
 
     def kept(self, what: object, make: Callable[[], Any]) -> Any:
         """Anything made of the run under these filters, made once."""
@@ -89,8 +91,8 @@ class Page:
 
 def panel(path: str, name: str, height: int = 120) -> Any:
     """The place of a part; a callback of the app fills it."""
-    place = {"type": "part", "page": path or "overview", "part": name}
-    body = html.Div(id=place, className="part", style={"minHeight": f"{height}px"})
+    panel_id = {"type": "part", "page": path or "overview", "part": name}
+    body = html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
     return dcc.Loading(body, delay_show=300, **WAITING)
 
 
@@ -109,6 +111,6 @@ def _matching(table: pa.Table, wanted: str) -> pa.Array:
     for column in NAMED:
         if column in table.column_names:
             text = table[column].cast(pa.string())
-            found = pc.fill_null(pc.match_substring(text, wanted, ignore_case=True), False)
-            keep = found if keep is None else pc.or_(keep, found)
+            matches = pc.fill_null(pc.match_substring(text, wanted, ignore_case=True), False)
+            keep = matches if keep is None else pc.or_(keep, matches)
     return keep

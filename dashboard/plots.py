@@ -56,10 +56,10 @@ def palette(dark: bool) -> dict[str, str]:
     return DARK if dark else LIGHT
 
 
-def series_colour(place: int, dark: bool) -> str:
+def series_colour(number: int, dark: bool) -> str:
     """Colours of things without a meaning of their own, in a fixed order."""
     colours = _SERIES_DARK if dark else _SERIES
-    return colours[place % len(colours)]
+    return colours[number % len(colours)]
 
 
 def shares(
@@ -67,9 +67,9 @@ def shares(
     labels: Sequence[str],
     layers: Sequence[Layer],
     dark: bool,
-    whole: float | None = 100,
+    axis_end: float | None = 100,
 ) -> Any:
-    """Bars in percent of the recorded window, one for each rank; `whole` is where the axis ends."""
+    """Bars in percent of the recorded window, one for each rank; `axis_end` ends the axis."""
     import plotly.graph_objects as go
 
     bars, idle = [], 0
@@ -89,8 +89,8 @@ def shares(
             )
         )
     axis: dict[str, Any] = {"ticksuffix": " %", "title": "of the recorded window"}
-    if whole is not None:
-        axis |= {"range": [0, whole], "dtick": whole / 5}
+    if axis_end is not None:
+        axis |= {"range": [0, axis_end], "dtick": axis_end / 5}
     return framed(
         bars,
         dark=dark,
@@ -204,14 +204,14 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
     kinds = dict.fromkeys(r["kind"] or "other" for r in rows)
     bars = []
     for kind in kinds:
-        mine = [k for k, r in enumerate(rows) if (r["kind"] or "other") == kind]
+        of_kind = [k for k, r in enumerate(rows) if (r["kind"] or "other") == kind]
         bars.append(
             go.Bar(
-                x=[rows[k][value] / 1e6 for k in mine],
-                y=[places[k] for k in mine],
+                x=[rows[k][value] / 1e6 for k in of_kind],
+                y=[places[k] for k in of_kind],
                 orientation="h",
                 name=kind,
-                text=[words[k] for k in mine],
+                text=[words[k] for k in of_kind],
                 textposition="none",
                 hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",
                 marker={"color": own.get(kind, own["cpu"])},
@@ -239,8 +239,8 @@ def roofs(
 
     own = palette(dark)
     data: list[Any] = []
-    at = [p["flops_per_byte"] for p in points] or [1.0]
-    low, high = min(min(at) / 3, 1.0), max(max(at) * 3, 1000.0)
+    intensities = [p["flops_per_byte"] for p in points] or [1.0]
+    low, high = min(min(intensities) / 3, 1.0), max(max(intensities) * 3, 1000.0)
     for name, peak, bandwidth in lines:
         knee = peak / bandwidth
         x = sorted({low, max(low, min(knee, high)), high})
@@ -249,24 +249,24 @@ def roofs(
         data.append(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="name"))
     most = max((p["device_ns"] for p in points), default=1)
     for k, family in enumerate(dict.fromkeys(p["family"] for p in points)):
-        mine = [p for p in points if p["family"] == family]
+        of_family = [p for p in points if p["family"] == family]
         data.append(
             go.Scatter(
-                x=[p["flops_per_byte"] for p in mine],
-                y=[p["achieved_tflops"] for p in mine],
+                x=[p["flops_per_byte"] for p in of_family],
+                y=[p["achieved_tflops"] for p in of_family],
                 mode="markers",
                 name=family,
                 text=[
                     f"<b>{shorten(p['op'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
                     f"{p['pct_of_device_time']:.1f} % of GPU time, "
                     f"{p['pct_of_roofline']:.0f} % of the roofline ({p['bound']} bound)"
-                    for p in mine
+                    for p in of_family
                 ],
                 hovertemplate="%{text}<extra></extra>",
                 marker={
                     "color": series_colour(k, dark),
                     "symbol": k,
-                    "size": [8 + 30 * (p["device_ns"] / most) ** 0.5 for p in mine],
+                    "size": [8 + 30 * (p["device_ns"] / most) ** 0.5 for p in of_family],
                     "opacity": 0.8,
                     "line": {"width": 1, "color": "#9CA3AF"},
                 },

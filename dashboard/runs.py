@@ -74,7 +74,7 @@ class Runs:
         self,
         folders: Sequence[Path] = (),
         *,
-        given: Trace | None = None,
+        trace: Trace | None = None,
         options: OpenOptions | None = None,
         upload_bytes: int = UPLOAD_BYTES,
     ) -> None:
@@ -82,7 +82,7 @@ class Runs:
         self.upload_bytes = upload_bytes
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
-        self._given = given
+        self._given = trace
         self._jobs: dict[str, OpenJob] = {}
         self._lock = threading.Lock()
         self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -108,12 +108,12 @@ class Runs:
 
     def narrowed(self, key: str, selection: Selection) -> Trace:
         """The same object for the same selection: its tables are made once."""
-        whole = self.trace(key)
-        if whole is None:
+        trace = self.trace(key)
+        if trace is None:
             raise UsageError(f"the run {key!r} is not open")
-        if selection == whole.selection:
-            return whole
-        return self._narrowed.get((key, selection), lambda: whole.under(selection))
+        if selection == trace.selection:
+            return trace
+        return self._narrowed.get((key, selection), lambda: trace.under(selection))
 
     def ask(self, key: str, selection: Selection, name: str, **options: object) -> Result:
         """An analysis of a run, computed once for all who ask."""
@@ -234,16 +234,16 @@ class Runs:
 
     def listed(self) -> list[ListedRun]:
         """Folders that hold files like traces, newest first."""
-        found: list[ListedRun] = []
+        runs: list[ListedRun] = []
         for name, root in self.roots.items():
             for folder, files in _folders(root.resolve()):
                 facts = [f.stat() for f in files]
                 key = "/".join([name, *folder.relative_to(root.resolve()).parts])
                 stored = sum(f.st_size for f in facts)
-                found.append(ListedRun(key, len(files), stored, max(f.st_mtime for f in facts)))
-                if len(found) >= MOST_LISTED:
+                runs.append(ListedRun(key, len(files), stored, max(f.st_mtime for f in facts)))
+                if len(runs) >= MOST_LISTED:
                     break
-        return sorted(found, key=lambda r: -r.changed)
+        return sorted(runs, key=lambda r: -r.changed)
 
     def upload(self, name: str, body: IO[bytes]) -> str:
         """Keeps a file under a key that nobody else can guess; too large a one is refused."""
@@ -291,8 +291,8 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Folders of a few levels that hold files named like traces; links are not followed."""
-    for at, folders, files in os.walk(root):
-        folder = Path(at)
+    for directory, folders, files in os.walk(root):
+        folder = Path(directory)
         depth = len(folder.relative_to(root).parts)
         folders[:] = sorted(f for f in folders if not f.startswith((".", "_")) and depth < _DEPTH)
         like = [folder / f for f in files if f.endswith(_LIKE_TRACES) or "trace_rank_" in f]
@@ -303,8 +303,8 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
-        for at, _, files in os.walk(path):
-            yield from (Path(at) / f for f in files)
+        for directory, _, files in os.walk(path):
+            yield from (Path(directory) / f for f in files)
 
 
 def _safe(name: str) -> str:
@@ -328,5 +328,5 @@ def _save(body: IO[bytes], path: Path, most: int) -> None:
 def holds_runs(folder: Path) -> bool:
     """Whether it is a folder of runs: no trace in it itself, but in several below it."""
     root = folder.resolve()
-    found = [at for at, _ in _folders(root)]
-    return len(found) > 1 and root not in found
+    folders = [path for path, _ in _folders(root)]
+    return len(folders) > 1 and root not in folders

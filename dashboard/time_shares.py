@@ -35,18 +35,18 @@ def shares(visit: Visit) -> Shares:
     wait, unknown = _split(visit, ranks) * (not several)
     wait = np.minimum(wait, exposed)
     unknown = np.minimum(unknown, exposed - wait)
-    found = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
+    layers = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
     if wait.any() or unknown.any():
-        found.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
-        found.append(_layer("exposed wait for other ranks", "comm", wait, total))
+        layers.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
+        layers.append(_layer("exposed wait for other ranks", "comm", wait, total))
         name = "exposed communication, undetermined"
-        found.append(_layer(name, "undetermined", unknown, total))
+        layers.append(_layer(name, "undetermined", unknown, total))
     else:
-        found.append(_layer("exposed communication", "comm", exposed, total))
+        layers.append(_layer("exposed communication", "comm", exposed, total))
     copies = numbers(times["exposed_memory_ns"])
-    found.append(_layer("exposed copies", "memory", copies, total))
-    found += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
-    return Shares(ranks, labels, [f for f in found if any(f.values)])
+    layers.append(_layer("exposed copies", "memory", copies, total))
+    layers += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
+    return Shares(ranks, labels, [f for f in layers if any(f.values)])
 
 
 def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
@@ -61,18 +61,18 @@ def _split(visit: Visit, ranks: list[int]) -> Ints:
     except HtkError:
         return np.zeros((2, len(ranks)), np.int64)
     columns = (numbers(table[f"exposed_{c}_ns"]).tolist() for c in ("wait", "undetermined"))
-    known = dict(zip(numbers(table["rank"]).tolist(), zip(*columns, strict=True), strict=True))
-    return np.array([known.get(rank, (0, 0)) for rank in ranks], np.int64).reshape(-1, 2).T
+    times_of = dict(zip(numbers(table["rank"]).tolist(), zip(*columns, strict=True), strict=True))
+    return np.array([times_of.get(rank, (0, 0)) for rank in ranks], np.int64).reshape(-1, 2).T
 
 
 def _idle(visit: Visit, lanes: list[tuple[int, int]]) -> list[tuple[str, Ints]]:
     table: pa.Table = visit.ask("idle_breakdown").table
-    place = {lane: k for k, lane in enumerate(lanes)}
+    position_of = {lane: k for k, lane in enumerate(lanes)}
     causes: dict[str, Ints] = {}
     for row in table.select(["rank", "device", "cause", "idle_ns"]).to_pylist():  # a few causes
         ns = causes.setdefault(row["cause"], np.zeros(len(lanes), np.int64))
-        if (row["rank"], row["device"]) in place:
-            ns[place[row["rank"], row["device"]]] += row["idle_ns"]
+        if (row["rank"], row["device"]) in position_of:
+            ns[position_of[row["rank"], row["device"]]] += row["idle_ns"]
     ordered = sorted(causes.items(), key=lambda item: -int(item[1].sum()))
     named = [(IDLE_WORDS.get(cause, cause), ns) for cause, ns in ordered[:CAUSES]]
     rest = [ns for _, ns in ordered[CAUSES:]]

@@ -26,12 +26,12 @@ class View:
 
     @classmethod
     def of(cls, pathname: str | None, search: str | None) -> "View":
-        found = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
-        filters = {k: found[k] for k in FILTERS if found.get(k)}
+        query = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
+        filters = {k: query[k] for k in FILTERS if query.get(k)}
         options = {
-            k.removeprefix(_OPTION): v for k, v in found.items() if k.startswith(_OPTION) and v
+            k.removeprefix(_OPTION): v for k, v in query.items() if k.startswith(_OPTION) and v
         }
-        return cls((pathname or "/").strip("/"), filters, options, found.get("run", ""))
+        return cls((pathname or "/").strip("/"), filters, options, query.get("run", ""))
 
     def search(self) -> str:
         """The query of the address."""
@@ -66,9 +66,9 @@ class View:
         kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
         return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})
 
-    def group_of(self, place: str) -> str:
+    def group_of(self, table: str) -> str:
         """What a table is grouped by; nothing where it is not."""
-        return self.options.get(_GROUP + place, "")
+        return self.options.get(_GROUP + table, "")
 
     @property
     def selection(self) -> Selection:

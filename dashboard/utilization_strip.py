@@ -18,10 +18,10 @@ _KINDS = ("compute", "comm", "memory")
 def strip(visit: Visit) -> Any:
     """The brush, over the whole recording whatever range is chosen."""
     heading = "Busy over time"
-    made = visit.kept("busy", lambda: _layers(visit))
-    if made is None:
+    computed = visit.kept("busy", lambda: _layers(visit))
+    if computed is None:
         return section(heading, empty("No GPU work under the filters that are set."))
-    edges, layers = made
+    edges, layers = computed
     fig = plots.busy(edges, layers, visit.dark)
     low, high = visit.view.selection.from_ns, visit.view.selection.to_ns
     if low is not None or high is not None:
@@ -29,22 +29,22 @@ def strip(visit: Visit) -> Any:
         fig.add_vrect(
             x0=begin, x1=edges[-1] if high is None else high / 1e6, line_width=1, opacity=0.25
         )
-    place = {"type": "brush", "name": "busy"}
+    plot_id = {"type": "brush", "name": "busy"}
     note = "Drag across a range to look at it alone, on every page."
-    return section(heading, plot(fig, heading, place, 220), note=note)
+    return section(heading, plot(fig, heading, plot_id, 220), note=note)
 
 
 def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
     """Percent of each slice of time that GPUs run each kind, mean over GPUs."""
     chosen = visit.view.selection.ranks
-    whole = visit.runs.trace(visit.view.run)
-    if whole is None:
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
         return None
-    table = (whole if chosen is None else whole.sel(ranks=sorted(chosen))).tables["activities"]
+    table = (trace if chosen is None else trace.sel(ranks=sorted(chosen))).tables["activities"]
     if not table.num_rows:
         return None
-    start = numbers(table["start_ns"]) - whole.origin_ns
-    end = numbers(table["end_ns"]) - whole.origin_ns
+    start = numbers(table["start_ns"]) - trace.origin_ns
+    end = numbers(table["end_ns"]) - trace.origin_ns
     gpu = numbers(table["rank"], -1) * 1024 + numbers(table["device"], -1)
     edges = np.linspace(0, int(end.max()), _SLICES + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
@@ -55,9 +55,9 @@ def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
         kinds |= matching(table["kind"], kind.__eq__)
         total = np.zeros(_SLICES)
-        for one in gpus:  # a few GPUs
-            mine = kinds & (gpu == one)
-            total += _covered(union(start[mine], end[mine]), edges)
+        for number in gpus:  # a few GPUs
+            chosen_spans = kinds & (gpu == number)
+            total += _covered(union(start[chosen_spans], end[chosen_spans]), edges)
         layers[kind] = (100 * (total - upto) / width / len(gpus)).round(2).tolist()
         upto = total
     return (edges / 1e6).tolist(), {k: v for k, v in layers.items() if any(v)}
@@ -66,7 +66,7 @@ def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
 def _covered(spans: Spans, edges: Ints) -> Any:
     """Time covered in each slice."""
     sums = np.concatenate([[0], np.cumsum(spans.end - spans.start)])
-    place = np.searchsorted(spans.start, edges, side="right")
-    before = np.maximum(place - 1, 0)
+    position = np.searchsorted(spans.start, edges, side="right")
+    before = np.maximum(position - 1, 0)
     ends = spans.end[before] if len(spans.end) else edges
-    return np.diff(sums[place] - np.where(place > 0, np.maximum(ends - edges, 0), 0))
+    return np.diff(sums[position] - np.where(position > 0, np.maximum(ends - edges, 0), 0))

@@ -24,13 +24,13 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """What each remedy could win at most, with its 90 % band; most first."""
     import plotly.graph_objects as go
 
-    told = [r for r in rows if r["step_time_ns"] is not None]
-    told.sort(key=lambda r: -r["step_time_ns"])
-    gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in told]
+    predicted = [r for r in rows if r["step_time_ns"] is not None]
+    predicted.sort(key=lambda r: -r["step_time_ns"])
+    gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in predicted]
     bar = go.Bar(
         y=[
             f"{r['whatif'].removesuffix(' on').replace('_', ' ')}: {gain:,.2f} ms"
-            for gain, r in zip(gains, told, strict=True)
+            for gain, r in zip(gains, predicted, strict=True)
         ],
         x=gains,
         orientation="h",
@@ -38,8 +38,8 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in told],
-            "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in told],
+            "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in predicted],
+            "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in predicted],
         },
         hovertemplate="%{y}<extra></extra>",
     )
@@ -49,10 +49,10 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
 
 def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Time of a sample by batch and strategy: what does not fit is blank, and says so."""
-    found = {r["whatif"]: r for r in rows}
+    row_of = {r["whatif"]: r for r in rows}
     shares, texts, marks = [], [], []
     for sharding in SHARDINGS:
-        cells = [found.get(f"batch {b}, sharding {sharding}", {}) for b in BATCHES]
+        cells = [row_of.get(f"batch {b}, sharding {sharding}", {}) for b in BATCHES]
         shares.append([_cell(c) for c in cells])
         texts.append([_words(c) for c in cells])
         marks.append([c.get("mark") or c.get("verdict") or "" for c in cells])
@@ -83,8 +83,8 @@ def _words(row: dict[str, Any]) -> str:
     if row.get("step_time_ns") is None:
         return "no answer"
     mark = row["mark"] or ""
-    told = next((short for word, short in _SHORT.items() if word in mark), "")
-    return "<br>".join(filter(None, [format_duration(row["step_time_ns"]), told]))
+    note = next((short for word, short in _SHORT.items() if word in mark), "")
+    return "<br>".join(filter(None, [format_duration(row["step_time_ns"]), note]))
 
 
 def change(row: dict[str, Any], dark: bool) -> Any:
@@ -117,10 +117,10 @@ def side_by_side(asked: WhatIf, dark: bool) -> Any:
 
 def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> NDArray[np.int64]:
     """What runs most in each slice: 0 nothing, 1 copies, 2 exposed communication, 3 compute."""
-    mine = graph.activities.rank == rank
+    of_rank = graph.activities.rank == rank
     kinds: list[Spans] = []
     for kind in range(len(_KINDS)):
-        chosen = mine & (graph.activities.kind == kind)
+        chosen = of_rank & (graph.activities.kind == kind)
         kinds.append(union(times[graph.start[chosen]], times[graph.end[chosen]]))
     compute, comm, memory = kinds
     layers = [subtract(subtract(memory, comm), compute), subtract(comm, compute), compute]

@@ -68,7 +68,7 @@ def main(wanted: list[str]) -> int:
 @contextmanager
 def served() -> Iterator[str]:
     """The 8-rank sample, and the folder of all samples to choose from."""
-    runs = Runs([SAMPLES], given=open_trace(SAMPLES / "simulated/llama2-7b"))
+    runs = Runs([SAMPLES], trace=open_trace(SAMPLES / "simulated/llama2-7b"))
     server = create_server(create_app(runs).server, host="127.0.0.1", port=0, threads=8)
     threading.Thread(target=server.run, daemon=True).start()
     yield f"http://127.0.0.1:{server.effective_port}"

@@ -34,8 +34,8 @@ class PluginEntry:
     def load(self) -> Any:
         """The thing itself; a package that cannot be imported is named."""
         try:
-            found = importlib.import_module(self.module)
-            return getattr(found, self.attribute) if self.attribute else found
+            module = importlib.import_module(self.module)
+            return getattr(module, self.attribute) if self.attribute else module
         except Exception as error:  # whatever a stranger's module does when imported
             raise HtkError(
                 f"{self.name!r} of the package {self.package} cannot be loaded: "
@@ -45,26 +45,26 @@ class PluginEntry:
 
 def added(group: str) -> dict[str, PluginEntry]:
     """What packages add to a group, by name; the first on the path wins."""
-    found: dict[str, PluginEntry] = {}
-    for one in _everything().get(group, ()):
-        found.setdefault(one.name, one)
-    return found
+    entries: dict[str, PluginEntry] = {}
+    for entry in _everything().get(group, ()):
+        entries.setdefault(entry.name, entry)
+    return entries
 
 
 def loaded(group: str) -> list[Any]:
     """The same, imported; what cannot be is left out with a warning."""
-    found = []
-    for one in added(group).values():
+    things = []
+    for entry in added(group).values():
         try:
-            found.append(one.load())
+            things.append(entry.load())
         except HtkError as error:
             warnings.warn(str(error), stacklevel=2)
-    return found
+    return things
 
 
 @cache
 def _everything() -> dict[str, list[PluginEntry]]:
-    found: dict[str, list[PluginEntry]] = {}
+    groups: dict[str, list[PluginEntry]] = {}
     for folder, text in _entry_points():
         group = ""
         package = os.path.basename(folder).removesuffix(".dist-info").removesuffix(".egg-info")
@@ -75,9 +75,9 @@ def _everything() -> dict[str, list[PluginEntry]]:
             elif group in GROUPS and "=" in line and not line.startswith(("#", ";")):
                 name, _, target = (piece.strip() for piece in line.partition("="))
                 module, _, attribute = target.partition(" ")[0].partition(":")
-                one = PluginEntry(name, package, module, attribute)
-                found.setdefault(group, []).append(one)
-    return found
+                entry = PluginEntry(name, package, module, attribute)
+                groups.setdefault(group, []).append(entry)
+    return groups
 
 
 def _entry_points() -> Iterator[tuple[str, str]]:

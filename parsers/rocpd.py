@@ -55,7 +55,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         suffixes = {m[1] for name in database.columns if (m := _SUFFIX.match(name))}
         sets = [_Set.of(database, suffix, issues) for suffix in sorted(suffixes)]
     recordings = [
-        one for of in sets for pid in of.processes() if (one := of.recording(pid)) is not None
+        parsed for of in sets for pid in of.processes() if (parsed := of.recording(pid)) is not None
     ]
     if not recordings:
         raise MalformedTrace(
@@ -85,13 +85,13 @@ class _Set:
 
     @classmethod
     def of(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
-        def read(table: str, *whole: str, **others: pa.DataType) -> pa.Table:
-            return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(whole, _I) | others)
+        def read(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
+            return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, _I) | others)
 
-        def spans(table: str, *whole: str) -> pa.Table:
-            found = read(table, *whole)
-            usable = timed(found["start"], found["end"], f"rocpd_{table}", issues)
-            return found.filter(pa.array(usable))
+        def spans(table: str, *integers: str) -> pa.Table:
+            rows = read(table, *integers)
+            usable = timed(rows["start"], rows["end"], f"rocpd_{table}", issues)
+            return rows.filter(pa.array(usable))
 
         threads = read("info_thread", "id", "tid")
         processes = read("info_process", "id", "pid", "nid", environment=_S)
@@ -130,10 +130,10 @@ class _Set:
         pid = whole_number(process.get("pid")) or owner
         calls = self._calls(_of(self.regions, owner))
         kernels = self._kernels(_of(self.dispatches, owner))
-        made = tables(pid, kernels, self._copies(_of(self.copies, owner)), calls)
+        filled = tables(pid, kernels, self._copies(_of(self.copies, owner)), calls)
         rank, facts = self._facts(process)
-        found = recording(made, facts, rank, Issues())
-        own = dict(found.tables)
+        parsed = recording(filled, facts, rank, Issues())
+        own = dict(parsed.tables)
         if not own["events"].num_rows:
             return None
         own["collectives"] = collectives(
@@ -143,7 +143,7 @@ class _Set:
             rccl_calls(calls, pid),
             own["annotations"],
         )
-        return Parsed(own, rank, found.world_size, found.facts)
+        return Parsed(own, rank, parsed.world_size, parsed.facts)
 
     def _kernels(self, rows: pa.Table) -> GpuWork:
         symbols = self.symbols.to_pylist()
@@ -152,7 +152,7 @@ class _Set:
             [(s["arch_vgpr_count"] or 0) + (s["accum_vgpr_count"] or 0) for s in symbols] + [-1]
         )
         ids = numbers(rows["kernel_id"], -1)
-        place = look_up(numbers(self.symbols["id"], -1), np.arange(len(symbols)), ids)
+        symbol = look_up(numbers(self.symbols["id"], -1), np.arange(len(symbols)), ids)
         sizes = [numbers(rows[name], 1) for name in _AXES]
         return GpuWork(
             named(ids, names),
@@ -160,7 +160,7 @@ class _Set:
             self._device(rows["agent_id"]),
             _stream(rows),
             numbers(rows["group_segment_size"], -1),
-            registers[place],
+            registers[symbol],
             (sizes[0], sizes[1], sizes[2]),
             (sizes[3], sizes[4], sizes[5]),
         )
@@ -182,15 +182,15 @@ class _Set:
 
     def _calls(self, rows: pa.Table) -> Calls:
         """Regions; what roctx marked stands in the event, under `message`."""
-        place = self._event_place(rows)
-        category = np.append(numbers(self.events["category_id"], -1), -1)[place]
+        event = self._event_place(rows)
+        category = np.append(numbers(self.events["category_id"], -1), -1)[event]
         function = named(numbers(rows["name_id"], -1), self.strings)
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
-        known = [_message(value) for value in messages.dictionary.to_pylist()]
-        codes = np.append(numbers(messages.indices, -1), -1)[place]
-        message = text(codes, pa.array([k or "" for k in known], pa.string())).cast(_S)
-        said = pa.compute.not_equal(message, "")
-        name = pa.compute.if_else(said, message, function.cast(_S))
+        marks = [_message(value) for value in messages.dictionary.to_pylist()]
+        codes = np.append(numbers(messages.indices, -1), -1)[event]
+        message = text(codes, pa.array([k or "" for k in marks], pa.string())).cast(_S)
+        is_marked = pa.compute.not_equal(message, "")
+        name = pa.compute.if_else(is_marked, message, function.cast(_S))
         return Calls(
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
@@ -210,8 +210,8 @@ class _Set:
     def _device(self, agent: pa.ChunkedArray) -> Ints:
         """Index among the GPUs."""
         gpus = {
-            row["id"]: row["type_index"] if row["type_index"] is not None else place
-            for place, row in enumerate(self._gpus)
+            row["id"]: row["type_index"] if row["type_index"] is not None else number
+            for number, row in enumerate(self._gpus)
         }
         return _looked_up(gpus, numbers(agent, -1))
 
@@ -250,14 +250,14 @@ def _stream(rows: pa.Table) -> Ints:
 
 def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:
     pairs = zip(rows["id"].to_pylist(), rows[value].to_pylist(), strict=True)
-    return {key: given for key, given in pairs if key is not None and given is not None}
+    return {key: entry for key, entry in pairs if key is not None and entry is not None}
 
 
 def _looked_up(values: Mapping[int, object], keys: Ints) -> Ints:
     """The value of each key (-1: none); each distinct key is asked for once."""
-    distinct, which = np.unique(keys, return_inverse=True)
-    found = [whole_number(values.get(key)) for key in distinct.tolist()]
-    return np.array([-1 if f is None else f for f in found], np.int64)[which]
+    distinct, key_of_row = np.unique(keys, return_inverse=True)
+    converted = [whole_number(values.get(key)) for key in distinct.tolist()]
+    return np.array([-1 if f is None else f for f in converted], np.int64)[key_of_row]
 
 
 def _message(extdata: str | None) -> str | None:

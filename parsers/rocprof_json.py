@@ -134,14 +134,14 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
     """The processes of a file; record by record where one is damaged, as far as it goes where the
     file was cut."""
     try:
-        found = msgspec.json.decode(data, type=dict[str, list[_Process]])
+        strict = msgspec.json.decode(data, type=dict[str, list[_Process]])
     except msgspec.ValidationError:
-        found = None
+        strict = None
     except (msgspec.DecodeError, RecursionError) as error:
         issues.add("truncated", f"{error}; whole records are kept")
         return [_salvaged(data.decode("utf8", "replace"), issues)]
-    if found is not None:
-        return [process for listed in found.values() for process in listed]
+    if strict is not None:
+        return [process for listed in strict.values() for process in listed]
     loose = msgspec.json.decode(data)
     listed = loose.get("rocprofiler-sdk-tool") if isinstance(loose, dict) else None
     listed = listed if isinstance(listed, list) else [listed]
@@ -153,27 +153,27 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
 
 def _lenient(process: Mapping[str, Any], issues: Issues) -> _Process:
     held = process.get("buffer_records")
-    found = _Records()
+    records = _Records()
     for sort, kind in _SORTS.items():
         listed = held.get(sort) if isinstance(held, dict) else None
         for record in listed if isinstance(listed, list) else []:
             try:
-                getattr(found, sort).append(msgspec.convert(record, kind))
+                getattr(records, sort).append(msgspec.convert(record, kind))
             except (msgspec.ValidationError, OverflowError) as error:
                 issues.add("broken_event", f"{sort}: {error}")
-    return _Process(found, **{key: process.get(key) for key in _BESIDE})
+    return _Process(records, **{key: process.get(key) for key in _BESIDE})
 
 
 def _salvaged(written: str, issues: Issues) -> _Process:
     """Of a file that was cut: what stands before the records, and the whole dispatches."""
-    found = salvaged_json(written, "kernel_dispatch", _BESIDE)
+    members = salvaged_json(written, "kernel_dispatch", _BESIDE)
     records = _Records()
-    for record in found["kernel_dispatch"]:
+    for record in members["kernel_dispatch"]:
         try:
             records.kernel_dispatch.append(msgspec.convert(record, _Dispatch))
         except (msgspec.ValidationError, OverflowError):
             continue  # of another list
-    return _Process(records, **{key: found.get(key) for key in _BESIDE})
+    return _Process(records, **{key: members.get(key) for key in _BESIDE})
 
 
 def _recording(process: _Process, issues: Issues) -> Parsed:
@@ -183,7 +183,7 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
     records = process.buffer_records
     kinds = _Kinds(process.strings)
     calls = _calls(records, kinds, issues)
-    made = tables(
+    filled = tables(
         pid,
         _dispatches(_usable(records.kernel_dispatch, "kernel_dispatch", issues), process, agents),
         _copies(_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
@@ -193,8 +193,8 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
     driven = {agents[handle] for handle in used if handle in agents}
     facts = _facts(metadata, process.agents)
     facts["host_device"] = driven.pop() if len(driven) == 1 else None
-    found = recording(made, facts, None, issues)
-    own = dict(found.tables)
+    parsed = recording(filled, facts, None, issues)
+    own = dict(parsed.tables)
     own["collectives"] = collectives(
         NAME,
         own.get("kernels", empty("kernels")),
@@ -202,7 +202,7 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
         rccl_calls(calls, pid),
         own["annotations"],
     )
-    return Parsed(own, None, None, found.facts)
+    return Parsed(own, None, None, parsed.facts)
 
 
 def _usable(records: list[Any], what: str, issues: Issues) -> list[Any]:
@@ -280,12 +280,12 @@ class _Kinds:
         self._marks = {m.get("key"): m.get("value") for m in marked or [] if isinstance(m, dict)}
 
     def domain(self, record: _Record) -> str:
-        found = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
-        return said(found.get("kind")) or "UNKNOWN"
+        kind = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
+        return said(kind.get("kind")) or "UNKNOWN"
 
     def operation(self, record: _Record) -> str:
-        found = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
-        listed = found.get("operations")
+        kind = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
+        listed = kind.get("operations")
         if not isinstance(listed, list) or not 0 <= record.operation < len(listed):
             return "unknown call"
         return said(listed[record.operation]) or "unknown call"
@@ -316,15 +316,15 @@ def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
 def _agents(listed: Any) -> dict[int, int]:
     """Index among the GPUs, by handle."""
     gpus = [a for a in listed or [] if isinstance(a, dict) and a.get("type") == _GPU]
-    found = {}
-    for place, agent in enumerate(gpus):
+    indices = {}
+    for number, agent in enumerate(gpus):
         handle = (
             (agent.get("id") or {}).get("handle") if isinstance(agent.get("id"), dict) else None
         )
         index = agent.get("logical_node_type_id")
         if isinstance(handle, int):
-            found[handle] = index if isinstance(index, int) and 0 <= index < 1 << 16 else place
-    return found
+            indices[handle] = index if isinstance(index, int) and 0 <= index < 1 << 16 else number
+    return indices
 
 
 def _facts(metadata: Mapping[str, Any], agents: Any) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Rules that hold for every parser and every analysis, present and future."""
 
+import ast
 import inspect
 import json
 import subprocess
@@ -30,6 +31,17 @@ SAMPLE_FILES = [
     and path.stat().st_size  # a dump of 0 bytes is a sample of a killed process
 ]
 SIMPLE = (int, float, str, bool)
+# Packages and modules whose locals are named for what they hold; EMPTY_NAMES say nothing of it.
+NAMED = (
+    "htk/graph", "htk/timeline", "parsers/kineto", "htk/simulate", "htk/export", "htk/hta",
+    "htk/report", "analyses/time", "analyses/kernels", "analyses/run", "dashboard",
+    "parsers/nsight", "parsers/xplane", "parsers/rocpd.py", "parsers/rocprof_json.py", "htk/cli",
+    "htk/output", "htk/overview", "htk/notebook", "htk/plugins.py", "htk/core",
+)  # fmt: skip
+EMPTY_NAMES = {
+    "found", "mine", "place", "one", "at", "made", "known", "given", "told", "said", "its",
+    "which", "whole",
+}  # fmt: skip
 HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 
 
@@ -118,6 +130,42 @@ def test_json_of_an_answer_has_the_documented_shape() -> None:
     assert answer["analysis"] == "time_breakdown"
     assert {c["name"]: c["unit"] for c in answer["columns"]}["busy_ns"] == "ns"
     assert set(answer["rows"][0]) == {c["name"] for c in answer["columns"]}
+
+
+@pytest.mark.parametrize("package", NAMED)
+def test_locals_say_what_they_hold(package: str) -> None:
+    path = ROOT / package
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    assert files and all(file.is_file() for file in files)
+    empty = [
+        f"{file.relative_to(ROOT)}::{function.name}: {name}"
+        for file in files
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in sorted(_locals(function) & EMPTY_NAMES)
+    ]
+    assert not empty
+
+
+def test_an_empty_name_is_seen_wherever_it_is_bound() -> None:
+    text = (
+        "def f(a, *b, c=1, **d):\n e = [g for g in a]\n def h(): pass\n return lambda i: (k := i)"
+    )
+    (function,) = ast.parse(text).body
+    assert _locals(function) == set("abcdeghik")
+
+
+def _locals(function: ast.AST) -> set[str]:
+    """Parameters and names bound within a function, and the functions defined there."""
+    names = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef) and node is not function:
+            names.add(node.name)
+    return names
 
 
 def _htk(*args: str) -> subprocess.CompletedProcess[str]:

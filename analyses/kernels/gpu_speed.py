@@ -54,19 +54,19 @@ def gpu_speed(
     length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
     who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
-    usual, known = _usual(kernels, rows, length, gpu.group_ids, min_count)
+    usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
     step, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(parts, 1))
     groups = Groups.by_keys(np.column_stack([who, step, part]))
     k = groups.keys
-    spent = groups.sum(np.where(known, length, 0))
-    should = np.bincount(groups.group_ids, np.where(known, usual, 0), minlength=len(groups))
+    spent = groups.sum(np.where(has_usual, length, 0))
+    should = np.bincount(groups.group_ids, np.where(has_usual, usual, 0), minlength=len(groups))
     should = np.round(should).astype(np.int64)
     all_of_it = groups.sum(length)
-    slow = known & (length > _SLOW * usual)
-    found = pa.table(
+    slow = has_usual & (length > _SLOW * usual)
+    table = pa.table(
         [
             *(number(k[:, c], pa.int32(), k[:, c] >= 0) for c in range(4)),
-            number(groups.sum(known.astype(np.int64)), pa.int64()),
+            number(groups.sum(has_usual.astype(np.int64)), pa.int64()),
             number(spent, pa.int64()),
             number(should, pa.int64()),
             number(100 * quotient(spent - should, should), pa.float64(), should > 0),
@@ -76,7 +76,7 @@ def gpu_speed(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, gpus=len(gpu), compared_over="gpus" if len(gpu) > 1 else "time")
+    return with_coverage(table, gpus=len(gpu), compared_over="gpus" if len(gpu) > 1 else "time")
 
 
 _WHO = ("rank", "device")

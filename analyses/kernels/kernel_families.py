@@ -56,13 +56,13 @@ def kernel_families(
     who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
     groups = Groups.by_keys(np.column_stack([who, family, kind]))
     total = groups.sum(length)
-    whole = Groups.by_keys(groups.keys[:, :2])
-    share = whole.sum(total)[whole.group_ids]
+    pools = Groups.by_keys(groups.keys[:, :2])
+    share = pools.sum(total)[pools.group_ids]
     on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
     matrix = np.isin(groups.keys[:, 2], [families.to_pylist().index(f) for f in _present(families)])
-    told = np.where(matrix, on + off, 0)
+    classified = np.where(matrix, on + off, 0)
     order = np.lexsort((-total, groups.keys[:, 1], groups.keys[:, 0]))
-    found = pa.table(
+    table = pa.table(
         [
             number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
             number(groups.keys[:, 1], pa.int32(), groups.keys[:, 1] >= 0),
@@ -76,11 +76,11 @@ def kernel_families(
             number(on, pa.int64()),
             number(off, pa.int64()),
             number(total - on - off, pa.int64()),
-            percent(on, told),
+            percent(on, classified),
         ],
         schema=RETURNS,
     )
-    return found.take(pa.array(order))
+    return table.take(pa.array(order))
 
 
 def _present(families: pa.Array) -> list[str]:
@@ -93,8 +93,8 @@ def _tensor_core(kernels: pa.Table) -> Ints:
     activity, activities = codes_of(kernels["activity"])
     pairs = Groups.by_keys(np.column_stack([name, activity]))
     labels, acts = names.to_pylist(), activities.to_pylist()
-    found = []
+    tensor_core = []
     for a, b in pairs.keys.tolist():  # a distinct name each
         uses = kind_of(labels[a], acts[b]).tensor_core if a >= 0 and b >= 0 else None
-        found.append(-1 if uses is None else int(uses))
-    return np.array(found, np.int64)[pairs.group_ids]
+        tensor_core.append(-1 if uses is None else int(uses))
+    return np.array(tensor_core, np.int64)[pairs.group_ids]

@@ -77,8 +77,8 @@ def kernel_occupancy(
     looping = np.isin(of_group, [i for i, f in enumerate(families.to_pylist()) if f in _LOOPING])
     persistent = looping & (sms > 0) & ((count == sms) | (count == 2 * sms))
     places = resident * sms
-    known = (places > 0) & ~persistent
-    waves = np.divide(count, places, out=np.zeros(len(count)), where=known)
+    has_waves = (places > 0) & ~persistent
+    waves = np.divide(count, places, out=np.zeros(len(count)), where=has_waves)
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     total = groups.sum(length[rows])
     per_sm = quotient(count, sms)
@@ -86,8 +86,8 @@ def kernel_occupancy(
     occupancy, has_occupancy = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
     most = np.array([g.threads for g in gpus], np.int64)[k[:, 3]]
     held = quotient(100.0 * resident * threads, most)
-    whole = int(length[codes_of(kernels["kind"])[0] >= 0].sum())
-    found = pa.table(
+    kernel_time = int(length[codes_of(kernels["kind"])[0] >= 0].sum())
+    table = pa.table(
         [
             text(k[:, 0], names),
             text(of_group, families),
@@ -95,7 +95,7 @@ def kernel_occupancy(
             text(k[:, 2], blocks),
             number(groups.count, pa.int64()),
             number(total, pa.int64()),
-            percent(total, np.full(len(total), whole)),
+            percent(total, np.full(len(total), kernel_time)),
             number(count, pa.int64()),
             number(threads, pa.int64()),
             number(sms, pa.int64(), sms > 0),
@@ -103,8 +103,8 @@ def kernel_occupancy(
             number(resident, pa.int64(), resident > 0),
             number(occupancy, pa.float64(), has_occupancy),
             number(held, pa.float64(), (resident > 0) & (most > 0)),
-            number(waves, pa.float64(), known),
-            number(_tail(waves), pa.float64(), known),
+            number(waves, pa.float64(), has_waves),
+            number(_tail(waves), pa.float64(), has_waves),
             pa.array(persistent.tolist(), pa.bool_()),
         ],
         schema=RETURNS,
@@ -113,7 +113,7 @@ def kernel_occupancy(
     shown = order[:n] if n else order
     without = int(length.sum() - length[rows].sum())
     return with_coverage(
-        found.take(pa.array(shown)),
+        table.take(pa.array(shown)),
         rows_left_out=len(order) - len(shown),
         time_without_grid_ns=without,
     )
@@ -136,23 +136,23 @@ class _Gpu:
 
 def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
     """The GPU of each activity, and what is known of it; number 0 stands for an unknown one."""
-    found = [_Gpu()]
-    place: dict[tuple[int, int, int], int] = {}
+    models = [_Gpu()]
+    model_of: dict[tuple[int, int, int], int] = {}
     columns = ("rank", "cycle", "device_properties")
     for rank, cycle, listed in zip(*(ranks[c].to_pylist() for c in columns), strict=True):
         for gpu in _listed(listed):
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
-            place[key] = len(found)
-            found.append(_gpu(gpu))
+            model_of[key] = len(models)
+            models.append(_gpu(gpu))
     who = Groups.by_keys(
         np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     )
     of_group = []
     for rank, cycle, device in who.keys.tolist():  # a device each
-        only = [v for (r, c, _), v in place.items() if (r, c) == (rank, cycle)]
-        alike = only[0] if only and len({found[v] for v in only}) == 1 else 0
-        of_group.append(place.get((rank, cycle, device), alike))
-    return np.array(of_group, np.int64)[who.group_ids], found
+        only = [v for (r, c, _), v in model_of.items() if (r, c) == (rank, cycle)]
+        alike = only[0] if only and len({models[v] for v in only}) == 1 else 0
+        of_group.append(model_of.get((rank, cycle, device), alike))
+    return np.array(of_group, np.int64)[who.group_ids], models
 
 
 def _listed(text_: str | None) -> list[dict[str, Any]]:
@@ -163,9 +163,9 @@ def _listed(text_: str | None) -> list[dict[str, Any]]:
     return [g for g in listed if isinstance(g, dict)] if isinstance(listed, list) else []
 
 
-def _gpu(said: dict[str, Any]) -> _Gpu:
+def _gpu(properties: dict[str, Any]) -> _Gpu:
     def of(*names: str) -> int:
-        values = (said.get(name) for name in names)
+        values = (properties.get(name) for name in names)
         return next((int(v) for v in values if isinstance(v, int | float) and v > 0), 0)
 
     return _Gpu(
@@ -174,14 +174,14 @@ def _gpu(said: dict[str, Any]) -> _Gpu:
         of("warpSize") or 32,
         of("regsPerMultiprocessor"),
         of("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
-        "NVIDIA" in str(said.get("name")) or of("warpSize") == 32,
+        "NVIDIA" in str(properties.get("name")) or of("warpSize") == 32,
     )
 
 
 def _sizes(dims: pa.Array) -> Ints:
     """The product of each [x,y,z]."""
-    found = [int(np.prod(json.loads(d), dtype=np.int64)) for d in dims.to_pylist()]
-    return np.array([*found, 0], np.int64)
+    products = [int(np.prod(json.loads(d), dtype=np.int64)) for d in dims.to_pylist()]
+    return np.array([*products, 0], np.int64)
 
 
 def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, shared: Ints) -> Ints:
@@ -191,31 +191,31 @@ def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, share
     there only threads and shared memory count.
     """
     fits = np.zeros(len(gpu), np.int64)
-    for which in np.unique(gpu).tolist():  # a model or two
-        known = gpus[which]
-        if not known.threads:
+    for model in np.unique(gpu).tolist():  # a model or two
+        limits = gpus[model]
+        if not limits.threads:
             continue
-        mine = np.flatnonzero(gpu == which)
-        warps = -(-threads[mine] // known.warp)
-        most = known.threads // np.maximum(warps * known.warp, 1)
-        if known.nvidia:
+        on_model = np.flatnonzero(gpu == model)
+        warps = -(-threads[on_model] // limits.warp)
+        most = limits.threads // np.maximum(warps * limits.warp, 1)
+        if limits.nvidia:
             most = np.minimum(most, _MOST_BLOCKS)
-        if known.nvidia and known.registers:
-            per_warp = registers[mine] * known.warp
+        if limits.nvidia and limits.registers:
+            per_warp = registers[on_model] * limits.warp
             per_warp = -(-per_warp // _REGISTER_STEP) * _REGISTER_STEP
-            by_registers = known.registers // np.maximum(per_warp * warps, 1)
-            most = np.where(registers[mine] > 0, np.minimum(most, by_registers), most)
-        if known.shared_memory:
-            by_memory = known.shared_memory // np.maximum(shared[mine], 1)
-            most = np.where(shared[mine] > 0, np.minimum(most, by_memory), most)
-        fits[mine] = np.maximum(most, 1)
+            by_registers = limits.registers // np.maximum(per_warp * warps, 1)
+            most = np.where(registers[on_model] > 0, np.minimum(most, by_registers), most)
+        if limits.shared_memory:
+            by_memory = limits.shared_memory // np.maximum(shared[on_model], 1)
+            most = np.where(shared[on_model] > 0, np.minimum(most, by_memory), most)
+        fits[on_model] = np.maximum(most, 1)
     return fits
 
 
 def _tail(waves: Floats) -> Floats:
     """Empty places of the last wave, of the places of all waves, in percent."""
-    whole = np.ceil(waves)
-    return quotient(100.0 * (whole - waves), whole)
+    full = np.ceil(waves)
+    return quotient(100.0 * (full - waves), full)
 
 
 def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:

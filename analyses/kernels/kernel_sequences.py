@@ -71,14 +71,14 @@ def kernel_sequences(
     device = same.sum(calls.sum(length[rows])[long])
     cpu = same.sum(tree.length[owners][long])
     first = long[same.first_row]
-    place = np.cumsum(calls.count) - calls.count
+    first_rows = np.cumsum(calls.count) - calls.count
     order = np.lexsort((-same.count, -device))
     shown = order[:n] if n else order
-    at = [(int(place[k]), int(calls.count[k])) for k in first[shown].tolist()]
-    found = pa.table(
+    slices = [(int(first_rows[k]), int(calls.count[k])) for k in first[shown].tolist()]
+    table = pa.table(
         [
             texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
-            texts([_text(name[rows[low : low + size]], labels) for low, size in at]),
+            texts([_text(name[rows[low : low + size]], labels) for low, size in slices]),
             number(calls.count[first[shown]], pa.int64()),
             number(same.count[shown], pa.int64()),
             number(device[shown], pa.int64()),
@@ -89,7 +89,7 @@ def kernel_sequences(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, rows_left_out=len(order) - len(shown))
+    return with_coverage(table, rows_left_out=len(order) - len(shown))
 
 
 def _wanted(cpu_ops: pa.Table, operator: str | None) -> Mask:
@@ -106,9 +106,9 @@ def _fingerprint(calls: Groups, name: Ints) -> Ints:
     A sum of well mixed 64-bit products of name and place: two sequences that differ share it with
     a probability near 2**-62.
     """
-    place = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.group_ids]
+    position = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.group_ids]
     mixed = _mix(name.astype(np.uint64) + np.uint64(1)) * (
-        _mix(place.astype(np.uint64)) | np.uint64(1)
+        _mix(position.astype(np.uint64)) | np.uint64(1)
     )
     return calls.sum(_mix(mixed).view(np.int64)) >> 2
 

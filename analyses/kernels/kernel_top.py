@@ -65,7 +65,7 @@ def kernel_top(
     pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
     rows = np.lexsort((-_measure(groups, length, by), name < 0, pool_of))
-    whole = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
+    pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
     kinds = _labels(kernels, groups, name, dictionary)
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
@@ -86,8 +86,8 @@ def kernel_top(
             number(groups.std(length)[rows], pa.float64()),
             number(p50[rows], pa.float64()),
             number(p95[rows], pa.float64()),
-            percent(total[rows], whole[pool_of[rows]]),
-            percent(running, whole[pool_of[rows]]),
+            percent(total[rows], pool_total[pool_of[rows]]),
+            percent(running, pool_total[pool_of[rows]]),
         ],
         schema=RETURNS,
     )
@@ -102,8 +102,8 @@ def _others(
 ) -> NDArray[np.int64]:
     """Names that are among the first n of their pool; the others become -1."""
     groups = Groups.by_keys(np.stack([pool, names.astype(np.int64)], axis=1))
-    place = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, by))
-    kept = place < n if n else np.ones(len(place), bool)
+    order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, by))
+    kept = order < n if n else np.ones(len(order), bool)
     return np.where(kept[groups.group_ids], names, -1).astype(np.int64)
 
 
@@ -123,12 +123,12 @@ def _labels(
 ) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
     """Name, kind, family, library and tensor-core use of each group."""
     activity = kernels["activity"].take(pa.array(groups.first_row)).to_pylist()
-    found: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
+    labels: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
     for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
         if code < 0:
-            found.append(("others", None, None, None, None))
+            labels.append(("others", None, None, None, None))
             continue
         label = dictionary[code].as_py()
         kind = kind_of(label, act)
-        found.append((label, kind.kind, kind.family, kind.library or None, kind.tensor_core))
-    return found
+        labels.append((label, kind.kind, kind.family, kind.library or None, kind.tensor_core))
+    return labels

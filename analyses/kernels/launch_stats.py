@@ -71,10 +71,10 @@ def launch_stats(
     call_p50, call_p95 = groups.quantiles(call, (0.5, 0.95))
     delay_p50, delay_p95 = groups.quantiles(delay, (0.5, 0.95))
 
-    def how_many(which: Mask) -> pa.Array:
-        return number(groups.sum(which.astype(np.int64)), pa.int64())
+    def how_many(chosen: Mask) -> pa.Array:
+        return number(groups.sum(chosen.astype(np.int64)), pa.int64())
 
-    found = pa.table(
+    table = pa.table(
         [
             number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
             texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
@@ -102,7 +102,7 @@ def launch_stats(
     shown = order[:n] if n else order
     linked = int(launched.count.sum())
     return with_coverage(
-        found.take(pa.array(shown)),
+        table.take(pa.array(shown)),
         rows_left_out=len(order) - len(shown),
         activities_without_call=kernels.num_rows - linked,
     )

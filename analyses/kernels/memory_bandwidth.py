@@ -44,39 +44,41 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     moving = [k for k, a in enumerate(activities.to_pylist()) if a in ("copy", "set")]
     rows = np.flatnonzero(np.isin(activity, moving))
     name, labels = labels_of(kernels["name"])
-    told = [_direction(label) for label in labels]
-    ways = list(dict.fromkeys(told))
-    way = np.array([ways.index(t) for t in told], np.int64)[name[rows]]
+    directions = [_direction(label) for label in labels]
+    ways = list(dict.fromkeys(directions))
+    way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
     rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
     groups = Groups.by_keys(np.column_stack([rank, way]))
     start, end = numbers(kernels["start_ns"])[rows], numbers(kernels["end_ns"])[rows]
-    size, known = _sizes(kernels, rows, end - start)
-    moved = groups.sum(np.where(known, size, 0))
-    measured = union_lengths(groups.group_ids[known], start[known], end[known], len(groups))
-    some = groups.sum(known.astype(np.int64))
+    size, has_size = _sizes(kernels, rows, end - start)
+    moved = groups.sum(np.where(has_size, size, 0))
+    measured = union_lengths(
+        groups.group_ids[has_size], start[has_size], end[has_size], len(groups)
+    )
+    some = groups.sum(has_size.astype(np.int64))
     speed = quotient(size, end - start)
-    timed, large = known & (end > start), known & (end > start) & (size >= _LARGE)
+    timed, large = has_size & (end > start), has_size & (end > start) & (size >= _LARGE)
     k = groups.keys
     order = np.lexsort((-groups.sum(end - start), k[:, 0]))
-    found = pa.table(
+    table = pa.table(
         [
             number(k[:, 0], pa.int32(), k[:, 0] >= 0),
             texts([ways[w][0] for w in k[:, 1].tolist()]),
             texts([ways[w][1] for w in k[:, 1].tolist()]),
             number(groups.count, pa.int64()),
             number(moved, pa.int64(), some > 0),
-            _quantile(groups, known, size, 0.5),
+            _quantile(groups, has_size, size, 0.5),
             number(groups.sum(end - start), pa.int64()),
             number(union_lengths(groups.group_ids, start, end, len(groups)), pa.int64()),
             number(moved / np.maximum(measured, 1), pa.float64(), measured > 0),
             _quantile(groups, timed, speed, 0.5),
             _quantile(groups, large, speed, 1.0),
-            number(groups.sum((known & (size < _SMALL)).astype(np.int64)), pa.int64()),
+            number(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), pa.int64()),
             number(groups.count - some, pa.int64()),
         ],
         schema=RETURNS,
     )
-    return found.take(pa.array(order))
+    return table.take(pa.array(order))
 
 
 def _direction(name: str) -> tuple[str, str | None]:
@@ -93,15 +95,15 @@ def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
     size = numbers(kernels["size_bytes"])[rows]
     recorded = valid(kernels["size_bytes"])[rows]
     speed = numbers(kernels["bandwidth_gbps"])[rows]
-    told = ~recorded & (speed > 0)
-    return np.where(told, np.round(speed * length), size).astype(np.int64), recorded | told
+    by_rate = ~recorded & (speed > 0)
+    return np.where(by_rate, np.round(speed * length), size).astype(np.int64), recorded | by_rate
 
 
-def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, at: float) -> pa.Array:
+def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float) -> pa.Array:
     """A quantile over the chosen rows of each group; null where there are none."""
     some = Groups.by_keys(groups.group_ids[chosen])
-    found, known = np.zeros(len(groups)), np.zeros(len(groups), bool)
-    place = some.keys[:, 0]
-    (found[place],) = some.quantiles(values[chosen], (at,))
-    known[place] = True
-    return number(found, pa.float64(), known)
+    quantiles, has_value = np.zeros(len(groups)), np.zeros(len(groups), bool)
+    filled = some.keys[:, 0]
+    (quantiles[filled],) = some.quantiles(values[chosen], (share,))
+    has_value[filled] = True
+    return number(quantiles, pa.float64(), has_value)

@@ -60,18 +60,18 @@ def short_kernels(
         edges = np.unique(np.linspace(0, limit, max(bins, 1) + 1).round().astype(np.int64))
         edges = np.append(edges, [10 * limit, 100 * limit])
         groups = Groups.by_keys(np.searchsorted(edges, study.length, side="right") - 1)
-        which = groups.keys[:, 0] if len(groups) else np.empty(0, np.int64)
-        found = study.rows(
-            groups, np.ones(len(short), bool), limit, edges[which], _ends(edges)[which]
+        bin_of_row = groups.keys[:, 0] if len(groups) else np.empty(0, np.int64)
+        table = study.rows(
+            groups, np.ones(len(short), bool), limit, edges[bin_of_row], _ends(edges)[bin_of_row]
         )
-        return with_coverage(found, short_kernels=int(short.sum()), kernels=len(short))
+        return with_coverage(table, short_kernels=int(short.sum()), kernels=len(short))
     code, labels = _named(by, kernels, kernel_links, cpu_ops, study.row)
     groups = Groups.by_keys(code[short])
     names = [labels[k] or None for k in groups.keys[:, 0].tolist()] if len(groups) else []
-    found = study.rows(groups, short, limit, None, None, names)
-    order = np.lexsort((-numbers(found["total_ns"]), -numbers(found["count"])))
+    table = study.rows(groups, short, limit, None, None, names)
+    order = np.lexsort((-numbers(table["total_ns"]), -numbers(table["count"])))
     shown = order[:n] if n else order
-    return with_coverage(found.take(pa.array(shown)), rows_left_out=len(order) - len(shown))
+    return with_coverage(table.take(pa.array(shown)), rows_left_out=len(order) - len(shown))
 
 
 class _Study:
@@ -135,14 +135,14 @@ def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
         busy: Spans = union(start[rows], end[rows])
         if len(busy.start) < 2:
             continue
-        place = np.searchsorted(busy.start[1:], start[rows])
-        place = np.minimum(place, len(busy.start) - 2)
-        first = busy.start[1:][place] == start[rows]
+        gap_after = np.searchsorted(busy.start[1:], start[rows])
+        gap_after = np.minimum(gap_after, len(busy.start) - 2)
+        first = busy.start[1:][gap_after] == start[rows]
         gap = busy.start[1:] - busy.end[:-1]
         # Of several that end one gap together only one may have it.
-        _, chosen = np.unique(np.where(first, place, NONE), return_index=True)
+        _, chosen = np.unique(np.where(first, gap_after, NONE), return_index=True)
         chosen = chosen[first[chosen]]
-        idle[rows[chosen]] = gap[place[chosen]]
+        idle[rows[chosen]] = gap[gap_after[chosen]]
     return idle
 
 

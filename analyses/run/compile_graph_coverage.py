@@ -61,7 +61,7 @@ def compile_graph_coverage(
     time = groups.sum(length)
     ranks = groups.keys[:, 0]
     of_rank = Groups.by_keys(ranks)
-    whole = of_rank.sum(time)[of_rank.group_ids]
+    rank_time = of_rank.sum(time)[of_rank.group_ids]
     launch = numbers(kernel_links["launch_row"], NONE)
     calls = np.unique(np.column_stack([groups.group_ids, launch])[launch != NONE], axis=0)[:, 0]
     regions = _regions(cpu_ops, annotations)
@@ -71,7 +71,7 @@ def compile_graph_coverage(
             number(ranks, pa.int32(), ranks >= 0),
             text(groups.keys[:, 1], pa.array(_HOW), compact=False),
             number(time, pa.int64()),
-            percent(time, whole),
+            percent(time, rank_time),
             number(groups.count, pa.int64()),
             number(np.bincount(calls, minlength=len(groups)), pa.int64()),
             *(pa.array([f[k] for f in facts], pa.int64()) for k in range(4)),
@@ -101,10 +101,10 @@ def _how(
 def _inside(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
     """Operators that a compiled region calls, at any depth."""
     tree = CallTree.of(cpu_ops, op_links)
-    found = matching(cpu_ops["name"], _is_compiled)
+    compiled = matching(cpu_ops["name"], _is_compiled)
     for rows in tree.levels[1:]:
-        found[rows] |= found[tree.parent[rows]]
-    return found
+        compiled[rows] |= compiled[tree.parent[rows]]
+    return compiled
 
 
 def _is_compiled(name: str) -> bool:
@@ -128,22 +128,24 @@ class _Regions:
 
 def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
     """What the names of operators and ranges tell of compilation on each rank."""
-    found: dict[int, _Regions] = defaultdict(_Regions)
+    regions: dict[int, _Regions] = defaultdict(_Regions)
     for table_ in (cpu_ops, annotations):
         codes, names = codes_of(table_["name"])
         labels = names.to_pylist()
         region = [_REGION.match(name) for name in labels]
-        told = [r is not None or _COMPILING.match(n) for r, n in zip(region, labels, strict=True)]
-        rows = np.flatnonzero(np.array([*told, False], bool)[codes])
+        is_compiling = [
+            r is not None or _COMPILING.match(n) for r, n in zip(region, labels, strict=True)
+        ]
+        rows = np.flatnonzero(np.array([*is_compiling, False], bool)[codes])
         length = numbers(table_["end_ns"]) - numbers(table_["start_ns"])
         groups = Groups.by_keys(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
         sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
         for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
-            own, match = found[rank], region[code]  # a distinct name of a rank
+            own, match = regions[rank], region[code]  # a distinct name of a rank
             if match is None:
                 own.compile_ns += spent
                 continue
             own.entered += count
             frame, version = int(match[1]), int(match[2])
             own.latest[frame] = max(own.latest.get(frame, 0), version)
-    return found
+    return regions

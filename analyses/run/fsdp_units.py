@@ -63,8 +63,8 @@ def fsdp_units(
     """
     source = collectives.filter(pa.array(_sharding(collectives)))
     kernel = row_of(event_keys(kernels), event_keys(source))
-    known = kernel != NONE
-    source, kernel = source.filter(pa.array(known)), kernel[known]
+    on_gpu = kernel != NONE
+    source, kernel = source.filter(pa.array(on_gpu)), kernel[on_gpu]
     if not source.num_rows:
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
@@ -132,28 +132,28 @@ def _copy_outs(
     lead, copied, ahead = (np.full(len(rank), NONE, np.int64) for _ in range(3))
     begun, ended = numbers(kernels["start_ns"])[copies], numbers(kernels["end_ns"])[copies]
     owner = numbers(kernels["rank"], NONE)[copies]
-    for one in np.unique(rank).tolist():  # ranks
-        mine = np.flatnonzero((rank == one) & gather)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        theirs = np.flatnonzero(owner == one)
+    for own_rank in np.unique(rank).tolist():  # ranks
+        gathers = np.flatnonzero((rank == own_rank) & gather)
+        gathers = gathers[np.argsort(start[gathers], kind="stable")]
+        theirs = np.flatnonzero(owner == own_rank)
         theirs = theirs[np.argsort(begun[theirs], kind="stable")]
-        if len(mine) != len(theirs):
+        if len(gathers) != len(theirs):
             continue
-        lead[mine] = np.maximum(begun[theirs] - end[mine], 0)
-        copied[mine] = (ended - begun)[theirs]
-        seen = np.searchsorted(start[mine], begun[theirs])
-        ahead[mine] = np.maximum(seen - np.arange(len(mine)) - 1, 0)
+        lead[gathers] = np.maximum(begun[theirs] - end[gathers], 0)
+        copied[gathers] = (ended - begun)[theirs]
+        seen = np.searchsorted(start[gathers], begun[theirs])
+        ahead[gathers] = np.maximum(seen - np.arange(len(gathers)) - 1, 0)
     return lead, copied, ahead
 
 
 def _last_reduction(rank: Ints, step: Ints, gather: Mask, end: Ints) -> Mask:
     """The last reduce-scatter of each step."""
-    found = np.zeros(len(rank), bool)
+    is_last = np.zeros(len(rank), bool)
     rows = np.flatnonzero(~gather & (step != NONE))
     if len(rows):
         steps = Groups.by_keys(np.column_stack([rank, step])[rows])
-        found[rows] = end[rows] == steps.max(end[rows])[steps.group_ids]
-    return found
+        is_last[rows] = end[rows] == steps.max(end[rows])[steps.group_ids]
+    return is_last
 
 
 def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
@@ -162,17 +162,17 @@ def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[
     ours = np.flatnonzero(matching(annotations["name"], lambda n: _UNIT.match(n) is not None))
     rank = numbers(annotations["rank"], NONE)
     inner = numbers(kernel_links["annotation_row"], NONE)[kernel]
-    found: list[str | None] = []
+    units: list[str | None] = []
     for row in inner.tolist():  # a row of the answer each
         holds = (start[ours] <= start[row]) & (end[ours] >= end[row]) & (rank[ours] == rank[row])
         around = ours[holds] if row != NONE else ours[:0]
         match = _UNIT.match(annotations["name"][int(around[-1])].as_py()) if len(around) else None
-        found.append(match[1] if match else None)
-    return found
+        units.append(match[1] if match else None)
+    return units
 
 
-def _mean(rows: Groups, values: Ints, told: Mask | None = None) -> pa.Array:
-    some = np.ones(len(values), bool) if told is None else told
+def _mean(rows: Groups, values: Ints, has_value: Mask | None = None) -> pa.Array:
+    some = np.ones(len(values), bool) if has_value is None else has_value
     count = rows.sum(some.astype(np.int64))
     total = rows.sum(np.where(some, values, 0))
     return number(total / np.maximum(count, 1), pa.float64(), count > 0)

@@ -63,11 +63,11 @@ def moe_balance(
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
     tokens = _tokens(calls.table, rows)
     all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
-    whole, members = layers.sum(size)[layers.group_ids], layers.count[layers.group_ids]
+    layer_size, members = layers.sum(size)[layers.group_ids], layers.count[layers.group_ids]
     most = layers.max(size)[layers.group_ids]
-    told = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
+    has_size = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
     # shares need the sizes of several ranks
-    shared = np.where((members > 1) & (layers.min(told)[layers.group_ids] > 0), whole, 0)
+    shared = np.where((members > 1) & (layers.min(has_size)[layers.group_ids] > 0), layer_size, 0)
     matched = (calls.match[rows] != NONE) & calls.waits.known[rows]
     wait = groups.sum(np.where(matched, calls.waits.wait[rows], 0))
     time = calls.duration[rows]
@@ -80,7 +80,7 @@ def moe_balance(
             text(code, names),
             number(groups.count, pa.int64()),
             number(groups.sum(np.maximum(tokens, 0)), pa.int64(), all_told),
-            number(size, pa.int64(), told > 0),
+            number(size, pa.int64(), has_size > 0),
             ratio(100 * size, shared),
             ratio(size * members, shared),
             ratio(most * members, shared),
@@ -106,8 +106,8 @@ def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Tab
 def _tokens(table_: pa.Table, rows: Ints) -> Ints:
     """Rows of the tensors received, or NONE."""
     codes, shapes = codes_of(table_["out_shapes"])
-    found = np.array([_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
-    return found[codes[rows]]
+    received = np.array([_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
+    return received[codes[rows]]
 
 
 @lru_cache(maxsize=10_000)

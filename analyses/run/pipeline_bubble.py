@@ -68,7 +68,7 @@ def pipeline_bubble(
     either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
     row, part = np.nonzero(length > 0)
     rank, step = _ranks(windows)[row], numbers(windows["step"], NONE)[row]
-    whole = (edges[:, -1] - edges[:, 0])[row]
+    window_length = (edges[:, -1] - edges[:, 0])[row]
     stage = np.array([stages.get(r, NONE) for r in rank.tolist()], np.int64)
     bubble = (length - busy)[row, part]
     answer = pa.table(
@@ -81,7 +81,7 @@ def pipeline_bubble(
             number(busy[row, part], pa.int64()),
             number(bubble, pa.int64()),
             percent(bubble, length[row, part]),
-            percent(bubble, whole),
+            percent(bubble, window_length),
             number((either - busy)[row, part], pa.int64()),
         ],
         schema=RETURNS,
@@ -106,13 +106,13 @@ def _spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:
 def _stages(p2p: pa.Table) -> dict[int, int]:
     """Place of each rank in the smallest group that it sends in."""
     codes, groups = codes_of(p2p["group_ranks"])
-    found: dict[int, int] = {}
+    stages: dict[int, int] = {}
     listed = [json.loads(g) for g in groups.to_pylist()]
     for members in sorted(listed, key=len, reverse=True):  # a few groups; the smallest says it last
         if isinstance(members, list):
-            found |= {int(rank): place for place, rank in enumerate(members)}
+            stages |= {int(rank): position for position, rank in enumerate(members)}
     present = set(_ranks(p2p)[codes != NONE].tolist())
-    return {rank: place for rank, place in found.items() if rank in present}
+    return {rank: position for rank, position in stages.items() if rank in present}
 
 
 def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> Ints:
@@ -122,11 +122,11 @@ def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> I
     begin, finish = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     owner, stage = _ranks(kernels), _ranks(windows)
     for rank in np.unique(stage).tolist():
-        mine = np.flatnonzero(compute & (owner == rank))
-        mine = mine[np.argsort(begin[mine], kind="stable")]
+        of_rank = np.flatnonzero(compute & (owner == rank))
+        of_rank = of_rank[np.argsort(begin[of_rank], kind="stable")]
         for k in np.flatnonzero(stage == rank).tolist():  # its steps
-            low, high = np.searchsorted(begin[mine], [start[k], end[k]])
-            inside = mine[low:high]
+            low, high = np.searchsorted(begin[of_rank], [start[k], end[k]])
+            inside = of_rank[low:high]
             backward, forward = inside[back[inside]], inside[~back[inside]]
             if not len(backward):
                 continue
@@ -140,14 +140,14 @@ def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> I
 
 def _covered(edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints]) -> Ints:
     """Time of each part of each window in which some span runs."""
-    found = np.zeros((len(edges), edges.shape[1] - 1), np.int64)
+    covered = np.zeros((len(edges), edges.shape[1] - 1), np.int64)
     stage = _ranks(windows)
-    for one in np.unique(stage).tolist():  # ranks
-        rows = np.flatnonzero(stage == one)
+    for own_rank in np.unique(stage).tolist():  # ranks
+        rows = np.flatnonzero(stage == own_rank)
         rows = rows[np.argsort(edges[rows, 0], kind="stable")]
         low, high = edges[rows, :-1].ravel(), edges[rows, 1:].ravel()
-        mine = rank == one
-        pieces = clip(spans[0][mine], spans[1][mine], low, high)
+        of_rank = rank == own_rank
+        pieces = clip(spans[0][of_rank], spans[1][of_rank], low, high)
         length = union_lengths(pieces.window, pieces.start, pieces.end, len(low))
-        found[rows] = length.reshape(len(rows), -1)
-    return found
+        covered[rows] = length.reshape(len(rows), -1)
+    return covered

@@ -71,10 +71,10 @@ def serving_iterations(
     rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = _ranks(annotations)[rows]
-    which = launched_within(rank, start, end, kernels, kernel_links)
-    gpu = _OnGpu(which, len(rows), kernels)
+    iteration = launched_within(rank, start, end, kernels, kernel_links)
+    gpu = _OnGpu(iteration, len(rows), kernels)
     codes, names = codes_of(annotations["name"])
-    told = [_facts(read, names[int(codes[r])].as_py()) for r in rows.tolist()]
+    facts = [_facts(read, names[int(codes[r])].as_py()) for r in rows.tolist()]
     numbered = np.arange(len(rows)) - np.searchsorted(rank, rank)
     same = np.append(False, rank[1:] == rank[:-1]) & (gpu.count > 0)
     same[1:] &= gpu.count[:-1] > 0
@@ -84,8 +84,8 @@ def serving_iterations(
         [
             number(rank, pa.int32(), rank >= 0),
             number(numbered, pa.int32()),
-            texts([_phase(f) for f in told]),
-            *(pa.array([f.get(name) for f in told], pa.int64()) for name in _COUNTS),
+            texts([_phase(f) for f in facts]),
+            *(pa.array([f.get(name) for f in facts], pa.int64()) for name in _COUNTS),
             number(start, pa.int64()),
             number(end - start, pa.int64()),
             number(gpu.busy, pa.int64()),
@@ -95,7 +95,7 @@ def serving_iterations(
         ],
         schema=RETURNS,
     )
-    return with_coverage(answer, format=form, activities_in_no_iteration=int((which < 0).sum()))
+    return with_coverage(answer, format=form, activities_in_no_iteration=int((iteration < 0).sum()))
 
 
 _COUNTS = (
@@ -133,23 +133,23 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _facts(read: re.Pattern[str], name: str) -> dict[str, int | str]:
     match = read.match(name)
-    found = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
+    fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
     facts: dict[str, int | str] = {}
-    mode = found.get("mode", "").lower()
+    mode = fields.get("mode", "").lower()
     side = "prefill" if mode in _PREFILL else "decode"
     if mode:
         facts["phase"] = side
-    given = {
-        "prefill_requests": found.get("prefill"),
-        "prefill_tokens": found.get("prefill_tokens", found.get("prefill_plain")),
-        "decode_requests": found.get("decode"),
-        "decode_tokens": found.get("decode_tokens", found.get("decode_plain")),
-        "padded_tokens": found.get("padded"),
+    counts = {
+        "prefill_requests": fields.get("prefill"),
+        "prefill_tokens": fields.get("prefill_tokens", fields.get("prefill_plain")),
+        "decode_requests": fields.get("decode"),
+        "decode_tokens": fields.get("decode_tokens", fields.get("decode_plain")),
+        "padded_tokens": fields.get("padded"),
     }
-    if "requests" in found:
-        given |= {f"{side}_requests": found["requests"], f"{side}_tokens": found.get("tokens")}
-    facts |= {k: int(v) for k, v in given.items() if v is not None and v.isdigit()}
-    contexts = [found[k] for k in ("prefill_context", "decode_context") if k in found]
+    if "requests" in fields:
+        counts |= {f"{side}_requests": fields["requests"], f"{side}_tokens": fields.get("tokens")}
+    facts |= {k: int(v) for k, v in counts.items() if v is not None and v.isdigit()}
+    contexts = [fields[k] for k in ("prefill_context", "decode_context") if k in fields]
     if contexts:
         facts["context_tokens"] = sum(map(int, contexts))
     return facts
@@ -169,14 +169,14 @@ def _ranks(rows: pa.Table) -> Ints:
 class _OnGpu:
     """What each iteration had on the GPU: count, first start, last end, union."""
 
-    def __init__(self, which: Ints, length: int, kernels: pa.Table) -> None:
-        rows = np.flatnonzero(which >= 0)
+    def __init__(self, iteration: Ints, length: int, kernels: pa.Table) -> None:
+        rows = np.flatnonzero(iteration >= 0)
         begin, end = (numbers(kernels[c])[rows] for c in ("start_ns", "end_ns"))
-        self.count = np.bincount(which[rows], minlength=length).astype(np.int64)
+        self.count = np.bincount(iteration[rows], minlength=length).astype(np.int64)
         self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
         if not len(rows):
             return
-        groups = Groups.by_keys(which[rows])
+        groups = Groups.by_keys(iteration[rows])
         self.first[groups.keys[:, 0]] = groups.min(begin)
         self.last[groups.keys[:, 0]] = groups.max(end)
-        self.busy = union_lengths(which[rows], begin, end, length)
+        self.busy = union_lengths(iteration[rows], begin, end, length)

@@ -134,17 +134,17 @@ def _split(
         group,
         event if single else np.full(len(row), -1),
     ]
-    found = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
+    by_key = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
     incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
-    first = found.first_row
+    first = by_key.first_row
     who = {
         "rank": number(rank[first], pa.int32(), rank[first] >= 0),
         "device": number(device[first], pa.int32(), device[first] >= 0),
         "step": number(step[first], pa.int32(), (step[first] >= 0) & (per == "step")),
-        "complete": pa.array(found.max(incomplete.astype(np.int64)) == 0),
+        "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
         "group": text(group[first], groups),
         "type": text(kind[first] if single else np.full(len(first), -1), types),
         "event": number(event[first], pa.int64(), np.full(len(first), single)),
     }
-    comm = found.sum(shared(start, end, None))
-    return _table(who, comm, found.sum(shared(start, end, computing)), None)
+    comm = by_key.sum(shared(start, end, None))
+    return _table(who, comm, by_key.sum(shared(start, end, computing)), None)

@@ -64,7 +64,7 @@ def comm_compute_ratio(
 
 def _added(filled: WindowedSpans, activities: pa.Table, kind: str) -> Ints:
     """Sum of the parts of that kind in each window."""
-    mine = kinds_of(activities, filled.row).equals(kind)
+    of_kind = kinds_of(activities, filled.row).equals(kind)
     total = np.zeros(len(filled.length), np.int64)
-    np.add.at(total, filled.window[mine], (filled.end - filled.start)[mine])
+    np.add.at(total, filled.window[of_kind], (filled.end - filled.start)[of_kind])
     return total

@@ -100,7 +100,7 @@ def host_stalls(
     idle, lasted = groups.sum(caused), groups.sum(stalls.end - stalls.start)
     order = np.lexsort((-lasted, -idle))[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
-    found = pa.table(
+    table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
             texts([_LABELS[c] for c in cause.tolist()]),
@@ -114,7 +114,7 @@ def host_stalls(
     )
     facts = {"stalls": len(groups), "gpu_idle_caused_ns": int(caused.sum())}
     facts |= {"host_recorded": recorded, "python_recorded": python_calls.num_rows > 0}
-    return with_coverage(found, **facts)
+    return with_coverage(table, **facts)
 
 
 class _Names:
@@ -126,16 +126,16 @@ class _Names:
 
     def of(self, column: pa.ChunkedArray, rows: Ints) -> Ints:
         codes, dictionary = codes_of(column)
-        used, which = np.unique(codes[rows], return_inverse=True)
+        used, name_of_row = np.unique(codes[rows], return_inverse=True)
         texts_ = [*dictionary.to_pylist(), None]
-        found = []
+        own_numbers = []
         for code in used.tolist():  # distinct names
             name = texts_[code]
             if name not in self._number:
                 self._number[name] = len(self.known)
                 self.known.append(name)
-            found.append(self._number[name])
-        return np.array(found, np.int64)[which]
+            own_numbers.append(self._number[name])
+        return np.array(own_numbers, np.int64)[name_of_row]
 
 
 def _stalls(
@@ -188,10 +188,10 @@ def _outermost(stalls: _Stalls) -> _Stalls:
     order = np.lexsort((-stalls.end, stalls.start, lane))
     lanes = lane[order]
     reach = np.full(len(order), np.iinfo(np.int64).min)
-    for one in np.unique(lanes).tolist():  # a few for each rank
-        mine = slice(*np.searchsorted(lanes, [one, one + 1]))
-        ends = stalls.end[order[mine]]
-        reach[mine] = np.append(reach[mine.start], np.maximum.accumulate(ends)[:-1])
+    for track in np.unique(lanes).tolist():  # a few for each rank
+        on_lane = slice(*np.searchsorted(lanes, [track, track + 1]))
+        ends = stalls.end[order[on_lane]]
+        reach[on_lane] = np.append(reach[on_lane.start], np.maximum.accumulate(ends)[:-1])
     kept = order[stalls.end[order] > reach]
     return _Stalls(*(column[kept] for column in stalls))
 
@@ -208,12 +208,12 @@ def _caused(stalls: _Stalls, idle_causes: pa.Table) -> Ints:
     codes, causes = codes_of(pieces["cause"])
     state = np.array([*(_state_of(c) for c in causes.to_pylist()), -1], np.int64)[codes]
     after_sync = np.array([*(c in _AFTER for c in causes.to_pylist()), False], bool)[codes]
-    found = _during(stalls, host, state, start, end)
+    stall = _during(stalls, host, state, start, end)
     dry = numbers(pieces["gap_start_ns"])
     drained = _during(stalls, host, np.full(len(host), SYNC), dry, dry + 1)
-    found = np.where((found < 0) & after_sync, drained, found)
+    stall = np.where((stall < 0) & after_sync, drained, stall)
     caused = np.zeros(len(stalls.start), np.int64)
-    np.add.at(caused, found[found >= 0], (end - start)[found >= 0])
+    np.add.at(caused, stall[stall >= 0], (end - start)[stall >= 0])
     return caused
 
 
@@ -228,19 +228,19 @@ def _state_of(cause: str) -> int:
 def _during(stalls: _Stalls, host: Ints, state: Ints, start: Ints, end: Ints) -> Ints:
     """The last stall of that host and state that is under way in each span, or -1."""
     lane = _lane(stalls.host, stalls.state)
-    found = np.full(len(start), -1, np.int64)
+    stall = np.full(len(start), -1, np.int64)
     wanted = _lane(host, state)
     order = np.argsort(lane, kind="stable")
     asked = np.flatnonzero(state >= 0)
     asked = asked[np.argsort(wanted[asked], kind="stable")]
     lanes, wanted = lane[order], wanted[asked]
-    for one in np.unique(lane).tolist():  # a few for each rank
-        its = order[slice(*np.searchsorted(lanes, [one, one + 1]))]
-        mine = asked[slice(*np.searchsorted(wanted, [one, one + 1]))]
-        place = np.searchsorted(stalls.start[its], end[mine], side="left") - 1
-        inside = (place >= 0) & (stalls.end[its][np.maximum(place, 0)] >= start[mine])
-        found[mine[inside]] = its[place[inside]]
-    return found
+    for track in np.unique(lane).tolist():  # a few for each rank
+        of_stalls = order[slice(*np.searchsorted(lanes, [track, track + 1]))]
+        spans = asked[slice(*np.searchsorted(wanted, [track, track + 1]))]
+        position = np.searchsorted(stalls.start[of_stalls], end[spans], side="left") - 1
+        inside = (position >= 0) & (stalls.end[of_stalls][np.maximum(position, 0)] >= start[spans])
+        stall[spans[inside]] = of_stalls[position[inside]]
+    return stall
 
 
 def _cause(stalls: _Stalls, cpu_ops: pa.Table, names: _Names) -> Ints:
@@ -266,12 +266,12 @@ def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, d
     needed = np.unique(needed)
     labels: dict[int, str] = {}
     for level in np.unique(depth[needed]).tolist():
-        its = needed[depth[needed] == level]
-        above = np.append(path, -1)[parent[its]]
-        groups = Groups.by_keys(np.stack([above, codes[its].astype(np.int64)], axis=1))
+        of_level = needed[depth[needed] == level]
+        above = np.append(path, -1)[parent[of_level]]
+        groups = Groups.by_keys(np.stack([above, codes[of_level].astype(np.int64)], axis=1))
         first = len(labels)
         for k, (outer, name) in enumerate(groups.keys.tolist()):  # distinct chains
             own = dictionary[name].as_py() if name >= 0 else "?"
             labels[first + k] = f"{labels[outer]} > {own}" if outer >= 0 else own
-        path[its] = first + groups.group_ids
+        path[of_level] = first + groups.group_ids
     return path, labels

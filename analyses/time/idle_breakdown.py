@@ -69,8 +69,8 @@ def idle_breakdown(
     if compat == "hta":
         hta_conventions.refuse_steps(per)
         return _like_hta(hta_conventions.kept_kernels(kernels, kernel_links, annotations))
-    whole = ~valid(idle_causes["stream"])
-    pieces = idle_causes.filter(pa.array(whole if by == "device" else ~whole))
+    of_device = ~valid(idle_causes["stream"])
+    pieces = idle_causes.filter(pa.array(of_device if by == "device" else ~of_device))
     cut = cut_to_windows(pieces, windows)
     code, causes = codes_of(pieces["cause"])
     step = numbers(windows["step"], -1).astype(np.int64) if per == "step" else None
@@ -98,8 +98,8 @@ def _summed(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Sum, gaps and completeness of each key."""
     groups = Groups.by_keys(keys)
-    whole = groups.min(complete.astype(np.int64))
-    return groups.keys, groups.sum(length), groups.distinct(gap), whole
+    all_complete = groups.min(complete.astype(np.int64))
+    return groups.keys, groups.sum(length), groups.distinct(gap), all_complete
 
 
 def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:

@@ -65,11 +65,11 @@ def kernel_kinds(
 def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """Sums over ranks: of everything, or of each step."""
     step = numbers(who["step"], -1)
-    steps, which = np.unique(step, return_inverse=True)
+    steps, step_of_row = np.unique(step, return_inverse=True)
     total = np.zeros((len(steps), len(_CLASSES)), np.int64)
-    np.add.at(total, which, times)
+    np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)
-    np.logical_and.at(complete, which, truths(who["complete"]))
+    np.logical_and.at(complete, step_of_row, truths(who["complete"]))
     nobody = pa.nulls(len(steps), pa.int32())
     together = {
         "rank": nobody,
@@ -84,8 +84,8 @@ def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """A row for each class that occurs; who lists the windows that the rows of times are for."""
     row, kind = np.nonzero(times)
     busy = times.sum(axis=1)
-    at = pa.array(row)
-    columns = [who[name].take(at) for name in ("rank", "device", "step", "complete")]
+    windows = pa.array(row)
+    columns = [who[name].take(windows) for name in ("rank", "device", "step", "complete")]
     columns += [
         texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
         number(times[row, kind], pa.int64()),

@@ -66,9 +66,9 @@ def phase_breakdown(
     by_range = matching(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
     rank, step, phase = groups.keys.reshape(-1, 3).T
-    whole = Groups.by_keys(groups.keys[:, :2])
-    total = whole.sum(gpu_ns)[whole.group_ids] if count else gpu_ns
-    found = pa.table(
+    of_step = Groups.by_keys(groups.keys[:, :2])
+    total = of_step.sum(gpu_ns)[of_step.group_ids] if count else gpu_ns
+    table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
             number(step, pa.int32(), step < _LAST),
@@ -82,7 +82,7 @@ def phase_breakdown(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, phases_from=_sources(kernel_passes))
+    return with_coverage(table, phases_from=_sources(kernel_passes))
 
 
 _LAST = np.iinfo(np.int32).max  # what has no step comes last
@@ -109,17 +109,17 @@ def _host_spans(
     return keys, np.append(start, ranges.start), np.append(end, ranges.end)
 
 
-def _steps_at(annotations: pa.Table, host: Ints, at: Ints) -> Ints:
+def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
     """The step of each host at each time."""
-    found = np.full(len(at), _LAST, np.int64)
+    step_of_row = np.full(len(time), _LAST, np.int64)
     whose = hosts(annotations)
-    for one in np.unique(host).tolist():  # a rank each
-        step, start, end = steps_of(annotations.filter(pa.array(whose == one)))
-        mine = np.flatnonzero(host == one)
-        place = np.searchsorted(start, at[mine], side="right") - 1
-        inside = (place >= 0) & (at[mine] < np.append(end, 0)[place])
-        found[mine[inside]] = step[place[inside]]
-    return found
+    for machine in np.unique(host).tolist():  # a rank each
+        step, start, end = steps_of(annotations.filter(pa.array(whose == machine)))
+        of_host = np.flatnonzero(host == machine)
+        position = np.searchsorted(start, time[of_host], side="right") - 1
+        inside = (position >= 0) & (time[of_host] < np.append(end, 0)[position])
+        step_of_row[of_host[inside]] = step[position[inside]]
+    return step_of_row
 
 
 def _sources(kernel_passes: pa.Table) -> dict[str, int]:

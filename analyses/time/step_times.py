@@ -42,12 +42,12 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
-    place = row_of(cpu[:, :3], keys[:, :3])
+    host_rows = row_of(cpu[:, :3], keys[:, :3])
     host = np.append(cpu, [[_NONE] * 5], axis=0)
-    rows = np.concatenate([place, np.flatnonzero(alone)])
+    rows = np.concatenate([host_rows, np.flatnonzero(alone)])
     on_host = host[rows]
     count = len(keys)
-    whole = np.append(truths(gpu["complete"]), np.ones(len(rows) - count, bool))
+    complete = np.append(truths(gpu["complete"]), np.ones(len(rows) - count, bool))
     device = np.append(numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
     who = np.concatenate([keys[:, :3], cpu[alone, :3]])
     has_gpu, has_cpu = np.arange(len(rows)) < count, rows != _NONE
@@ -55,11 +55,11 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     end = np.append(keys[:, 4], on_host[count:, 4])
     length = end - start
     lowest, median = _over_ranks(who[:, 2], length)
-    made = {
+    columns = {
         "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
         "device": number(device, pa.int32(), device >= 0),
         "step": number(who[:, 2], pa.int32()),
-        "complete": boolean(whole),
+        "complete": boolean(complete),
         "start_ns": number(start, pa.int64()),
         "cpu_ns": number(on_host[:, 4] - on_host[:, 3], pa.int64(), has_cpu),
         "gpu_period_ns": number(length, pa.int64(), has_gpu),
@@ -68,21 +68,21 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
         "skew_ns": number(length - lowest, pa.int64()),
         "median_excess_ns": number(length - median, pa.int64()),
     }
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    return found.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
+    table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    return table.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
 
 
 def _host_steps(annotations: pa.Table) -> Ints:
     """Rank, cycle, step, start and end of each step on the host."""
-    mine = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    rows = _keys(annotations.filter(pa.array(mine)))
+    on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
+    rows = _keys(annotations.filter(pa.array(on_host)))
     order = np.argsort(rows[:, 3], kind="stable")
     return rows[order][Groups.by_keys(rows[order, :3]).first_row]
 
 
-def _keys(found: pa.Table) -> Ints:
+def _keys(table: pa.Table) -> Ints:
     names = ("rank", "cycle", "step", "start_ns", "end_ns")
-    return np.stack([numbers(found[n], _NONE).astype(np.int64) for n in names], axis=1)
+    return np.stack([numbers(table[n], _NONE).astype(np.int64) for n in names], axis=1)
 
 
 def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:

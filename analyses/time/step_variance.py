@@ -48,15 +48,15 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     """
     windows = step_windows.filter(pa.array(valid(step_windows["step"])))
     times = kind_times(activities, windows)
-    whole = truths(windows["complete"])
-    reference = _median(times.total, whole)
+    complete = truths(windows["complete"])
+    reference = _median(times.total, complete)
     exposed, idle = times.exposed("comm", "compute", "memory"), times.idle
     excess = _less(times.total, reference)
     parts = _kernels(times.filled, activities, reference)
     wait, host = _less(exposed, reference), _less(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
-    columns = [windows["rank"], windows["device"], windows["step"], boolean(whole)]
+    columns = [windows["rank"], windows["device"], windows["step"], boolean(complete)]
     columns += [number(times.total, pa.int64()), number(excess, pa.int64())]
     columns += [number(p, pa.int64()) for p in (parts.speed, parts.work, wait, host, overlap)]
     columns += [percent(excess, median)]
@@ -69,9 +69,9 @@ def _reference(windows: pa.Table, row: int) -> dict[str, object]:
     return {"median_step": windows["step"][row].as_py(), "of_rank": windows["rank"][row].as_py()}
 
 
-def _median(length: Ints, whole: np.ndarray) -> int:
+def _median(length: Ints, complete: np.ndarray) -> int:
     """The row of median length among complete steps."""
-    rows = np.flatnonzero(whole) if whole.any() else np.arange(len(length))
+    rows = np.flatnonzero(complete) if complete.any() else np.arange(len(length))
     order = rows[np.argsort(length[rows], kind="stable")]
     return int(order[(len(order) - 1) // 2]) if len(order) else 0
 
@@ -87,14 +87,14 @@ def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Pa
     the rest of the difference is work.
     """
     count = len(filled.length)
-    mine = ~kinds_of(activities, filled.row).equals("comm")
-    name = codes_of(activities["name"])[0][filled.row[mine]].astype(np.int64)
-    groups = Groups.by_keys(np.stack([filled.window[mine], name], axis=1))
-    total = groups.sum((filled.end - filled.start)[mine])
+    not_comm = ~kinds_of(activities, filled.row).equals("comm")
+    name = codes_of(activities["name"])[0][filled.row[not_comm]].astype(np.int64)
+    groups = Groups.by_keys(np.stack([filled.window[not_comm], name], axis=1))
+    total = groups.sum((filled.end - filled.start)[not_comm])
     many = groups.count
     window, code = groups.keys[:, 0], groups.keys[:, 1]
-    known = int(code.max(initial=0)) + 1
-    base_total, base_many = np.zeros(known, np.int64), np.zeros(known, np.int64)
+    codes = int(code.max(initial=0)) + 1
+    base_total, base_many = np.zeros(codes, np.int64), np.zeros(codes, np.int64)
     in_base = window == reference
     base_total[code[in_base]], base_many[code[in_base]] = total[in_base], many[in_base]
     both = base_many[code] > 0

@@ -28,6 +28,8 @@ def answer(visit: Visit, name: str, options: Mapping[str, Any]) -> Result:
         return visit.ask(name, **options)
     for page in composed().values():
         if name in page.answers:
-            given = {k: shown(v) for k, v in options.items()}
-            return page.answers[name](replace(visit, view=replace(visit.view, options=given)))
+            shown_options = {k: shown(v) for k, v in options.items()}
+            return page.answers[name](
+                replace(visit, view=replace(visit.view, options=shown_options))
+            )
     raise UnknownAnalysis(f"there is no table {name!r}")

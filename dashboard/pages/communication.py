@@ -73,11 +73,11 @@ def _waits(visit: Visit) -> Any:
     table = visit.ask("collective_times").table
     match, rank = numbers(table["match"], -1), numbers(table["rank"], -1)
     wait, start = numbers(table["wait_ns"], -1), numbers(table["start_ns"], -1)
-    known = (match >= 0) & (wait >= 0)
-    if not known.any():
+    has_wait = (match >= 0) & (wait >= 0)
+    if not has_wait.any():
         text = "No collective was found on more than one rank, so waiting cannot be told."
         return section(heading, empty(text))
-    match, rank, wait, start = (v[known] for v in (match, rank, wait, start))
+    match, rank, wait, start = (v[has_wait] for v in (match, rank, wait, start))
     shown, column = np.unique(match, return_inverse=True)
     ranks, row = np.unique(rank, return_inverse=True)
     cells = np.full((len(ranks), len(shown)), np.nan)
@@ -115,21 +115,21 @@ def _bandwidth(visit: Visit) -> Any:
     keys = dict.fromkeys((r["type"], r["level"], r["group_size"]) for r in rows)
     data: list[Any] = []
     for k, key in enumerate(keys):
-        mine = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
+        of_key = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
         colour = plots.series_colour(k, visit.dark)
-        x = [r["size_from_bytes"] for r in mine]
+        x = [r["size_from_bytes"] for r in of_key]
         name = ", ".join([key[0], f"{key[2]} ranks", *([key[1]] if key[1] else [])])
         data.append(
             go.Scatter(
                 x=x,
-                y=[r["busbw_gbps"] for r in mine],
+                y=[r["busbw_gbps"] for r in of_key],
                 mode="markers+lines",
                 name=name,
                 marker={"symbol": k, "size": 10, "color": colour},
                 line={"color": colour},
             )
         )
-        peak = max((r["peak_busbw_gbps"] or 0 for r in mine), default=0)
+        peak = max((r["peak_busbw_gbps"] or 0 for r in of_key), default=0)
         if peak:
             line = {"dash": "dot", "color": colour}
             wide = [min(x) / 2, max(x) * 2]

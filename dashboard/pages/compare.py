@@ -66,18 +66,18 @@ def layout(visit: Visit) -> Any:
 
 
 def _ranks(name: str, label: str, value: str) -> Any:
-    place = {"type": "option", "name": name}
+    control_id = {"type": "option", "name": name}
     words = {"placeholder": "all, or 0,2..5", "debounce": 500, "w": 220}
-    return dmc.TextInput(id=place, label=label, value=value, **words)
+    return dmc.TextInput(id=control_id, label=label, value=value, **words)
 
 
 def _others(visit: Visit) -> list[str]:
     own = visit.view.run
-    known = [r.key for r in visit.runs.listed() if r.key != own]
-    given = visit.option("with", _SAME)
-    more = [given] if given not in (_SAME, *known) else []
-    sample = ["sample"] if own != "sample" and given != "sample" else []
-    return [_SAME, *known, *sample, *more]
+    listed = [r.key for r in visit.runs.listed() if r.key != own]
+    other = visit.option("with", _SAME)
+    more = [other] if other not in (_SAME, *listed) else []
+    sample = ["sample"] if own != "sample" and other != "sample" else []
+    return [_SAME, *listed, *sample, *more]
 
 
 def _key(other: str) -> str | None:
@@ -109,8 +109,8 @@ def _sides(visit: Visit) -> tuple[Trace, Trace]:
     for trace, ranks in ((visit.trace, base), (other, new)):
         wanted = parse_int_ranges(ranks) if ranks else None
         if wanted and not set(wanted) & set(trace.ranks):
-            known = ", ".join(map(str, trace.ranks[:20]))
-            raise UsageError(f"no rank {ranks} there; the run has {known}")
+            present = ", ".join(map(str, trace.ranks[:20]))
+            raise UsageError(f"no rank {ranks} there; the run has {present}")
         chosen.append(trace.sel(ranks=wanted))
     return chosen[0], chosen[1]
 
@@ -142,8 +142,12 @@ def _waterfall(visit: Visit) -> Any:
     fig = plots.waterfall(names, base, [row["diff_ns"] / 1e6 for row in parts], visit.dark)
     change = rows["total"]["diff_ns"]
     word = "longer" if change > 0 else "shorter"
-    told = {True: "more than noise", False: "within the noise of the steps", None: "noise unknown"}
-    noise = told[rows["total"]["significant"]]
+    wordings = {
+        True: "more than noise",
+        False: "within the noise of the steps",
+        None: "noise unknown",
+    }
+    noise = wordings[rows["total"]["significant"]]
     text = f"The other is {format_duration(abs(round(change)))} {word}: {noise}."
     if not change:
         text = "Both take the same time."
@@ -166,7 +170,7 @@ def _table(visit: Visit) -> Any:
 def _grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
     only = _FEW if by == "time" else _MANY
-    return grid(_changes(visit, by), visit, asked, place=f"diff {by}", only=only)
+    return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only)
 
 
 def _exported(visit: Visit) -> Result:

@@ -32,13 +32,13 @@ def layout(_visit: Visit) -> Any:
 
 def _causes(visit: Visit) -> Any:
     result = visit.ask("idle_breakdown")
-    found = shares(visit)
-    idle = [layer for layer in found.layers if layer.meaning == "idle"]
+    bars = shares(visit)
+    idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
         return section("Causes", empty("No idle time: the GPUs always ran something."))
-    fig = plots.shares(found.ranks, found.labels, idle, visit.dark, whole=None)
-    place = {"type": "by-rank", "name": "idle"}
-    drawn = plot(fig, "idle time by cause", place, min(130 + 34 * max(len(found.ranks), 3), 1600))
+    fig = plots.shares(bars.ranks, bars.labels, idle, visit.dark, axis_end=None)
+    plot_id = {"type": "by-rank", "name": "idle"}
+    drawn = plot(fig, "idle time by cause", plot_id, min(130 + 34 * max(len(bars.ranks), 3), 1600))
     table = grid(result, visit, {}, rows=8)
     return section("Causes", drawn, table, *coverage(result)[1:])
 

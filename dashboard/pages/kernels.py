@@ -49,8 +49,8 @@ def layout(visit: Visit) -> Any:
 
 
 def _top(visit: Visit) -> int:
-    given = visit.option("top", _DEFAULTS["top"])
-    return min(int(given), 1000) if given.isdigit() else int(_DEFAULTS["top"])
+    typed = visit.option("top", _DEFAULTS["top"])
+    return min(int(typed), 1000) if typed.isdigit() else int(_DEFAULTS["top"])
 
 
 def _by(visit: Visit) -> str:
@@ -117,11 +117,11 @@ def _roofline(visit: Visit) -> Any:
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
 
 
-def _peaks(one: Gpu) -> list[tuple[str, float, float]]:
-    half = "bf16" if one.has("bf16") else "fp16"
-    peaks = ((half, one.half_tflops), ("tf32", one.tf32_tflops), ("fp32", one.fp32_tflops))
-    bandwidth = one.memory_gbps / 1000
-    return [(f"{one.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
+def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
+    half = "bf16" if gpu.has("bf16") else "fp16"
+    peaks = ((half, gpu.half_tflops), ("tf32", gpu.tf32_tflops), ("fp32", gpu.fp32_tflops))
+    bandwidth = gpu.memory_gbps / 1000
+    return [(f"{gpu.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
 
 
 def _occupancy(visit: Visit) -> Any:

@@ -79,8 +79,8 @@ def _line(visit: Visit) -> Any:
         selectdirection="h",
     )
     note = "Drag across a range to look at it alone, on every page."
-    place = {"type": "brush", "name": "memory"}
-    return section(heading, plot(fig, heading, place, 420), *coverage(result)[1:], note=note)
+    plot_id = {"type": "brush", "name": "memory"}
+    return section(heading, plot(fig, heading, plot_id, 420), *coverage(result)[1:], note=note)
 
 
 def _peaks(visit: Visit) -> Any:

@@ -53,20 +53,20 @@ def _profiled(visit: Visit) -> bool:
 
 
 def _verdict(visit: Visit) -> summary.Verdict:
-    found: summary.Verdict = visit.kept("verdict", lambda: summary.verdict(visit.trace))
-    return found
+    verdict: summary.Verdict = visit.kept("verdict", lambda: summary.verdict(visit.trace))
+    return verdict
 
 
 def _tiles(visit: Visit) -> Any:
-    found = _verdict(visit)
-    on_gpu = bool(found.shares)
-    step, cpu = found.step_ns, found.cpu_step_ns
-    spread = f"spread {format_duration(found.step_spread_ns or 0)} over {found.steps} steps"
-    spread = "one step, so no spread" if found.steps == 1 else spread
+    verdict = _verdict(visit)
+    on_gpu = bool(verdict.shares)
+    step, cpu = verdict.step_ns, verdict.cpu_step_ns
+    spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
+    spread = "one step, so no spread" if verdict.steps == 1 else spread
     tiles = [
         tile(
             "recorded" if step is None else "GPU step" if on_gpu else "step on the host",
-            format_duration(step) if step is not None else format_duration(found.window_ns),
+            format_duration(step) if step is not None else format_duration(verdict.window_ns),
             spread if step is not None else "no steps were marked",
             visit.view.link("step_times"),
         )
@@ -75,9 +75,9 @@ def _tiles(visit: Visit) -> Any:
         tiles.append(
             tile("CPU step", format_duration(cpu), "on the host", visit.view.link("step_times"))
         )
-    share = {s.name: s.pct for s in found.shares}
+    share = {s.name: s.pct for s in verdict.shares}
     exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
-    idle = sum(s.pct for s in found.shares if s.analysis == "idle_breakdown")
+    idle = sum(s.pct for s in verdict.shares if s.analysis == "idle_breakdown")
     if on_gpu:
         tiles += [
             tile(
@@ -103,15 +103,15 @@ def _mfu(visit: Visit) -> Any:
         result = visit.ask("flops")
     except HtkError:
         return None
-    known = [r for r in result.table["mfu_pct"].to_pylist() if r is not None]
-    if not known:
+    recorded = [r for r in result.table["mfu_pct"].to_pylist() if r is not None]
+    if not recorded:
         why = "no peak known for this GPU" if len(result) else "no shapes recorded"
         return tile("MFU", "–", why, visit.view.link("flops"))
     gpus = result.coverage.get("gpu") or ""
     gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
-    low, high = min(known), max(known)
+    low, high = min(recorded), max(recorded)
     more = gpu if high - low < 1 else f"{low:.1f} to {high:.1f} % by rank"
-    return tile("MFU", f"{np.mean(known):.1f} %", more, visit.view.link("flops"))
+    return tile("MFU", f"{np.mean(recorded):.1f} %", more, visit.view.link("flops"))
 
 
 def _late(visit: Visit) -> Any:
@@ -135,28 +135,28 @@ def _bars(visit: Visit) -> Any:
             empty("No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."),
             *answered(visit, "phase_breakdown"),
         )
-    found = shares(visit)
-    height = 130 + 34 * max(len(found.ranks), 3)
-    fig = plots.shares(found.ranks, found.labels, found.layers, visit.dark)
-    place = {"type": "by-rank", "name": "shares"}
+    bars = shares(visit)
+    height = 130 + 34 * max(len(bars.ranks), 3)
+    fig = plots.shares(bars.ranks, bars.labels, bars.layers, visit.dark)
+    plot_id = {"type": "by-rank", "name": "shares"}
     note = "Each bar is all of the recorded window. A click on one looks at that rank alone."
-    body = plot(fig, "time of each rank", place, min(height, 1600))
+    body = plot(fig, "time of each rank", plot_id, min(height, 1600))
     return section("Each rank's time", body, note=note)
 
 
 def _causes(visit: Visit) -> Any:
-    found = _verdict(visit)
-    if not found.causes:
+    verdict = _verdict(visit)
+    if not verdict.causes:
         text = "Nothing that would win back 1 % of the time or more."
-        if not found.shares:
+        if not verdict.shares:
             text = "What a change would win back is told of GPU work, and none was recorded."
         links = [
             html.Li(dcc.Link(f"{name.replace('_', ' ')}: {why}", href=visit.view.link(name)))
-            for name, why in found.next
+            for name, why in verdict.next
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))
     return section(
-        "What to change first", *(_cause(visit, k, c) for k, c in enumerate(found.causes))
+        "What to change first", *(_cause(visit, k, c) for k, c in enumerate(verdict.causes))
     )
 
 

@@ -17,10 +17,10 @@ def layout(visit: Visit) -> Any:
         "data-name": visit.view.filters.get("name", ""),
         "data-steps": ",".join(map(str, sorted(chosen.steps or ()))),
     }
-    place = html.Div(id="timeline", className="timeline", **facts)
+    canvas = html.Div(id="timeline", className="timeline", **facts)
     # Another query is another timeline: nothing of the old one is kept.
     return html.Div(
-        [dmc.Title("What ran when?", order=2), html.Div(place, key=facts["data-query"])]
+        [dmc.Title("What ran when?", order=2), html.Div(canvas, key=facts["data-query"])]
     )
 
 

@@ -76,17 +76,17 @@ def layout(visit: Visit) -> Any:
 
 def _start(visit: Visit) -> WhatIf:
     """The untouched step of the run, made once."""
-    whole = visit.runs.trace(visit.view.run)
-    if whole is None:
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
         raise UsageError("the run is not open")
 
-    def made() -> WhatIf:
-        asked = WhatIf(whole)
+    def compute() -> WhatIf:
+        asked = WhatIf(trace)
         _ = asked.stage
         return asked
 
-    found: WhatIf = visit.runs.kept(visit.view.run, Selection(), "whatif", made)
-    return found
+    start: WhatIf = visit.runs.kept(visit.view.run, Selection(), "whatif", compute)
+    return start
 
 
 def _asked(visit: Visit, edits: Edits) -> WhatIf:
@@ -105,12 +105,12 @@ def _asked(visit: Visit, edits: Edits) -> WhatIf:
 def _row(visit: Visit, edits: Edits) -> dict[str, Any]:
     key = ("whatif", edits, visit.option(PRICE, ""))
 
-    def made() -> dict[str, Any]:
-        found: dict[str, Any] = _asked(visit, edits).run().to_pylist()[0]
-        return found
+    def compute() -> dict[str, Any]:
+        row: dict[str, Any] = _asked(visit, edits).run().to_pylist()[0]
+        return row
 
-    found: dict[str, Any] = visit.runs.kept(visit.view.run, Selection(), key, made)
-    return found
+    row: dict[str, Any] = visit.runs.kept(visit.view.run, Selection(), key, compute)
+    return row
 
 
 # The parts.
@@ -130,8 +130,8 @@ def _badge(visit: Visit) -> Any:
     )
     marks = [html.Span(text, className="mark") for text in tests]
     kind = "mark strong" if word == "trusted" else "mark strong warning"
-    told = [html.Span(why.strip(), className="doc")] if why else []
-    return html.Div([html.Span(word, className=kind), *marks, *told], className="trust")
+    reasons = [html.Span(why.strip(), className="doc")] if why else []
+    return html.Div([html.Span(word, className=kind), *marks, *reasons], className="trust")
 
 
 def _bounds(visit: Visit) -> Any:
@@ -147,12 +147,12 @@ def _bounds(visit: Visit) -> Any:
 def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
 
-    def made() -> list[dict[str, Any]]:
+    def compute() -> list[dict[str, Any]]:
         asked = _start(visit).sweep("batch", *BATCHES)
-        found: list[dict[str, Any]] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
-        return found
+        cells: list[dict[str, Any]] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
+        return cells
 
-    rows = visit.runs.kept(visit.view.run, Selection(), "map", made)
+    rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
     note = (
@@ -163,7 +163,7 @@ def _map(visit: Visit) -> Any:
     )
 
 
-def _answer(visit: Visit, *, whole: bool = True) -> Any:
+def _answer(visit: Visit, *, with_strips: bool = True) -> Any:
     """The answer to the edits of the address; with none, what to do."""
     edits = edits_of(visit.view)
     if not edits:
@@ -178,9 +178,9 @@ def _answer(visit: Visit, *, whole: bool = True) -> Any:
     if any(json.loads(row["waterfall"]).values()):
         fig = whatif_plots.change(row, visit.dark)
         shown.append(section("What changes", plot(fig, "what changes", None, 260)))
-    strips = _strips(visit) if whole else None
-    place = html.Div(strips, id="whatif-strips", style={"minHeight": "330px"})
-    return html.Div([*shown, place, *_words(row)])
+    strips = _strips(visit) if with_strips else None
+    strips_panel = html.Div(strips, id="whatif-strips", style={"minHeight": "330px"})
+    return html.Div([*shown, strips_panel, *_words(row)])
 
 
 def _strips(visit: Visit) -> Any:
@@ -216,11 +216,11 @@ def _tiles(row: dict[str, Any]) -> list[Any]:
 
 def _words(row: dict[str, Any]) -> list[Any]:
     doubt = json.loads(row["doubt"])
-    told = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(doubt.items(), key=lambda d: -d[1]) if v)
+    doubts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(doubt.items(), key=lambda d: -d[1]) if v)
     lines = [
         ("Verdict", row["verdict"]),
         ("Assumed", row["assumptions"]),
-        ("Doubt, one sigma, from", told),
+        ("Doubt, one sigma, from", doubts),
         ("To record next", row["narrow"]),
     ]
     return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]
@@ -297,11 +297,11 @@ def _register(app: Dash, runs: Runs) -> None:
         State("whatif-saved", "data"),
         prevent_initial_call=True,
     )
-    def save(_: Any, values: list[Any], ids: list[Any], name: str | None, known: str) -> Any:
+    def save(_: Any, values: list[Any], ids: list[Any], name: str | None, stored: str) -> Any:
         now = tuple((k, v) for k, v in chosen(ids, values).items() if v and k in KNOWN)
-        saved = saved_of(known)
+        saved = saved_of(stored)
         label = plain(name) or f"scenario {len(saved) + 1}"
-        others = [one for one in saved if one[0] != label]
+        others = [scenario for scenario in saved if scenario[0] != label]
         return written([*others, (label, now)]) if now else no_update
 
     @app.callback(
@@ -310,11 +310,13 @@ def _register(app: Dash, runs: Runs) -> None:
         State("whatif-saved", "data"),
         prevent_initial_call=True,
     )
-    def drop(clicks: list[Any], known: str) -> Any:
+    def drop(clicks: list[Any], stored: str) -> Any:
         trigger = ctx.triggered_id
         if not any(clicks) or trigger is None:  # they have only come
             return no_update
-        return written([one for one in saved_of(known) if one[0] != trigger["name"]])
+        return written(
+            [scenario for scenario in saved_of(stored) if scenario[0] != trigger["name"]]
+        )
 
     @app.callback(
         Output("whatif-scenarios", "children"),
@@ -339,7 +341,7 @@ def _register(app: Dash, runs: Runs) -> None:
     )
     def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
         now = moved(search, ids, values, saved)
-        quick = partial(_answer, whole=False)
+        quick = partial(_answer, with_strips=False)
         return safely(quick, Visit(runs, now, bool(dark))), now.search() or "?"
 
     @app.callback(

@@ -33,8 +33,8 @@ def add_routes(server: Any, runs: Runs) -> None:
     def ask(question: str) -> Response:
         try:
             view = View.of("timeline", request.query_string.decode())
-            given = request.args.to_dict()
-            data = timeline(view).said(question, given)
+            query = request.args.to_dict()
+            data = timeline(view).said(question, query)
             if question in ("event", "jump"):
                 data = _with_links(data, view)
         except UsageError as error:
@@ -58,9 +58,9 @@ def _json(value: object) -> Response:
 
 def _with_links(data: bytes, view: View) -> bytes:
     """Pages that tell of an event, as addresses under the filters of this one."""
-    found = json.loads(data)
-    found["pages"] = [
+    event = json.loads(data)
+    event["pages"] = [
         [text, view.link(page, **({"name": name} if name else {}))]
-        for text, page, name in found["pages"]
+        for text, page, name in event["pages"]
     ]
-    return json.dumps(found).encode()
+    return json.dumps(event).encode()

@@ -26,8 +26,8 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            known = [*COMMANDS, *ANALYSES]
-            near = get_close_matches(args[0].replace("-", "_"), known, 3)
+            names = [*COMMANDS, *ANALYSES]
+            near = get_close_matches(args[0].replace("-", "_"), names, 3)
             hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 
@@ -38,8 +38,8 @@ class LazyGroup(click.Group):
         fixed = cmd_name.replace("_", "-")
         if fixed in COMMANDS:
             return COMMANDS[fixed].load()
-        known = cmd_name.replace("-", "_")
-        return analysis_command(known) if known in ANALYSES else None
+        analysis = cmd_name.replace("-", "_")
+        return analysis_command(analysis) if analysis in ANALYSES else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -125,8 +125,8 @@ def analysis_command(name: str) -> click.Command:
     analysis = find(name)
     own = [_flag(option) for option in analysis.options.values()]
 
-    def answer(paths: tuple[str, ...], **given: Any) -> None:
-        run_analysis(analysis, paths, given)
+    def answer(paths: tuple[str, ...], **arguments: Any) -> None:
+        run_analysis(analysis, paths, arguments)
 
     command = click.command(name, help=analysis.doc)(trace_options(answer))
     command.params = (

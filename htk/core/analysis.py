@@ -101,15 +101,15 @@ def analysis(
 def with_coverage(table: pa.Table, **facts: object) -> pa.Table:
     """The table, with facts on what it rests on (what was linked, dropped, missing, inferred)."""
     metadata = dict(table.schema.metadata or {})
-    known = json.loads(metadata.get(COVERAGE, b"{}"))
-    metadata[COVERAGE] = json.dumps(known | facts).encode()
+    recorded = json.loads(metadata.get(COVERAGE, b"{}"))
+    metadata[COVERAGE] = json.dumps(recorded | facts).encode()
     return table.replace_schema_metadata(metadata)
 
 
 def coverage_of(table: pa.Table) -> Mapping[str, Any]:
     """The facts that `with_coverage` put there."""
-    found: dict[str, Any] = json.loads((table.schema.metadata or {}).get(COVERAGE, b"{}"))
-    return found
+    facts: dict[str, Any] = json.loads((table.schema.metadata or {}).get(COVERAGE, b"{}"))
+    return facts
 
 
 def _option(name: str, hint: Any, default: Any) -> Option:

@@ -72,7 +72,7 @@ def parse_duration(text: str) -> int:
 
 def parse_int_ranges(text: str) -> list[int]:
     """'0,2..4' -> [0, 2, 3, 4]."""
-    found: list[int] = []
+    numbers: list[int] = []
     for piece in text.split(","):
         low, dots, high = piece.strip().partition("..")
         if not low.isdigit() or (dots and not high.isdigit()):
@@ -82,8 +82,8 @@ def parse_int_ranges(text: str) -> list[int]:
             raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")
         if last - int(low) > 1_000_000:
             raise UsageError(f"{text!r} names more than a million numbers")
-        found += range(int(low), last + 1)
-    return found
+        numbers += range(int(low), last + 1)
+    return numbers
 
 
 def format_int_ranges(values: Sequence[int]) -> str:
@@ -144,14 +144,14 @@ def shorten(text: str, width: int = 60) -> str:
 def _sequence(names: list[str], width: int) -> str:
     """The first names, and how many more there are; two have room."""
     room = (width - len(f"{_THEN}{_THEN}… 9")) // 2
-    told = shorten(names[0], room)
-    for place, name in enumerate(names[1:], 1):
-        longer = f"{told}{_THEN}{shorten(name, room)}"
-        left = len(names) - place - 1
+    text = shorten(names[0], room)
+    for position, name in enumerate(names[1:], 1):
+        longer = f"{text}{_THEN}{shorten(name, room)}"
+        left = len(names) - position - 1
         if len(longer) + (len(f"{_THEN}… {left}") if left else 0) > width:
-            return f"{told}{_THEN}… {left + 1}"
-        told = longer
-    return told
+            return f"{text}{_THEN}… {left + 1}"
+        text = longer
+    return text
 
 
 def _signature(name: str) -> str:
@@ -160,10 +160,10 @@ def _signature(name: str) -> str:
     if name.startswith("std::enable_if<"):  # the type of what it returns
         name = name.partition(">::type ")[2] or name
     depth = 0
-    for place, character in enumerate(name):  # one name, for people to read
+    for index, character in enumerate(name):  # one name, for people to read
         depth += (character == "<") - (character == ">")
         if character == "(" and depth <= 0:
-            name = name[:place]
+            name = name[:index]
             break
     own, bracket, arguments = name.partition("<")
     return own.replace("at::native::", "") + bracket + _NAMESPACES.sub("", arguments)

@@ -34,8 +34,8 @@ def _pieces(table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
         yield "part-0", table
         return
     for rank in pc.unique(table["rank"]).to_pylist():
-        mine = pc.is_null(table["rank"]) if rank is None else pc.equal(table["rank"], rank)
-        rows = table.filter(mine)
+        of_rank = pc.is_null(table["rank"]) if rank is None else pc.equal(table["rank"], rank)
+        rows = table.filter(of_rank)
         yield f"{_place(rank)}/part-0", rows.drop_columns(["rank"])
 
 
@@ -79,8 +79,8 @@ def read_dataset(folder: Path) -> Trace:
                 file_bytes=row["file_bytes"],
             )
             parts.setdefault((rank, row["cycle"]), part)
-    whole = sorted(parts.values(), key=lambda p: (p.rank is None, p.rank or 0, p.cycle))
-    return Trace(tuple(whole))
+    ordered = sorted(parts.values(), key=lambda p: (p.rank is None, p.rank or 0, p.cycle))
+    return Trace(tuple(ordered))
 
 
 class _Stored(Mapping[str, pa.Table]):

@@ -61,10 +61,10 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
     with part_of(target) as raw, quickly_packed(raw) as out:
         write = _listing(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
-        for place, part in enumerate(parts):
-            known = numbers(part.table("ranks")["base_ns"])
-            base = int(known[0]) if len(known) else 0
-            rank = _Rank(place, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
+        for number, part in enumerate(parts):
+            bases = numbers(part.table("ranks")["base_ns"])
+            base = int(bases[0]) if len(bases) else 0
+            rank = _Rank(number, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
             with sources[part.file].open() as file, open_stream(file) as stream:
                 copy_runs(stream, _nowhere, lambda *_: None, _passed(rank, write))
             for text in (*rank.counted(), *rank.described()):
@@ -112,12 +112,12 @@ _AS_IS: _Clock = (0, 0.0, 0)
 
 def _clocks(trace: Trace) -> dict[int, _Clock]:
     """What to add to each rank's times; nothing where its clock could not be compared."""
-    found: dict[int, _Clock] = {}
+    clocks: dict[int, _Clock] = {}
     for row in trace.tables["rank_clocks"].to_pylist():
         if row["rank"] is not None and row["aligned"]:
             drift = row["drift_ppm"] or 0.0
-            found[row["rank"]] = (row["offset_ns"], drift, row["reference_ns"] or 0)
-    return found
+            clocks[row["rank"]] = (row["offset_ns"], drift, row["reference_ns"] or 0)
+    return clocks
 
 
 @dataclass
@@ -185,12 +185,12 @@ class _Rank:
         for name, (times, values) in _series(self.part):
             if not len(times):
                 continue
-            at = _as_microseconds(self.shifted(times) - self.origin_ns)
+            moments = _as_microseconds(self.shifted(times) - self.origin_ns)
             distinct, codes = np.unique(values, return_inverse=True)
-            said = pa.array([json.dumps(value).encode() for value in distinct.tolist()])
+            numerals = pa.array([json.dumps(value).encode() for value in distinct.tolist()])
             counter = _json(ph="C", name=name, pid=process)[:-1]
             middle = b", " + counter[1:] + b', "args": {"value": '
-            parts = (b'{"ts": ', at, middle, said.take(pa.array(codes)), b"}}", b"")
+            parts = (b'{"ts": ', moments, middle, numerals.take(pa.array(codes)), b"}}", b"")
             yield b",\n".join(pc.binary_join_element_wise(*parts).to_pylist())
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -219,14 +219,17 @@ class _Rank:
         # A viewer's own event has no time.
         return pc.if_else(pa.array(times == 0), recorded, _as_microseconds(moved))
 
-    def _named(self, known: dict[str, bytes]) -> bool:
+    def _named(self, value_of: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; true for what is told anew then."""
-        what = scan.plain(known.get("name", b'""'))
+        what = scan.plain(value_of.get("name", b'""'))
         key = {"process_name": "name", "process_labels": "labels"}.get(what)
-        if key and known.get("args", b"").startswith(b"{"):
-            inner = {scan.plain(m.key): m.value for m in scan.members(known["args"], 0)[0]}
-            said = [self.names.get(known.get("pid", b""), ""), scan.plain(inner.get(key, b'""'))]
-            self.names[known.get("pid", b"")] = " ".join(filter(None, said))
+        if key and value_of.get("args", b"").startswith(b"{"):
+            inner = {scan.plain(m.key): m.value for m in scan.members(value_of["args"], 0)[0]}
+            names = [
+                self.names.get(value_of.get("pid", b""), ""),
+                scan.plain(inner.get(key, b'""')),
+            ]
+            self.names[value_of.get("pid", b"")] = " ".join(filter(None, names))
         return what in _DROPPED
 
     def _arrow(self, value: bytes) -> bytes:
@@ -235,12 +238,12 @@ class _Rank:
         return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
 
     def _moment(self, value: bytes) -> bytes:
-        said = value.strip(b'"').decode("utf8", "replace")
-        recorded = scan.scaled(said, 3)
+        literal = value.strip(b'"').decode("utf8", "replace")
+        recorded = scan.scaled(literal, 3)
         if recorded is None or not recorded:  # a viewer's own event without a time
             return value
-        at = self.shifted(np.array([recorded + self.base_ns]))
-        return format_microseconds(int(at[0]) - self.origin_ns).encode()
+        shifted = self.shifted(np.array([recorded + self.base_ns]))
+        return format_microseconds(int(shifted[0]) - self.origin_ns).encode()
 
 
 def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
@@ -276,8 +279,8 @@ def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
             "host_name": facts.get("host"),
         }
         listed.append({"processes": list(rank.processes.values()), "header": header})
-    told = {"baseTimeNanoseconds": origin_ns, KEY: listed}
-    return json.dumps(told, ensure_ascii=False).encode()[1:-1]
+    members = {"baseTimeNanoseconds": origin_ns, KEY: listed}
+    return json.dumps(members, ensure_ascii=False).encode()[1:-1]
 
 
 def _path(trace: Trace) -> Iterator[bytes]:
@@ -300,9 +303,9 @@ def _series(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     memory = part.table("memory")
     on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
     for column in ("allocated_bytes", "reserved_bytes"):
-        mine = on_gpu & valid(memory[column])
-        if mine.any():
-            yield column, (numbers(memory["time_ns"])[mine], numbers(memory[column])[mine])
+        recorded = on_gpu & valid(memory[column])
+        if recorded.any():
+            yield column, (numbers(memory["time_ns"])[recorded], numbers(memory[column])[recorded])
 
 
 def _queues(part: TraceFile) -> Iterator[tuple[str, _Points]]:
@@ -311,9 +314,9 @@ def _queues(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     launched = valid(links["launch_start_ns"])
     streams = numbers(kernels["stream"], -1)
     for stream in np.unique(streams[launched]).tolist():
-        mine = launched & (streams == stream)
-        begin = numbers(links["launch_start_ns"])[mine]
-        end = np.maximum(numbers(kernels["start_ns"])[mine], begin)
+        on_stream = launched & (streams == stream)
+        begin = numbers(links["launch_start_ns"])[on_stream]
+        end = np.maximum(numbers(kernels["start_ns"])[on_stream], begin)
         ones = np.ones(len(begin), np.int64)
         yield f"queue length, stream {stream}", _running([(begin, ones), (end, -ones)])
 
@@ -326,9 +329,9 @@ def _bandwidth(part: TraceFile) -> Iterator[tuple[str, _Points]]:
     moving &= valid(kernels["bandwidth_gbps"])
     rows = kernels.filter(pa.array(moving))
     for name in rows["name"].unique().to_pylist():
-        mine = matching(rows["name"], name.__eq__)
-        rate = numbers(rows["bandwidth_gbps"])[mine]
-        begin, end = numbers(rows["start_ns"])[mine], numbers(rows["end_ns"])[mine]
+        of_name = matching(rows["name"], name.__eq__)
+        rate = numbers(rows["bandwidth_gbps"])[of_name]
+        begin, end = numbers(rows["start_ns"])[of_name], numbers(rows["end_ns"])[of_name]
         yield f"{name}, GB/s", _running([(begin, rate), (end, -rate)])
 
 

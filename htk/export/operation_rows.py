@@ -110,16 +110,16 @@ def _runs(rank: Ints, step: Ints, phase: Ints, launched: Ints, chosen: Mask) -> 
     batch = np.full(len(starts), -1, np.int64)
     fresh = np.append(True, (np.diff(of_rank) != 0) | (np.diff(of_step) != 0))
     for code in (_TYPE[FORWARD], _TYPE[BACKWARD]):
-        mine = type_ == code
-        before = np.cumsum(mine) - mine
+        of_type = type_ == code
+        before = np.cumsum(of_type) - of_type
         base = np.maximum.accumulate(np.where(fresh, before, 0))
-        batch[mine] = (before - base)[mine]
+        batch[of_type] = (before - base)[of_type]
     return _Runs(order, starts, type_, batch)
 
 
 def _table(columns: dict[str, Ints]) -> pa.Table:
     length = len(columns["rank"])
-    known = {
+    filled = {
         "rank": number(columns["rank"], pa.int32()),
         "cycle": number(np.zeros(length, np.int64), pa.int32()),
         "dp_rank": number(columns["rank"], pa.int32()),
@@ -132,4 +132,4 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
         "start_ns": number(columns["start_ns"], pa.int64()),
         "end_ns": number(columns["end_ns"], pa.int64()),
     }
-    return pa.table([known[field.name] for field in JOB_OPERATIONS], schema=JOB_OPERATIONS)
+    return pa.table([filled[field.name] for field in JOB_OPERATIONS], schema=JOB_OPERATIONS)

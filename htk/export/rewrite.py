@@ -34,10 +34,10 @@ class Written:
 
 def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
     """The profiler traces among the files; other formats cannot be written anew."""
-    found = [part for part in parts if part.format == kineto.NAME]
-    if not found:
+    traces = [part for part in parts if part.format == kineto.NAME]
+    if not traces:
         raise TraceError("no PyTorch profiler trace among the files, and only those can be written")
-    return found
+    return traces
 
 
 def sources_of(inputs: Inputs) -> dict[str, Source]:
@@ -59,8 +59,10 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
         def entry(key: str, value: bytes, rank: int = rank) -> bytes:
             if key != "distributedInfo":
                 return value
-            known = msgspec.json.decode(value)
-            return json.dumps((known if isinstance(known, dict) else {}) | {"rank": rank}).encode()
+            members = msgspec.json.decode(value)
+            return json.dumps(
+                (members if isinstance(members, dict) else {}) | {"rank": rank}
+            ).encode()
 
         target = folder / f"rank-{rank}.json.gz"
         written.append(write(sources[part.file], target, entry, lambda _, text: text))

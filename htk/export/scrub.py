@@ -238,64 +238,64 @@ class Replacements:
     def header(self, key: str, value: bytes) -> bytes | None:
         """Return a member of the header; None: it is left out."""
         try:
-            said = msgspec.json.decode(value)
+            content = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         if key not in _HEADER_MEMBERS:
-            self._forget(key, said)
+            self._forget(key, content)
             return None
-        return msgspec.json.encode(self._of_header(key, said))
+        return msgspec.json.encode(self._of_header(key, content))
 
-    def _of_header(self, key: str, said: Any) -> Any:
-        if isinstance(said, dict):
-            return {self.key(k): self._of_header(k, v) for k, v in said.items()}
-        if isinstance(said, list):
-            return [self._of_header(key, item) for item in said]
-        if isinstance(said, str):
-            return self._text_of_header(key, said)
-        if isinstance(said, int | float) and not isinstance(said, bool):
+    def _of_header(self, key: str, content: Any) -> Any:
+        if isinstance(content, dict):
+            return {self.key(k): self._of_header(k, v) for k, v in content.items()}
+        if isinstance(content, list):
+            return [self._of_header(key, item) for item in content]
+        if isinstance(content, str):
+            return self._text_of_header(key, content)
+        if isinstance(content, int | float) and not isinstance(content, bool):
             if key in _HEADER_NUMBERS or key in _HEADER_VERSIONS:
-                return said
-            return self._numbers.setdefault(repr(said).encode(), len(self._numbers) + 1)
-        return said
+                return content
+            return self._numbers.setdefault(repr(content).encode(), len(self._numbers) + 1)
+        return content
 
-    def _text_of_header(self, key: str, said: str) -> str:
-        if said[:1] in ("[", "{") and said:
+    def _text_of_header(self, key: str, content: str) -> str:
+        if content[:1] in ("[", "{") and content:
             try:
-                inner = msgspec.json.decode(said)
+                inner = msgspec.json.decode(content)
             except msgspec.DecodeError:
-                return self.name(said)
-            self.removed.add(said)
+                return self.name(content)
+            self.removed.add(content)
             return msgspec.json.encode(self._of_header(key, inner)).decode()
-        if key in _HEADER_NUMBERS and _NUMBER_AS_TEXT.fullmatch(said):
-            return said
-        if key in _HEADER_VERSIONS and _VERSION.fullmatch(said):
-            return said
-        if key == "name" and not is_device(said) and (gpu := detected(said)) is not None:
-            self.name(said)
+        if key in _HEADER_NUMBERS and _NUMBER_AS_TEXT.fullmatch(content):
+            return content
+        if key in _HEADER_VERSIONS and _VERSION.fullmatch(content):
+            return content
+        if key == "name" and not is_device(content) and (gpu := detected(content)) is not None:
+            self.name(content)
             return gpu.device_name
-        return self.name(said)
+        return self.name(content)
 
-    def _forget(self, key: str, said: Any) -> None:
+    def _forget(self, key: str, content: Any) -> None:
         """Remember the texts of what is left out, to look for them."""
-        if isinstance(said, str):
-            self.name(said)
-        elif isinstance(said, dict):
-            for inner, value in said.items():
+        if isinstance(content, str):
+            self.name(content)
+        elif isinstance(content, dict):
+            for inner, value in content.items():
                 self.key(inner)
                 self._forget(inner, value)
-        elif isinstance(said, list):
-            for item in said:
+        elif isinstance(content, list):
+            for item in content:
                 self._forget(key, item)
 
 
 def _stem(name: str, sort: str) -> str:
     """Return what the replacement of a name begins with: the same state and phase are told."""
-    told = (span_state(name), phase_of_range(name))
+    meaning = (span_state(name), phase_of_range(name))
     stems = (
         stem
         for stem in (sort, *_TELLING_STEMS)
-        if (span_state(f"{stem}_1"), phase_of_range(f"{stem}_1")) == told
+        if (span_state(f"{stem}_1"), phase_of_range(f"{stem}_1")) == meaning
     )
     return next(stems, sort)
 

@@ -47,9 +47,9 @@ class RankStacks:
 def rank_stacks(trace: Trace) -> Iterator[RankStacks]:
     """The stacks of each rank; of those without any call or kernel, none."""
     for rank in trace.ranks:
-        found = _of_rank(trace.sel(ranks=[rank]), rank)
-        if found.cpu or found.gpu:
-            yield found
+        stacks = _of_rank(trace.sel(ranks=[rank]), rank)
+        if stacks.cpu or stacks.gpu:
+            yield stacks
 
 
 def write_folded(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
@@ -60,7 +60,9 @@ def write_folded(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
     for unit in _UNITS:
         lines = [
             f"{';'.join(map(_frame, (root, *stack.frames)))} {stack.time_ns}\n"
-            for root, stacks in [(f"rank {one.rank}", getattr(one, unit)) for one in ranks]
+            for root, stacks in [
+                (f"rank {of_rank.rank}", getattr(of_rank, unit)) for of_rank in ranks
+            ]
             for stack in stacks
         ]
         if lines:
@@ -76,9 +78,9 @@ def write_speedscope(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
     _check(ranks, trace)
     frames: dict[str, int] = {}
     profiles = []
-    for one in ranks:
+    for of_rank in ranks:
         for unit in _UNITS:
-            stacks: list[Stack] = getattr(one, unit)
+            stacks: list[Stack] = getattr(of_rank, unit)
             if not stacks:
                 continue
             samples = [[frames.setdefault(f, len(frames)) for f in s.frames] for s in stacks]
@@ -86,7 +88,7 @@ def write_speedscope(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
             profiles.append(
                 {
                     "type": "sampled",
-                    "name": f"rank {one.rank}, {unit.upper()} time",
+                    "name": f"rank {of_rank.rank}, {unit.upper()} time",
                     "unit": "nanoseconds",
                     "startValue": 0,
                     "endValue": sum(weights),
@@ -137,12 +139,14 @@ def _gpu(trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int) 
     ops = tables["cpu_ops"].num_rows
     times = DeviceTimes.of(ops, kernels, links, tables["op_links"])
     above = [*texts]
-    place = np.where(times.row == NONE, NONE, np.append(paths.of_row, NONE)[times.row + before])
+    path_of_kernel = np.where(
+        times.row == NONE, NONE, np.append(paths.of_row, NONE)[times.row + before]
+    )
     for why, rows in without_operator(links, times, np.ones(ops, bool)):
-        place[rows] = len(above)
+        path_of_kernel[rows] = len(above)
         above.append((why,))
     codes, names = codes_of(kernels["name"])
-    groups = Groups.by_keys(np.stack([place, codes.astype(np.int64)], axis=1))
+    groups = Groups.by_keys(np.stack([path_of_kernel, codes.astype(np.int64)], axis=1))
     spent = groups.sum(times.length)
     kernel_names = [*names.to_pylist(), "unnamed"]
     return [

@@ -55,14 +55,14 @@ def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
     start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
     if chosen.steps is not None:
         steps = np.isin(numbers(annotations["step"], -1), list(chosen.steps))
-        mine = steps & ~truths(annotations["on_gpu"])
-        if not mine.any():
-            known = numbers(annotations["step"], -1)
-            seen = sorted({int(s) for s in known[known >= 0]})
+        on_cpu = steps & ~truths(annotations["on_gpu"])
+        if not on_cpu.any():
+            numbered = numbers(annotations["step"], -1)
+            seen = sorted({int(s) for s in numbered[numbered >= 0]})
             raise MissingTable(
                 f"{part.file}: none of the steps asked for; it has {seen or 'no ProfilerStep'}"
             )
-        start, end = start[mine], end[mine]
+        start, end = start[on_cpu], end[on_cpu]
     else:
         start = numbers(part.table("ranks")["start_ns"])
         end = numbers(part.table("ranks")["end_ns"]) + 1
@@ -75,8 +75,8 @@ def _at(spans: Spans, time: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which moments lie in the spans."""
     if not len(spans.start):
         return np.zeros(len(time), bool)
-    place = np.searchsorted(spans.start, time, side="right") - 1
-    return np.asarray((place >= 0) & (time < spans.end[np.maximum(place, 0)]))
+    position = np.searchsorted(spans.start, time, side="right") - 1
+    return np.asarray((position >= 0) & (time < spans.end[np.maximum(position, 0)]))
 
 
 def _overlapping(spans: Spans, table: Any) -> NDArray[np.bool_]:
@@ -105,9 +105,9 @@ def _with(
     tables: Mapping[str, Any], name: str, column: str, other: str, chosen: Mapping[str, Any]
 ) -> NDArray[np.bool_]:
     """Rows whose number in `column` a kept row of another table has."""
-    mine = numbers(tables[name][column], -1)
+    own = numbers(tables[name][column], -1)
     theirs = numbers(tables[other][column], -1)[chosen[other]]
-    return np.asarray((mine >= 0) & np.isin(mine, theirs))
+    return np.asarray((own >= 0) & np.isin(own, theirs))
 
 
 def _launch_flows(tables: Mapping[str, Any], chosen: Mapping[str, Any]) -> NDArray[np.bool_]:

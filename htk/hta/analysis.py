@@ -42,22 +42,22 @@ class TraceAnalysis:
         folder = Path(trace_dir)
         if isinstance(trace_files, dict):  # the keys are HTA's ranks: ours are in the files
             trace_files = list(trace_files.values())
-        given = [str(folder / name) for name in trace_files] if trace_files else [str(folder)]
-        self._frames = Frames(open_trace(given), bool(include_last_profiler_step))
+        paths = [str(folder / name) for name in trace_files] if trace_files else [str(folder)]
+        self._frames = Frames(open_trace(paths), bool(include_last_profiler_step))
 
     @classmethod
     def of(cls, trace: Trace, include_last_profiler_step: bool = False) -> "TraceAnalysis":
         """The same of a trace that is open."""
-        made = cls.__new__(cls)
-        made._frames = Frames(trace, include_last_profiler_step)
-        return made
+        analysis = cls.__new__(cls)
+        analysis._frames = Frames(trace, include_last_profiler_step)
+        return analysis
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> pd.DataFrame:
         """How much of the communication of each rank has compute beside it, in percent."""
-        found = breakdown.overlap(self._frames)
+        overlap = breakdown.overlap(self._frames)
         if visualize:
-            shown(found, "rank", "comp_comm_overlap_pctg", "Communication beside computation, %")
-        return found
+            shown(overlap, "rank", "comp_comm_overlap_pctg", "Communication beside computation, %")
+        return overlap
 
     def get_profiler_steps(self) -> list[int]:
         """Numbers of the profiler steps."""
@@ -75,10 +75,10 @@ class TraceAnalysis:
         An implementation of one's own is given all GPU activities in one frame (with `rank`),
         None, the number of candidates and `visualize`, and returns counts by rank.
         """
-        known = self._frames.steps
-        steps = known if profiler_steps is None else [s for s in profiler_steps if s in known]
+        recorded = self._frames.steps
+        steps = recorded if profiler_steps is None else [s for s in profiler_steps if s in recorded]
         if not steps:
-            raise UsageError(f"profiler_steps={profiler_steps}: the trace has {known}")
+            raise UsageError(f"profiler_steps={profiler_steps}: the trace has {recorded}")
         most = max(num_candidates, 1)
         if straggler_identification_impl is None:
             return kernels.stragglers(self._frames, steps, most)
@@ -119,20 +119,20 @@ class TraceAnalysis:
         image_renderer: str | None = None,
     ) -> pd.DataFrame | None:
         """Statistics of user ranges by name and rank, on the GPU or on the CPU."""
-        found = breakdown.annotations(
+        ranges = breakdown.annotations(
             self._frames, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
         )
-        if visualize and found is not None:
-            shown(found, "name", "sum (us)", "User ranges")
-        return found
+        if visualize and ranges is not None:
+            shown(ranges, "name", "sum (us)", "User ranges")
+        return ranges
 
     def get_temporal_breakdown(self, visualize: bool = True) -> pd.DataFrame:
         """Idle, compute and other time of each rank."""
-        found = breakdown.temporal(self._frames)
+        times = breakdown.temporal(self._frames)
         if visualize:
             shares = ["idle_time_pctg", "compute_time_pctg", "non_compute_time_pctg"]
-            shown(found, "rank", shares, "Where the time went, %")
-        return found
+            shown(times, "rank", shares, "Where the time went, %")
+        return times
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -149,10 +149,12 @@ class TraceAnalysis:
         The copy keeps all other events whole, whatever `compress_other_kernels` says.
         """
         folder = Path(output_dir)
-        found = kernels.sequences(self._frames, operator_name, folder, min_pattern_len, rank, top_k)
+        sequences = kernels.sequences(
+            self._frames, operator_name, folder, min_pattern_len, rank, top_k
+        )
         if visualize:
-            shown(found[:top_k], "pattern", "count", "Frequent sequences")
-        return found
+            shown(sequences[:top_k], "pattern", "count", "Frequent sequences")
+        return sequences
 
     def get_aten_op_kernels_and_delay(
         self, ranks: Ranks = None, sort_by: Sequence[str] | None = None
@@ -170,12 +172,14 @@ class TraceAnalysis:
         visualize: bool = True,
     ) -> Tables:
         """Time of the call, of the activity, and the delay between, of every launch."""
-        found = {r: kernels.launches(self._frames, r, include_memory_events) for r in ranks or [0]}
-        for rank, frame in found.items() if visualize else ():
+        launches = {
+            r: kernels.launches(self._frames, r, include_memory_events) for r in ranks or [0]
+        }
+        for rank, frame in launches.items() if visualize else ():
             longest = frame.nlargest(launch_delay_cutoff, "launch_delay")
             title = f"Rank {rank}: longest launch delays, us"
             shown(longest.astype({"correlation": str}), "correlation", "launch_delay", title)
-        return found
+        return launches
 
     def generate_trace_with_counters(
         self,
@@ -232,14 +236,14 @@ class TraceAnalysis:
         consecutive_kernel_delay: int = 30,
     ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
         """Gaps of each stream by HTA's three causes (delay in microseconds)."""
-        found = [
+        of_ranks = [
             breakdown.idle(
                 self._frames, r, streams, consecutive_kernel_delay, show_idle_interval_stats
             )
             for r in ranks or [0]
         ]
-        idle = pd.concat([one for one, _ in found], ignore_index=True)
-        stats = [more for _, more in found if more is not None]
+        idle = pd.concat([gaps for gaps, _ in of_ranks], ignore_index=True)
+        stats = [more for _, more in of_ranks if more is not None]
         if visualize:
             column = "idle_time_ratio" if visualize_pctg else "idle_time"
             shown(idle.astype({"stream": str}), "stream", column, "Idle time by stream")
@@ -247,8 +251,8 @@ class TraceAnalysis:
 
     def get_cupti_counter_data_with_operators(self, ranks: Ranks = None) -> list[pd.DataFrame]:
         """CUPTI's counters by kernel, with the operators that launched it."""
-        found = [kernels.counters(self._frames, r) for r in ranks or [0]]
-        return [frame for frame in found if frame is not None]
+        frames = [kernels.counters(self._frames, r) for r in ranks or [0]]
+        return [frame for frame in frames if frame is not None]
 
     def critical_path_analysis(
         self, rank: int, annotation: str, instance_id: int | tuple[int, int] | None

@@ -24,8 +24,8 @@ def overlap(frames: Frames) -> pd.DataFrame:
     rows = []
     for rank, gpu in frames.gpu.items():
         kinds = [spans(gpu[gpu["kernel_type"] == t]) for t in ("COMMUNICATION", "COMPUTATION")]
-        found = sweep(kinds)
-        both = int((found.end - found.start)[found.on == 3].sum())
+        pieces = sweep(kinds)
+        both = int((pieces.end - pieces.start)[pieces.on == 3].sum())
         comm = kinds[0].total
         rows.append((rank, round(100 * both / comm, 2) if comm else float("nan")))
     return pd.DataFrame(rows, columns=["rank", "comp_comm_overlap_pctg"])
@@ -37,12 +37,12 @@ def temporal(frames: Frames) -> pd.DataFrame:
     for rank, gpu in frames.gpu.items():
         if gpu.empty:
             continue
-        whole = int(gpu["end_ns"].max() - gpu["start_ns"].min())
+        total = int(gpu["end_ns"].max() - gpu["start_ns"].min())
         busy = spans(gpu).total
         compute = spans(gpu[gpu["kernel_type"] == "COMPUTATION"]).total
-        times = (whole - busy, compute, busy - compute)
-        shares = (round(100 * t / whole, 2) if whole else 0.0 for t in times)
-        rows.append((rank, *(t / 1000 for t in (*times, whole)), *shares))
+        times = (total - busy, compute, busy - compute)
+        shares = (round(100 * t / total, 2) if total else 0.0 for t in times)
+        rows.append((rank, *(t / 1000 for t in (*times, total)), *shares))
     columns = ["idle_time", "compute_time", "non_compute_time"]
     units = [f"{c}(us)" for c in (*columns, "kernel_time")]
     return pd.DataFrame(rows, columns=["rank", *units, *(f"{c}_pctg" for c in columns)])
@@ -56,14 +56,14 @@ def kernels(
     by_type: dict[str, int] = {}
     by_name = []
     for rank, gpu in frames.gpu.items():
-        found = sweep([spans(gpu[gpu["kernel_type"] == t]) for t in types])
-        for on in np.unique(found.on[found.on > 0]).tolist():
+        pieces = sweep([spans(gpu[gpu["kernel_type"] == t]) for t in types])
+        for on in np.unique(pieces.on[pieces.on > 0]).tolist():
             label = " overlapping ".join(t for k, t in enumerate(types) if on >> k & 1)
-            time = int((found.end - found.start)[found.on == on].sum())
+            time = int((pieces.end - pieces.start)[pieces.on == on].sum())
             by_type[label] = by_type.get(label, 0) + time
         for kind in types:
-            mine = statistics(gpu[gpu["kernel_type"] == kind], ratio, most)
-            by_name.append(mine.assign(kernel_type=kind, rank=rank))
+            of_kind = statistics(gpu[gpu["kernel_type"] == kind], ratio, most)
+            by_name.append(of_kind.assign(kernel_type=kind, rank=rank))
     kinds = pd.DataFrame(by_type.items(), columns=["kernel_type", "sum"])
     kinds = kinds.sort_values("sum", ascending=False, ignore_index=True)
     kinds["percentage"] = (100 * kinds["sum"] / max(kinds["sum"].sum(), 1)).round(1)
@@ -84,24 +84,24 @@ def statistics(
         small = (reached > reached.quantile(ratio)) | (np.arange(len(total)) >= most)
         others = set(total.index[small & ~total.index.isin(kept)])
         events = events.assign(name=events["name"].where(~events["name"].isin(others), "others"))
-    found = events.groupby("name")["dur"].agg(_STATS).reset_index()
-    return found.fillna({"std": 0.0}).sort_values("sum", ascending=False, ignore_index=True)
+    of_name = events.groupby("name")["dur"].agg(_STATS).reset_index()
+    return of_name.fillna({"std": 0.0}).sort_values("sum", ascending=False, ignore_index=True)
 
 
 def annotations(
     frames: Frames, on_gpu: bool, ratio: float, most: int, patterns: Sequence[str] | None
 ) -> pd.DataFrame | None:
     """Time of user ranges by name; None where there are none."""
-    found = []
+    of_ranks = []
     for rank in frames.ranks:
         ranges = frames.annotations(rank, on_gpu=on_gpu)
         names = ranges["name"].unique()
         kept = [n for n in names if any(re.search(p, n) for p in patterns or ())]
         if len(ranges):
-            found.append(statistics(ranges, ratio, most, kept).assign(rank=rank))
-    if not found:
+            of_ranks.append(statistics(ranges, ratio, most, kept).assign(rank=rank))
+    if not of_ranks:
         return None
-    named = pd.concat(found, ignore_index=True).sort_values(["rank", "name"], ignore_index=True)
+    named = pd.concat(of_ranks, ignore_index=True).sort_values(["rank", "name"], ignore_index=True)
     return named.rename(columns=_NAMED)
 
 
@@ -113,13 +113,13 @@ def kernels_with_annotations(
     if ranges.empty:
         return None
     gpu = frames.of(rank).copy()
-    found = np.full(len(gpu), -1, object)
+    innermost = np.full(len(gpu), -1, object)
     start, end = gpu["start_ns"].to_numpy(), gpu["end_ns"].to_numpy()
     where = gpu[["pid", "tid"]].to_numpy()
     for row in ranges.sort_values("dur", ascending=False).itertuples():  # few, the innermost last
-        mine = (start < row.end_ns) & (end > row.start_ns)
-        found[mine & (where == (row.pid, row.tid)).all(axis=1)] = row.name
-    gpu["user_annotation"] = found
+        inside = (start < row.end_ns) & (end > row.start_ns)
+        innermost[inside & (where == (row.pid, row.tid)).all(axis=1)] = row.name
+    gpu["user_annotation"] = innermost
     gpu["end"] = gpu["ts"] + gpu["dur"]
     if expand:
         gpu["s_name"] = gpu["name"].map(short_name if shorten else str)
@@ -134,9 +134,9 @@ def idle(
     gpu = frames.of(rank)
     rows, described = [], []
     for stream in list(streams) if streams else gpu["stream"].unique().tolist():
-        mine = gpu[gpu["stream"] == stream]
-        gap = mine["ts"] - (mine["ts"] + mine["dur"]).cummax().shift(1)
-        late = mine["launch_ts"] > (mine["ts"] + mine["dur"]).cummax().shift(1)
+        on_stream = gpu[gpu["stream"] == stream]
+        gap = on_stream["ts"] - (on_stream["ts"] + on_stream["dur"]).cummax().shift(1)
+        late = on_stream["launch_ts"] > (on_stream["ts"] + on_stream["dur"]).cummax().shift(1)
         close = ~late & (gap < short_us)
         cause = np.select([late, close], ["host_wait", "kernel_wait"], "other")
         gap = gap.clip(lower=0)  # kernels that overlap leave no gap

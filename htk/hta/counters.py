@@ -16,7 +16,7 @@ Series = dict[int, pd.DataFrame]
 
 def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
     """Activities launched and not begun, after each change; a series for each stream."""
-    found = {}
+    lengths = {}
     for rank in ranks:
         gpu = frames.of(rank)
         gpu = gpu[gpu["launch_ts"].notna()]
@@ -28,19 +28,19 @@ def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
         changes = pd.concat([launched, begun]).sort_values(["stream", "ts"], kind="stable")
         changes["queue_length"] = changes.groupby("stream")["change"].cumsum()
         columns = ["ts", "pid", "tid", "stream", "queue_length"]
-        found[rank] = changes[columns].reset_index(drop=True)
-    return found
+        lengths[rank] = changes[columns].reset_index(drop=True)
+    return lengths
 
 
 def queue_summary(series: Series) -> pd.DataFrame | None:
     """Statistics of the lengths by rank and stream."""
-    found = [
+    lengths = [
         frame.assign(rank=rank)[["rank", "stream", "queue_length"]]
         .groupby(["rank", "stream"])
         .describe()
         for rank, frame in series.items()
     ]
-    return pd.concat(found) if found else None
+    return pd.concat(lengths) if lengths else None
 
 
 def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
@@ -48,18 +48,20 @@ def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
     rows = []
     for rank, frame in series.items():
         gpu = frames.of(rank)
-        whole = float((gpu["ts"] + gpu["dur"]).max() - min(gpu["launch_ts"].min(), gpu["ts"].min()))
-        for stream, mine in frame.groupby("stream"):
-            length = (mine["ts"].shift(-1) - mine["ts"])[mine["queue_length"] >= most].sum()
-            if (mine["queue_length"] >= most).any():
-                rows.append((rank, stream, length, length / whole if whole else float("nan")))
+        total = float((gpu["ts"] + gpu["dur"]).max() - min(gpu["launch_ts"].min(), gpu["ts"].min()))
+        for stream, lengths in frame.groupby("stream"):
+            length = (lengths["ts"].shift(-1) - lengths["ts"])[
+                lengths["queue_length"] >= most
+            ].sum()
+            if (lengths["queue_length"] >= most).any():
+                rows.append((rank, stream, length, length / total if total else float("nan")))
     columns = ["duration_at_max_queue_length", "relative_duration_at_max_queue_length"]
     return pd.DataFrame(rows, columns=["rank", "stream", *columns])
 
 
 def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
     """Bandwidth of copies and sets by direction, after each change."""
-    found = {}
+    rates = {}
     for rank in ranks:
         gpu = frames.of(rank)
         gpu = gpu[(gpu["kernel_type"] == "MEMORY") & (gpu["dur"] > 0)]
@@ -69,19 +71,19 @@ def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
         ends = rows.assign(ts=gpu["ts"] + gpu["dur"], memory_bw_gbps=-gpu["memory_bw_gbps"])
         changes = pd.concat([rows, ends]).sort_values(["name", "ts"], kind="stable")
         changes["memory_bw_gbps"] = changes.groupby("name")["memory_bw_gbps"].cumsum().round(6)
-        found[rank] = changes[["ts", "pid", "name", "memory_bw_gbps"]].reset_index(drop=True)
-    return found
+        rates[rank] = changes[["ts", "pid", "name", "memory_bw_gbps"]].reset_index(drop=True)
+    return rates
 
 
 def bandwidth_summary(series: Series) -> pd.DataFrame | None:
     """Statistics of the changes above zero by rank and direction."""
-    found = []
+    described = []
     for rank, frame in series.items():
         moving = frame[frame["memory_bw_gbps"] > 0].assign(rank=rank)
-        found.append(
+        described.append(
             moving[["rank", "name", "memory_bw_gbps"]].groupby(["rank", "name"]).describe()
         )
-    return pd.concat(found) if found else None
+    return pd.concat(described) if described else None
 
 
 def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
@@ -104,7 +106,7 @@ def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
     value = frame.columns[-1]
     label = "stream" if "stream" in frame.columns else "name"
     for row in frame.itertuples():  # a line of JSON each
-        said = json.dumps(
+        members = json.dumps(
             {
                 "ph": "C",
                 "name": counter,
@@ -113,4 +115,4 @@ def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
                 "args": {str(getattr(row, label)): float(getattr(row, value))},
             }
         )
-        yield f'{{"ts": {format_microseconds(round(row.ts * 1000) + origin_ns)}, {said[1:]}'
+        yield f'{{"ts": {format_microseconds(round(row.ts * 1000) + origin_ns)}, {members[1:]}'

@@ -58,28 +58,31 @@ class Frames:
         return self.gpu[rank]
 
     def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
-        mine = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("start_ns")
-        start, end = numbers(mine["start_ns"]), numbers(mine["end_ns"])
-        launched = valid(mine["launch_start_ns"])
-        launch, called = numbers(mine["launch_start_ns"]), numbers(mine["launch_end_ns"])
+        activities = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("start_ns")
+        start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
+        launched = valid(activities["launch_start_ns"])
+        launch, called = (
+            numbers(activities["launch_start_ns"]),
+            numbers(activities["launch_end_ns"]),
+        )
         frame = pd.DataFrame(
             {
-                "index": numbers(mine["event"]),
-                "name": mine["name"].to_pylist(),
-                "cat": mine["activity"].to_pylist(),
+                "index": numbers(activities["event"]),
+                "name": activities["name"].to_pylist(),
+                "cat": activities["activity"].to_pylist(),
                 "ts": self.microseconds(start),
                 "dur": (end - start) / 1000,
-                "pid": numbers(mine["device"], -1),
-                "tid": numbers(mine["stream"], -1),
-                "stream": numbers(mine["stream"], -1),
-                "correlation": numbers(mine["correlation"], -1),
-                "iteration": numbers(mine["step"], -1),
-                "kernel_type": [TYPES[kind] for kind in mine["kind"].to_pylist()],
-                "memory_bw_gbps": numbers(mine["bandwidth_gbps"], 0.0),
+                "pid": numbers(activities["device"], -1),
+                "tid": numbers(activities["stream"], -1),
+                "stream": numbers(activities["stream"], -1),
+                "correlation": numbers(activities["correlation"], -1),
+                "iteration": numbers(activities["step"], -1),
+                "kernel_type": [TYPES[kind] for kind in activities["kind"].to_pylist()],
+                "memory_bw_gbps": numbers(activities["bandwidth_gbps"], 0.0),
                 "launch_ts": np.where(launched, self.microseconds(launch), np.nan),
                 "launch_dur": np.where(launched, (called - launch) / 1000, np.nan),
-                "op_row": numbers(mine["op_row"], -1),
-                "row": numbers(mine["row"]),
+                "op_row": numbers(activities["op_row"], -1),
+                "row": numbers(activities["row"]),
             }
         )
         frame["start_ns"], frame["end_ns"] = start, end
@@ -92,8 +95,8 @@ class Frames:
     def annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
         """User ranges of a rank, steps among them, by start."""
         table = self.trace.tables["annotations"]
-        mine = (numbers(table["rank"], -1) == rank) & (truths(table["on_gpu"]) == on_gpu)
-        rows = table.filter(pa.array(mine)).sort_by("start_ns")
+        chosen = (numbers(table["rank"], -1) == rank) & (truths(table["on_gpu"]) == on_gpu)
+        rows = table.filter(pa.array(chosen)).sort_by("start_ns")
         frame = pd.DataFrame(
             {
                 "name": pd.Series(rows["name"].to_pylist(), dtype=object),
@@ -117,16 +120,16 @@ class Frames:
 
     @cached_property
     def _all_steps(self) -> int:
-        known = numbers(self.trace.tables["annotations"]["step"], -1)
-        return len(np.unique(known[known >= 0]))
+        numbered = numbers(self.trace.tables["annotations"]["step"], -1)
+        return len(np.unique(numbered[numbered >= 0]))
 
     @cached_property
     def steps(self) -> list[int]:
         """Profiler steps, without the last unless it was asked for."""
         table = self.trace.tables["annotations"]
-        known = numbers(table["step"], -1)
-        found = sorted({int(step) for step in known[known >= 0]})
-        return found if self.include_last_step or len(found) < 2 else found[:-1]
+        numbered = numbers(table["step"], -1)
+        steps = sorted({int(step) for step in numbered[numbered >= 0]})
+        return steps if self.include_last_step or len(steps) < 2 else steps[:-1]
 
 
 def spans(frame: pd.DataFrame) -> Spans:

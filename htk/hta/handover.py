@@ -68,24 +68,24 @@ def _frame(trace: Trace, part: TraceFile) -> pd.DataFrame:
     frame["iteration"] = -1
     for name in (*_ON_GPU, "launches"):
         table = part.table(name)
-        mine = numbers(table["event"]) - part.first_event
-        frame.loc[mine, "correlation"] = numbers(table["correlation"], -1)
+        indices = numbers(table["event"]) - part.first_event
+        frame.loc[indices, "correlation"] = numbers(table["correlation"], -1)
         if name in _ON_GPU:
-            frame.loc[mine, "stream"] = numbers(table["stream"], -1)
+            frame.loc[indices, "stream"] = numbers(table["stream"], -1)
     kernels, links = part.table("kernels"), part.table("kernel_links")
-    mine = numbers(kernels["event"]) - part.first_event
-    frame.loc[mine, "iteration"] = numbers(links["step"], -1)
-    frame.loc[mine, "memory_bw_gbps"] = numbers(kernels["bandwidth_gbps"], 0.0)
+    indices = numbers(kernels["event"]) - part.first_event
+    frame.loc[indices, "iteration"] = numbers(links["step"], -1)
+    frame.loc[indices, "memory_bw_gbps"] = numbers(kernels["bandwidth_gbps"], 0.0)
     for name, steps in (("cpu_ops", "op_links"), ("launches", "launch_links")):
-        mine = numbers(part.table(name)["event"]) - part.first_event
-        frame.loc[mine, "iteration"] = numbers(part.table(steps)["step"], -1)
+        indices = numbers(part.table(name)["event"]) - part.first_event
+        frame.loc[indices, "iteration"] = numbers(part.table(steps)["step"], -1)
     frame["index_correlation"] = _partners(part, frame)
     return frame
 
 
 def _partners(part: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     """The other end of each launch: -1 without a correlation, 0 without a partner."""
-    found = pd.Series(np.where(frame["correlation"] > 0, 0, -1), frame.index)
+    partners = pd.Series(np.where(frame["correlation"] > 0, 0, -1), frame.index)
     kernels, links = part.table("kernels"), part.table("kernel_links")
     launched = links["launch_row"].is_valid()
     gpu = numbers(kernels["event"].filter(launched)) - part.first_event
@@ -93,6 +93,6 @@ def _partners(part: TraceFile, frame: pd.DataFrame) -> np.ndarray:
         pa.chunked_array([links["launch_row"].filter(launched).combine_chunks()])
     )
     cpu = numbers(calls) - part.first_event
-    found.loc[gpu] = cpu
-    found.loc[cpu] = gpu
-    return np.asarray(found.to_numpy())
+    partners.loc[gpu] = cpu
+    partners.loc[cpu] = gpu
+    return np.asarray(partners.to_numpy())

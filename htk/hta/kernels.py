@@ -61,11 +61,11 @@ class Operators:
 
     def above(self, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """The innermost wanted operator at or above each (-1: none)."""
-        at = rows.copy()
+        above = rows.copy()
         wanted, parent = np.append(wanted, False), np.append(self.parent, -1)
-        while len(climb := np.flatnonzero((at >= 0) & ~wanted[at])):
-            at[climb] = parent[at[climb]]  # a level of the call tree at a time
-        return at
+        while len(climb := np.flatnonzero((above >= 0) & ~wanted[above])):
+            above[climb] = parent[above[climb]]  # a level of the call tree at a time
+        return above
 
 
 def sequences(
@@ -79,21 +79,21 @@ def sequences(
     if wanted.any():  # only the outermost: others are a part of them
         wanted &= ops.depth == ops.depth[wanted].min()
     root = ops.above(gpu["op_row"].to_numpy(), wanted)
-    found: dict[str, list[float]] = {}
+    totals: dict[str, list[float]] = {}
     events: dict[str, set[int]] = {}
-    for row, mine in gpu[root >= 0].groupby(root[root >= 0]):
-        if len(mine) < shortest:
+    for row, launched in gpu[root >= 0].groupby(root[root >= 0]):
+        if len(launched) < shortest:
             continue
         name = str(ops.names[int(row)])
-        pattern = "|".join([name, *mine["name"]])
-        sums = found.setdefault(pattern, [0, 0.0, 0.0])
+        pattern = "|".join([name, *launched["name"]])
+        sums = totals.setdefault(pattern, [0, 0.0, 0.0])
         sums[0] += 1
-        sums[1] += mine["dur"].sum()
+        sums[1] += launched["dur"].sum()
         sums[2] += ops.time[int(row)] / 1000
-        events.setdefault(pattern, set()).update({int(ops.event[int(row)]), *mine["index"]})
+        events.setdefault(pattern, set()).update({int(ops.event[int(row)]), *launched["index"]})
     units = ["GPU kernel duration (us)", "CPU op duration (us)"]
     table = pd.DataFrame(
-        [(pattern, *sums) for pattern, sums in found.items()], columns=["pattern", "count", *units]
+        [(pattern, *sums) for pattern, sums in totals.items()], columns=["pattern", "count", *units]
     )
     table = table.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
     if len(table):
@@ -115,17 +115,17 @@ def _mark(
     def event(row: int, text: bytes) -> bytes:
         if row not in of_event:
             return text
-        said = b'"Patterns": ' + json.dumps(of_event[row]).encode()
+        patterns = b'"Patterns": ' + json.dumps(of_event[row]).encode()
         members, end = scan.members(text, 0)
         written = []
         for key, value in members:
             if scan.plain(key) == "args" and value.startswith(b"{"):
                 inner = value[1:-1].strip()
-                value = b"{" + (inner + b", " if inner else b"") + said + b"}"
-                said = b""
+                value = b"{" + (inner + b", " if inner else b"") + patterns + b"}"
+                patterns = b""
             written.append(key + b": " + value)
-        if said:
-            written.append(b'"args": {' + said + b"}")
+        if patterns:
+            written.append(b'"args": {' + patterns + b"}")
         return b"{" + b", ".join(written) + b"}" + text[end:]
 
     name = Path(part.file).name
@@ -157,13 +157,13 @@ def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFra
         to_launch=("to_launch", "first"),
         to_kernel=("to_kernel", "first"),
     )
-    found = of_call.groupby(["aten_op_name", "kernel_sequence"]).agg(
+    of_sequence = of_call.groupby(["aten_op_name", "kernel_sequence"]).agg(
         occurrence_count=("to_kernel", "count"),
         avg_aten_op_launch_delay=("to_launch", "mean"),
         avg_runtime_delay=("to_kernel", "mean"),
     )
     delays = {"avg_aten_op_launch_delay": 3, "avg_runtime_delay": 3}
-    return found.reset_index().sort_values(list(sort_by), ascending=False).round(delays)
+    return of_sequence.reset_index().sort_values(list(sort_by), ascending=False).round(delays)
 
 
 def stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
@@ -192,8 +192,8 @@ def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     """CUPTI's counters of each kernel, with the operators that launched it; None: none recorded."""
     parts = [p for p in frames.trace.files if p.rank == rank]
     ranges = frames.trace.tables["events"]
-    mine = matching(ranges["category"], "cuda_profiler_range".__eq__)
-    if not (mine & (numbers(ranges["rank"], -1) == rank)).any():
+    is_counted = matching(ranges["category"], "cuda_profiler_range".__eq__)
+    if not (is_counted & (numbers(ranges["rank"], -1) == rank)).any():
         return None
     again = open_trace([p.file for p in parts], OpenOptions(keep_unknown_arguments=True))
     events = again.tables["events"]
@@ -227,15 +227,15 @@ def _launch_calls(frames: Frames, rank: int) -> pa.Table:
     tables = frames.trace.tables
     calls = tables["launches"]
     calls = calls.append_column("op_row", tables["launch_links"]["op_row"])
-    mine = matching(calls["name"], lambda name: "LaunchKernel" in name)
-    mine &= numbers(calls["rank"], -1) == rank
-    return calls.filter(pa.array(mine)).sort_by("start_ns")
+    launches_kernel = matching(calls["name"], lambda name: "LaunchKernel" in name)
+    launches_kernel &= numbers(calls["rank"], -1) == rank
+    return calls.filter(pa.array(launches_kernel)).sort_by("start_ns")
 
 
 def _stack(ops: Operators, row: int) -> list[str]:
     """Names of the operators round a call, outermost first."""
-    found = []
+    names = []
     while row >= 0:
-        found.append(str(ops.names[row]))
+        names.append(str(ops.names[row]))
         row = int(ops.parent[row])
-    return found[::-1]
+    return names[::-1]

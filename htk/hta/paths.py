@@ -62,11 +62,11 @@ def critical_path(
 ) -> tuple[CriticalPath | None, bool]:
     """The path of the step that an instance of a range lies in; False where there is none."""
     ranges = frames.annotations(rank, on_gpu=False)
-    mine = ranges[ranges["name"].str.startswith(annotation)]
-    place = instance[0] if isinstance(instance, tuple) else instance or 0
-    if not 0 <= place < len(mine):
+    instances = ranges[ranges["name"].str.startswith(annotation)]
+    position = instance[0] if isinstance(instance, tuple) else instance or 0
+    if not 0 <= position < len(instances):
         return None, False
-    chosen = mine.iloc[place]
+    chosen = instances.iloc[position]
     steps = ranges[ranges["step"] >= 0]
     round_it = steps[
         (steps["start_ns"] <= chosen["start_ns"]) & (steps["end_ns"] > chosen["start_ns"])

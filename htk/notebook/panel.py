@@ -42,7 +42,9 @@ def panel(trace: Trace) -> Any:
         controls.append((edit, widgets.Checkbox(description=label, indent=False), value))
 
     def predict(_: Any = None) -> None:
-        edits = [(edit, on or one.value) for edit, one, on in controls if _is_set(one.value)]
+        edits = [
+            (edit, on or widget.value) for edit, widget, on in controls if _is_set(widget.value)
+        ]
         answer.value = told(start, edits)
 
     for _, control, _ in controls:

@@ -56,8 +56,8 @@ class Session(Questions, Trace):
 
         form = form_of(None, str(path))
         name = title or Path(self.files[0].file).parent.name or "recording"
-        made = gathered(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
-        write(made, form, str(path))
+        content = gathered(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
+        write(content, form, str(path))
         return Path(path)
 
     def summary(self) -> Result:

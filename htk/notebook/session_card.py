@@ -23,7 +23,7 @@ def card(trace: Trace) -> str:
     """HTML that stands alone."""
     ranks = trace.tables["ranks"]
     events = int(numbers(ranks["events"]).sum())
-    found = _verdict(trace) if events <= MOST_EVENTS else None
+    verdict = _verdict(trace) if events <= MOST_EVENTS else None
     facts = [
         ("ranks", _ranks(trace)),
         ("steps", _steps(trace)),
@@ -37,10 +37,12 @@ def card(trace: Trace) -> str:
         for name, value in facts
     )
     notes = coverage_lines(coverage(trace, ("kernels",)))
-    said = "".join(f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes)
+    footer = "".join(
+        f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes
+    )
     return (
-        f'<div style="{_STYLE}"><b>htk trace</b>{_told(found)}<table><tr>{cells}</tr></table>'
-        f"{said}{_files(trace)}</div>"
+        f'<div style="{_STYLE}"><b>htk trace</b>{_told(verdict)}<table><tr>{cells}</tr></table>'
+        f"{footer}{_files(trace)}</div>"
     )
 
 
@@ -51,16 +53,16 @@ def _verdict(trace: Trace) -> Verdict | None:
         return None
 
 
-def _told(found: Verdict | None) -> str:
-    if found is None:
+def _told(verdict: Verdict | None) -> str:
+    if verdict is None:
         return f' <span style="{_QUIET}">trace.summary() says where the time goes</span>'
     causes = "".join(
         f"<li>{escape(c.finding)}: {escape(c.evidence)}. <i>{escape(c.advice)}</i></li>"
-        for c in found.causes
+        for c in verdict.causes
     )
-    shares = [(s.name, s.pct) for s in found.shares]
+    shares = [(s.name, s.pct) for s in verdict.shares]
     return (
-        f" · {escape(found.headline)}{share_bar(shares)}"
+        f" · {escape(verdict.headline)}{share_bar(shares)}"
         f"{f'<ol style=margin-top:4px>{causes}</ol>' if causes else ''}"
     )
 
@@ -75,11 +77,11 @@ def _ranks(trace: Trace) -> str:
 
 def _steps(trace: Trace) -> str:
     steps = trace.tables["step_windows"]["step"]
-    known = np.unique(numbers(steps)[valid(steps)])
-    if not len(known):
+    numbered = np.unique(numbers(steps)[valid(steps)])
+    if not len(numbered):
         notes = trace.tables["annotations"]["step"]
-        known = np.unique(numbers(notes)[valid(notes)])
-    return format_int_ranges(known.tolist()) if len(known) else "none"
+        numbered = np.unique(numbers(notes)[valid(notes)])
+    return format_int_ranges(numbered.tolist()) if len(numbered) else "none"
 
 
 def _span(trace: Trace) -> str:

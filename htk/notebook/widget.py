@@ -49,13 +49,13 @@ class Kernel:
     def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """The head and the buffers of the answer; an error is said in the head."""
         head: dict[str, Any] = {"id": message.get("id")}
-        given = message.get("given")
+        query = message.get("given")
         try:
-            if not isinstance(given, dict):
+            if not isinstance(query, dict):
                 raise UsageError("a message says what is given")
-            aligned = given.get("aligned") != "0"
+            aligned = query.get("aligned") != "0"
             if aligned not in self._made:
                 self._made[aligned] = self._make(aligned)
-            return head, [self._made[aligned].said(str(message.get("question")), given)]
+            return head, [self._made[aligned].said(str(message.get("question")), query)]
         except HtkError as error:
             return {**head, "error": str(error)}, []

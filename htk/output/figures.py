@@ -119,7 +119,7 @@ def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
             return _spans(table, chart, palette)
 
 
-def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
+def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
     """The colour of what a column or value means, else one of a fixed order."""
     for word, meaning in (
         ("idle", "idle"),
@@ -138,7 +138,7 @@ def colour_of(name: str, palette: dict[str, str], place: int = 0) -> str:
     ):
         if word in name:
             return palette[meaning]
-    return _OTHERS[place % len(_OTHERS)]
+    return _OTHERS[number % len(_OTHERS)]
 
 
 def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
@@ -147,10 +147,10 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
     traces = []
     used: list[object] = []
     x = _category(table, chart.x)
-    for place, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
+    for number, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
         along = [x[k] for k in rows]
         values = _scaled(table, y, rows)
-        colour = _by_kind(table, chart, palette) or colour_of(name, palette, place)
+        colour = _by_kind(table, chart, palette) or colour_of(name, palette, number)
         hatched = _is_hatched(name)
         again = used.count((colour, hatched))
         used.append((colour, hatched))
@@ -190,9 +190,9 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
             y=_scaled(table, y, rows),
             mode="lines+markers" if len(rows) < 3 else "lines",
             name=name,
-            line={"color": colour_of(name, palette, place)},
+            line={"color": colour_of(name, palette, number)},
         )
-        for place, (name, rows, y) in enumerate(_split_by_rank(table, chart))
+        for number, (name, rows, y) in enumerate(_split_by_rank(table, chart))
     ]
 
 
@@ -206,10 +206,10 @@ def _split_by_rank(table: pa.Table, chart: Line) -> list[tuple[str, list[int], s
     if len(every) < 2:
         return series
     return [
-        (f"{name}, rank {rank}", mine, y)
+        (f"{name}, rank {rank}", of_rank, y)
         for name, rows, y in series
         for rank in every
-        if (mine := [k for k in rows if ranks[k] == rank])
+        if (of_rank := [k for k in rows if ranks[k] == rank])
     ]
 
 
@@ -218,7 +218,7 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
 
     names = _category(table, "name") if "name" in table.column_names else None
     traces = []
-    for place, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
+    for number, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
         traces.append(
             go.Scatter(
                 x=_scaled(table, chart.x, rows),
@@ -226,7 +226,7 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
                 mode="markers",
                 name=name,
                 text=[names[k] for k in rows] if names else None,
-                marker={"color": colour_of(name, palette, place), "size": 8, "opacity": 0.8},
+                marker={"color": colour_of(name, palette, number), "size": 8, "opacity": 0.8},
             )
         )
     return traces
@@ -256,7 +256,7 @@ def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> li
     origin = min((s for s in start if s is not None), default=0)
     lanes = _category(table, chart.lane)
     traces = []
-    for place, (name, every, _) in enumerate(_series(table, chart.start, chart.color)):
+    for number, (name, every, _) in enumerate(_series(table, chart.start, chart.color)):
         rows = [k for k in every if start[k] is not None and end[k] is not None]
         traces.append(
             go.Bar(
@@ -265,7 +265,7 @@ def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> li
                 y=[lanes[k] for k in rows],
                 orientation="h",
                 name=name,
-                marker={"color": colour_of(name, palette, place)},
+                marker={"color": colour_of(name, palette, number)},
             )
         )
     return traces

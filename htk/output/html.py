@@ -37,19 +37,19 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
         for k in range(min(rows, len(result)))  # rows for people to read
     ]
     notes = left_out(result, rows, []) + coverage_lines(result.coverage)
-    said = "".join(f"<div>{escape(line)}</div>" for line in notes)
+    footer = "".join(f"<div>{escape(line)}</div>" for line in notes)
     return (
         f'<div class="htk-t" data-page="{page}"><div class="scroll"><table><thead><tr>{head}</tr>'
         f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
-        f'<div class="notes">{said}</div></div>'
+        f'<div class="notes">{footer}</div></div>'
     )
 
 
-def look(name: str, place: int) -> str:
+def look(name: str, number: int) -> str:
     """Style of a share of the time: colour by meaning, waiting hatched, idle pale."""
-    colour = colour_of(name, LIGHT, place)
+    colour = colour_of(name, LIGHT, number)
     if name.startswith("idle") or "between" in name:
-        return f"background:hsl(215 14% {82 - 9 * (place % 4)}%)"
+        return f"background:hsl(215 14% {82 - 9 * (number % 4)}%)"
     if "wait" in name:
         return (
             f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
@@ -99,5 +99,5 @@ def _cell(column: Column, k: int) -> str:
     if not column.is_text:
         plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)
         return f'<td data-v="{escape(plain)}">{text}</td>'
-    whole = f' title="{escape(str(value))}"' if value is not None and str(value) != text else ""
-    return f"<td{_class(column)}{whole}>{text}</td>"
+    title = f' title="{escape(str(value))}"' if value is not None and str(value) != text else ""
+    return f"<td{_class(column)}{title}>{text}</td>"

@@ -226,8 +226,8 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
             parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
     parts += _clocks(coverage)
     lines = ["coverage: " + ", ".join(parts)] if parts else []
-    known = _GENERIC
-    own = {k: v for k, v in coverage.items() if k not in known and v not in (None, "", [], {})}
+    generic = _GENERIC
+    own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
     if own:
         lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
     return lines
@@ -355,11 +355,11 @@ def _csv(result: Result) -> str:
 
     target = pa.BufferOutputStream()
     table = plain_text(result.table)
-    for place, field in enumerate(table.schema):  # what a query of its own may answer with
+    for index, field in enumerate(table.schema):  # what a query of its own may answer with
         if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
-            cells = table.column(place).to_pylist()
+            cells = table.column(index).to_pylist()
             words = pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
-            table = table.set_column(place, field.name, words)
+            table = table.set_column(index, field.name, words)
     csv.write_csv(table, target)
     return str(target.getvalue().to_pybytes().decode())
 

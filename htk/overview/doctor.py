@@ -93,8 +93,8 @@ def _ranks(trace: Trace) -> Iterator[Row]:
             "waiting for a missing rank cannot be told from transfer: record all ranks",
         )
     else:
-        told = f"all {max(sizes)} ranks" if max(sizes) > 1 else "the only one"
-        yield "files", "ranks", "ok", told, None
+        extent = f"all {max(sizes)} ranks" if max(sizes) > 1 else "the only one"
+        yield "files", "ranks", "ok", extent, None
 
 
 def _few(values: list[int]) -> str:
@@ -109,13 +109,13 @@ def _recorded(trace: Trace) -> Iterator[Row]:
     for name in TABLES:
         if name in ("ranks", "parse_issues"):
             continue
-        found = trace.tables[name]
-        if found.num_rows:
+        table = trace.tables[name]
+        if table.num_rows:
             yield (
                 "recorded",
                 name,
                 "ok",
-                f"{found.num_rows:,} rows, {format_bytes(found.nbytes)}",
+                f"{table.num_rows:,} rows, {format_bytes(table.nbytes)}",
                 None,
             )
 
@@ -167,15 +167,15 @@ def _clocks(trace: Trace) -> Iterator[Row]:
         "more than a day apart: files of several runs, or of a clock of its own" if far else None,
     )
     clocks = trace.tables["rank_clocks"].to_pylist()
-    known = [c for c in clocks if c["offset_ns"] is not None]
-    if len(known) < 2:
+    compared = [c for c in clocks if c["offset_ns"] is not None]
+    if len(compared) < 2:
         advice = "no collective that ends on all ranks at once was recorded"
         yield "clocks", "alignment", "note", "cannot be told", advice
         return
-    offset = format_duration(max(abs(c["offset_ns"]) for c in known))
-    residual = format_duration(round(max(c["residual_ns"] or 0 for c in known)))
-    groups = len({c["aligned_with"] for c in known})
-    apart = any(c["aligned"] for c in known)
+    offset = format_duration(max(abs(c["offset_ns"]) for c in compared))
+    residual = format_duration(round(max(c["residual_ns"] or 0 for c in compared)))
+    groups = len({c["aligned_with"] for c in compared})
+    apart = any(c["aligned"] for c in compared)
     text = f"offsets up to {offset}, residual up to {residual}: "
     text += "put on one clock (--no-align: not)" if apart else "no more than is uncertain, kept"
     if groups > 1:
@@ -186,10 +186,12 @@ def _clocks(trace: Trace) -> Iterator[Row]:
 def _damage(trace: Trace) -> Iterator[Row]:
     issues = trace.tables["parse_issues"]
     for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
-        mine = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
-        first = mine.slice(0, 1).to_pylist()[0]
+        of_kind = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
+        first = of_kind.slice(0, 1).to_pylist()[0]
         where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
-        text = f"{pluralize(int(numbers(mine['count'], 1).sum()), 'time')}{where}: {first['text']}"
+        text = (
+            f"{pluralize(int(numbers(of_kind['count'], 1).sum()), 'time')}{where}: {first['text']}"
+        )
         yield "damage", kind, "warning", text, "what was whole is kept"
     if not issues.num_rows:
         yield "damage", "parse issues", "ok", "none", None

@@ -121,8 +121,8 @@ class Verdict:
         many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
-            told = f"of which {steps} {covers} little" if self.steps else "no steps"
-            return f"{many}, {format_duration(self.window_ns)} recorded, {told}"
+            steps_text = f"of which {steps} {covers} little" if self.steps else "no steps"
+            return f"{many}, {format_duration(self.window_ns)} recorded, {steps_text}"
         cpu = (
             f", on the host {format_duration(self.cpu_step_ns)}"
             if self.cpu_step_ns is not None
@@ -188,24 +188,24 @@ def _of_job(trace: Trace) -> str:
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """What NCCL's own records, benchmarks and memory files tell without a profile."""
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
-    held = [one for one in held if one[0]]
+    held = [record for record in held if record[0]]
     if not held:
         files = ", ".join(part.file for part in trace.files[:3])
         raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
     ranks = tuple(trace.ranks)
     who = [pluralize(len(ranks), "rank")] if ranks else []
-    told = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
-    wanted: dict[str, str] = dict(one[2] for one in held)
+    headline = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
+    wanted: dict[str, str] = dict(record[2] for record in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
-    told = f"{told} ({formats}); no profile, so no steps and no GPU work"
+    headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"
     if trace.tables["job_operations"].num_rows:
-        told = f"{told}\n{_of_job(trace)}"
+        headline = f"{headline}\n{_of_job(trace)}"
         wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
     if "flight_recorder" in formats:
         why = ask(trace, "hang").coverage["verdict"]
-        told = f"{told}\nHang: {why}"
+        headline = f"{headline}\nHang: {why}"
         wanted = {"hang": "who is missing, and where each rank stands", **wanted}
-    return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, told)
+    return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, headline)
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ def _steps(trace: Trace) -> _Steps:
     except MissingTable:
         return _Steps(None, None, None, 0, None, 0)
     covered = int(numbers(steps["duration_ns"]).sum())
-    whole = steps.filter(pa.array(truths(steps["complete"])))
-    steps = whole if whole.num_rows else steps
+    complete = steps.filter(pa.array(truths(steps["complete"])))
+    steps = complete if complete.num_rows else steps
     length = numbers(steps["duration_ns"])
     cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
     return _Steps(
@@ -252,9 +252,9 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
         return Share(name, int(value) // lanes, 100.0 * int(value) / total, source)
 
     sums = {c: int(numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
-    found = [share("compute", sums["compute_ns"], "kernel_top")]
-    found += [share(n, v, a) for n, v, a in _exposed(trace, sums["exposed_comm_ns"])]
-    found.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
+    bars = [share("compute", sums["compute_ns"], "kernel_top")]
+    bars += [share(n, v, a) for n, v, a in _exposed(trace, sums["exposed_comm_ns"])]
+    bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
     idle = ask(trace, "idle_breakdown").table
     codes, names = codes_of(idle["cause"])
     by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))
@@ -262,8 +262,8 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
         zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
         reverse=True,
     )
-    found += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
-    return tuple(s for s in found if s.time_ns or s.name == "compute")
+    bars += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
+    return tuple(s for s in bars if s.time_ns or s.name == "compute")
 
 
 def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
@@ -308,42 +308,42 @@ def _next(
     return tuple(wanted.items())
 
 
-def result(found: Verdict) -> Result:
+def result(verdict: Verdict) -> Result:
     """The verdict as a table, in the shape of every other answer."""
-    step = found.step_ns
+    step = verdict.step_ns
     rows: list[tuple[str, str, int | None, float | None, str | None, str]] = [
-        ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in found.shares
+        ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in verdict.shares
     ]
     rows += [
         ("cause", c.finding, c.time_ns, c.pct, f"{c.evidence}. Try: {c.advice}", c.analysis)
-        for c in found.causes
+        for c in verdict.causes
     ]
-    rows += [("next", name, None, None, why, name) for name, why in found.next]
+    rows += [("next", name, None, None, why, name) for name, why in verdict.next]
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     part, name, ns, pct, text, source = columns
     shared = np.array([p or 0.0 for p in pct], np.float64)
-    known = np.array([p is not None for p in pct], bool)
+    has_share = np.array([p is not None for p in pct], bool)
     per_step = np.rint(shared / 100 * (step or 0)).astype(np.int64)
     answer = pa.table(
         [
             texts(part),
             texts(name),
-            number(np.array([n or 0 for n in ns], np.int64), pa.int64(), known),
-            number(per_step, pa.int64(), known & (step is not None)),
-            number(shared, pa.float64(), known),
+            number(np.array([n or 0 for n in ns], np.int64), pa.int64(), has_share),
+            number(per_step, pa.int64(), has_share & (step is not None)),
+            number(shared, pa.float64(), has_share),
             texts(text),
             texts(source),
         ],
         schema=RETURNS,
     )
     facts = {
-        "verdict": found.headline,
+        "verdict": verdict.headline,
         "step_ns": step,
-        "cpu_step_ns": found.cpu_step_ns,
-        "steps": found.steps,
-        "recorded_window_ns": found.window_ns,
+        "cpu_step_ns": verdict.cpu_step_ns,
+        "steps": verdict.steps,
+        "recorded_window_ns": verdict.window_ns,
     }
-    return Result(LABEL, answer, facts | dict(found.coverage))
+    return Result(LABEL, answer, facts | dict(verdict.coverage))
 
 
 LABEL = Label("summary", "Where did the time go, and what should be looked at first?")

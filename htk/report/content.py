@@ -115,9 +115,9 @@ def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> 
 
 
 def versions() -> dict[str, str]:
-    found = {"htk": VERSION, "python": platform.python_version()}
+    own = {"htk": VERSION, "python": platform.python_version()}
     packages = ("pyarrow", "numpy", "plotly")
-    return found | {name: version(name) for name in packages if find_spec(name)}
+    return own | {name: version(name) for name in packages if find_spec(name)}
 
 
 def _asked(trace: Trace, name: str) -> Answered:
@@ -140,13 +140,13 @@ def _whatifs(trace: Trace) -> WhatIfs:
     except HtkError as error:
         return WhatIfs(None, None, str(error))
     try:
-        found = swept.run()
+        outcome = swept.run()
     except HtkError as error:
         return WhatIfs(bounds, None, str(error))
-    if all(row["step_time_ns"] is None for row in found.to_pylist()):
-        why = sorted({str(row["verdict"]) for row in found.to_pylist()})
+    if all(row["step_time_ns"] is None for row in outcome.to_pylist()):
+        why = sorted({str(row["verdict"]) for row in outcome.to_pylist()})
         return WhatIfs(bounds, None, "; ".join(why))
-    return WhatIfs(bounds, found)
+    return WhatIfs(bounds, outcome)
 
 
 def _devices(names: Sequence[str | None]) -> str:

@@ -57,16 +57,20 @@ def lanes(trace: Trace) -> Lanes | None:
     title, low, high = _window(trace)
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
     inside = np.flatnonzero((start < high) & (end > low))
-    place = [numbers(table[c], -1).astype(np.int64)[inside] for c in ("rank", "device", "stream")]
+    keys_of_row = [
+        numbers(table[c], -1).astype(np.int64)[inside] for c in ("rank", "device", "stream")
+    ]
     codes, names = codes_of(table["name"])
     kinds, kind_names = codes_of(table["kind"])
-    known = np.array([KINDS.index(k) if k in KINDS else 0 for k in kind_names.to_pylist()] + [0])
+    kind_codes = np.array(
+        [KINDS.index(k) if k in KINDS else 0 for k in kind_names.to_pylist()] + [0]
+    )
     used, code = np.unique(codes[inside], return_inverse=True)
     kind_of = np.zeros(len(used), np.int64)
-    kind_of[code] = known[kinds[inside]]
+    kind_of[code] = kind_codes[kinds[inside]]
     start, end = start[inside], end[inside]
-    keys, which = np.unique(np.stack(place), axis=1, return_inverse=True)
-    chosen = _chosen(which.ravel(), start, end, high - low, keys[0])
+    keys, lane_of_row = np.unique(np.stack(keys_of_row), axis=1, return_inverse=True)
+    chosen = _chosen(lane_of_row.ravel(), start, end, high - low, keys[0])
     drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
     text = names.to_pylist()
     return Lanes(
@@ -85,27 +89,29 @@ def lanes(trace: Trace) -> Lanes | None:
 def _window(trace: Trace) -> tuple[str, int, int]:
     """Name, start and end of what is drawn."""
     steps = trace.tables["step_windows"]
-    mine = np.flatnonzero(valid(steps["step"]) & truths(steps["complete"]))
-    if not len(mine):
-        whole = trace.tables["rank_windows"]
-        low, high = int(numbers(whole["start_ns"]).min()), int(numbers(whole["end_ns"]).max())
+    complete = np.flatnonzero(valid(steps["step"]) & truths(steps["complete"]))
+    if not len(complete):
+        windows = trace.tables["rank_windows"]
+        low, high = int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
         return "The whole recording", low, high
-    step = numbers(steps["step"])[mine]
-    start, end = numbers(steps["start_ns"])[mine], numbers(steps["end_ns"])[mine]
+    step = numbers(steps["step"])[complete]
+    start, end = numbers(steps["start_ns"])[complete], numbers(steps["end_ns"])[complete]
     length = end - start
     step = step[np.argsort(length, kind="stable")][len(length) // 2]
-    its = numbers(steps["step"])[mine] == step
-    return f"Step {step}", int(start[its].min()), int(end[its].max())
+    of_step = numbers(steps["step"])[complete] == step
+    return f"Step {step}", int(start[of_step].min()), int(end[of_step].max())
 
 
-def _chosen(which: Ints, start: Ints, end: Ints, length: int, rank: Ints) -> dict[int, Ints]:
+def _chosen(lane_of_row: Ints, start: Ints, end: Ints, length: int, rank: Ints) -> dict[int, Ints]:
     """Rows of each lane that is drawn: the streams that work, of the first ranks."""
-    busy = np.bincount(which, end - start)
+    busy = np.bincount(lane_of_row, end - start)
     lanes = [k for k in range(len(busy)) if busy[k] >= _LEAST_BUSY * length]
     ranks = sorted({int(rank[k]) for k in lanes})
     each = max(len(lanes) // max(len(ranks), 1), 1)
     shown = set(ranks[: max(MOST_LANES // each, 1)])
-    return {k: np.flatnonzero(which == k) for k in [k for k in lanes if int(rank[k]) in shown]}
+    return {
+        k: np.flatnonzero(lane_of_row == k) for k in [k for k in lanes if int(rank[k]) in shown]
+    }
 
 
 def _cells(
@@ -117,20 +123,20 @@ def _cells(
     order = np.argsort(start, kind="stable")
     start, end, code = start[order], np.sort(end), code[order]
     own_end = end if len(end) < 2 else np.maximum.accumulate(end)
-    at = np.searchsorted(start, middle, side="right") - 1
-    runs = (at >= 0) & (middle < own_end[np.maximum(at, 0)])
+    latest = np.searchsorted(start, middle, side="right") - 1
+    runs = (latest >= 0) & (middle < own_end[np.maximum(latest, 0)])
     filled = np.diff(_before(edge, start) - _before(edge, end)) / np.maximum(np.diff(edge), 1)
-    name = np.where(runs, code[np.maximum(at, 0)], -1)
+    name = np.where(runs, code[np.maximum(latest, 0)], -1)
     nearest = code[np.clip(np.searchsorted(start, edge[1:]) - 1, 0, len(code) - 1)]
     name = np.where((name < 0) & (filled > 0), nearest, name)
     return name, np.rint(255 * np.clip(filled, 0, 1)).astype(np.uint8)
 
 
-def _before(at: Ints, times: Ints) -> Ints:
+def _before(points: Ints, times: Ints) -> Ints:
     """Sum over times of how long ago each is, at each point; 0 for those to come."""
     total = np.concatenate([[0], np.cumsum(times - times[0])])
-    count = np.searchsorted(times, at)
-    return np.asarray(count * (at - times[0]) - total[count])
+    count = np.searchsorted(times, points)
+    return np.asarray(count * (points - times[0]) - total[count])
 
 
 def _short(name: str) -> str:

@@ -57,23 +57,23 @@ def _head(report: Report) -> str:
 
 
 def _overview(report: Report) -> str:
-    found = report.verdict
-    whole = found.whole_ns
-    if not found.told:
+    verdict = report.verdict
+    total_ns = verdict.whole_ns
+    if not verdict.told:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for place, share in enumerate(found.told):
-        style = look(share.name, place)
-        told = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * whole)}"
-        bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(told)}"></span>')
+    for number, share in enumerate(verdict.told):
+        style = look(share.name, number)
+        label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
+        bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(label)}"></span>')
         legend.append(
             f'<tr><td><i style="{style}"></i></td><td>{escape(share.name)}</td>'
-            f"<td>{share.pct:.1f} %</td><td>{format_duration(share.pct / 100 * whole)}</td></tr>"
+            f"<td>{share.pct:.1f} %</td><td>{format_duration(share.pct / 100 * total_ns)}</td></tr>"
         )
-    unit = "a step" if found.step_ns else "the recording"
+    unit = "a step" if verdict.step_ns else "the recording"
     return (
         f'<section class="card"><h2>Where the time goes</h2>'
-        f'<p class="doc">Of {unit} ({format_duration(whole)}), mean over ranks.</p>'
+        f'<p class="doc">Of {unit} ({format_duration(total_ns)}), mean over ranks.</p>'
         f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
         f"<div>{_causes(report)}</div></div></section>"
@@ -81,13 +81,13 @@ def _overview(report: Report) -> str:
 
 
 def _causes(report: Report) -> str:
-    found = report.verdict
+    verdict = report.verdict
     cards = []
-    for cause in found.causes:
+    for cause in verdict.causes:
         gain = (
             ""
             if cause.pct is None
-            else f"<b>up to {format_duration(cause.pct / 100 * found.whole_ns)}</b>"
+            else f"<b>up to {format_duration(cause.pct / 100 * verdict.whole_ns)}</b>"
         )
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
@@ -119,23 +119,22 @@ def _timeline(report: Report) -> str:
 
 
 def _whatifs(report: Report) -> str:
-    found = report.whatif
+    whatif = report.whatif
     head = '<section class="card" id="whatif"><h2>What if</h2>'
-    if found.map is None and found.bounds is None:
-        return f'{head}<p class="doc">No prediction: {escape(found.why)}</p></section>'
-    said = ""
-    if found.bounds is not None:
-        said = (
+    if whatif.map is None and whatif.bounds is None:
+        return f'{head}<p class="doc">No prediction: {escape(whatif.why)}</p></section>'
+    intro = ""
+    if whatif.bounds is not None:
+        intro = (
             f'<p class="doc">The recorded step, replayed, then changed. Replay: '
-            f"<b>{escape(str(found.bounds.coverage['verdict']))}</b>; it is "
-            f"{found.bounds.coverage['step_error_pct']:.2f} % off the recorded step. "
+            f"<b>{escape(str(whatif.bounds.coverage['verdict']))}</b>; it is "
+            f"{whatif.bounds.coverage['step_error_pct']:.2f} % off the recorded step. "
             "Predictions are a model’s, with the bands that its errors give.</p>"
         )
-    drawn = _map(found.map) if found.map is not None else f"<p>{escape(found.why)}</p>"
-    bounds = _bounds(found.bounds) if found.bounds is not None else ""
-    return (
-        f'{head}{said}<div class="split even"><div>{drawn}</div><div>{bounds}</div></div></section>'
-    )
+    drawn = _map(whatif.map) if whatif.map is not None else f"<p>{escape(whatif.why)}</p>"
+    bounds = _bounds(whatif.bounds) if whatif.bounds is not None else ""
+    split = f'<div class="split even"><div>{drawn}</div><div>{bounds}</div></div>'
+    return f"{head}{intro}{split}</section>"
 
 
 def _map(result: Result) -> str:
@@ -170,14 +169,14 @@ def _map_cell(row: dict[str, object]) -> str:
     if isinstance(row["peak_memory_bytes"], int):
         below.append(format_bytes(row["peak_memory_bytes"]))
     lo, hi = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
-    told = [f"{row['whatif']}", verdict]
+    notes = [f"{row['whatif']}", verdict]
     if isinstance(lo, int) and isinstance(hi, int):
-        told.insert(1, f"step {format_duration(lo)} to {format_duration(hi)} in nine of ten cases")
+        notes.insert(1, f"step {format_duration(lo)} to {format_duration(hi)} in nine of ten cases")
     if isinstance(risk, float):
-        told.append(f"out of memory: {100 * risk:.0f} %")
+        notes.append(f"out of memory: {100 * risk:.0f} %")
     marks = " oom" if crowded else ""
     return (
-        f'<td class="{kind}{marks}" style="--s:{strength:.0f}%" title="{escape("; ".join(told))}">'
+        f'<td class="{kind}{marks}" style="--s:{strength:.0f}%" title="{escape("; ".join(notes))}">'
         f"<b>{_signed(change)}</b><small>{'<br>'.join(below)}</small></td>"
     )
 
@@ -250,7 +249,7 @@ def _coverage(report: Report) -> str:
         for a in report.unanswered
     )
     missing = f'<h3>Not answered, and why</h3><table class="plain">{asked}</table>' if asked else ""
-    made = "".join(
+    provenance = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
         for name, value in [
             ("command", report.command),
@@ -261,7 +260,7 @@ def _coverage(report: Report) -> str:
     return (
         f'<section class="card" id="coverage"><h2>What this rests on</h2>{lines}'
         f"{f'<ul>{lost}</ul>' if lost else ''}{missing}"
-        f'<h3>How it was made</h3><table class="plain">{made}</table></section>'
+        f'<h3>How it was made</h3><table class="plain">{provenance}</table></section>'
     )
 
 

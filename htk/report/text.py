@@ -15,17 +15,17 @@ _ROWS = 10
 
 def markdown(report: Report) -> str:
     """Headline, causes, where the time goes; the rest folded."""
-    found = report.verdict
-    lines = [f"## {report.title}", "", f"**{found.headline}**" + _on(report), ""]
+    verdict = report.verdict
+    lines = [f"## {report.title}", "", f"**{verdict.headline}**" + _on(report), ""]
     lines += _shares(report)
     lines += _causes(report)
     lines += _whatifs(report)
     for section in report.sections:
         for answered in section.answers:
             lines += _folded(answered)
-    lines += ["", *(f"<sub>{line.strip()}</sub>  " for line in coverage_lines(found.coverage))]
-    made = ", ".join(f"{name} {value}" for name, value in report.versions.items())
-    lines += [f"<sub>`{report.command}` · {report.made} · {made}</sub>", ""]
+    lines += ["", *(f"<sub>{line.strip()}</sub>  " for line in coverage_lines(verdict.coverage))]
+    versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())
+    lines += [f"<sub>`{report.command}` · {report.made} · {versions}</sub>", ""]
     return "\n".join(lines)
 
 
@@ -34,31 +34,31 @@ def _on(report: Report) -> str:
 
 
 def _shares(report: Report) -> list[str]:
-    found = report.verdict
-    whole = found.step_ns or found.window_ns
-    shown = [s for s in found.shares if s.pct >= 0.05]
+    verdict = report.verdict
+    total_ns = verdict.step_ns or verdict.window_ns
+    shown = [s for s in verdict.shares if s.pct >= 0.05]
     if not shown:
         return ["No GPU work was recorded.", ""]
-    head = "of a step" if found.step_ns else "recorded"
+    head = "of a step" if verdict.step_ns else "recorded"
     lines = [f"| where the time goes | share | {head} |", "| --- | ---: | ---: |"]
     lines += [
-        f"| {s.name} | {s.pct:.1f} % | {format_duration(s.pct / 100 * whole)} |"
+        f"| {s.name} | {s.pct:.1f} % | {format_duration(s.pct / 100 * total_ns)} |"
         for s in shown[:_ROWS]
     ]
     return [*lines, ""]
 
 
 def _causes(report: Report) -> list[str]:
-    found = report.verdict
-    whole = found.step_ns or found.window_ns
+    verdict = report.verdict
+    total_ns = verdict.step_ns or verdict.window_ns
     lines = []
-    for place, cause in enumerate(found.causes, 1):
+    for number, cause in enumerate(verdict.causes, 1):
         gain = (
-            f" (at most {format_duration((cause.pct or 0) / 100 * whole)})"
+            f" (at most {format_duration((cause.pct or 0) / 100 * total_ns)})"
             if cause.pct is not None
             else ""
         )
-        lines.append(f"{place}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
+        lines.append(f"{number}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
     return [*lines, ""] if lines else []
 
 
@@ -86,8 +86,8 @@ def _origin(result: Result) -> dict[str, Any]:
 
 def to_json(report: Report) -> str:
     """One object; its shape is that of SCHEMA."""
-    found = report.verdict
-    whole: dict[str, Any] = {
+    verdict = report.verdict
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "title": report.title,
         "command": report.command,
@@ -96,16 +96,16 @@ def to_json(report: Report) -> str:
         "devices": report.devices,
         "span_ns": report.span_ns,
         "verdict": {
-            "headline": found.headline,
-            "step_ns": found.step_ns,
-            "step_spread_ns": found.step_spread_ns,
-            "cpu_step_ns": found.cpu_step_ns,
-            "steps": found.steps,
-            "window_ns": found.window_ns,
-            "shares": [vars(share) for share in found.shares],
-            "causes": [vars(cause) for cause in found.causes],
+            "headline": verdict.headline,
+            "step_ns": verdict.step_ns,
+            "step_spread_ns": verdict.step_spread_ns,
+            "cpu_step_ns": verdict.cpu_step_ns,
+            "steps": verdict.steps,
+            "window_ns": verdict.window_ns,
+            "shares": [vars(share) for share in verdict.shares],
+            "causes": [vars(cause) for cause in verdict.causes],
         },
-        "coverage": dict(found.coverage),
+        "coverage": dict(verdict.coverage),
         "whatif": {
             "bounds": _json(report.whatif.bounds),
             "map": _json(report.whatif.map),
@@ -121,7 +121,7 @@ def to_json(report: Report) -> str:
         ],
         "unanswered": [{"analysis": a.name, "why": a.why} for a in report.unanswered],
     }
-    return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def _json(result: Result | None) -> dict[str, Any] | None:

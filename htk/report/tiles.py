@@ -8,8 +8,8 @@ from htk.report.content import Report
 
 def tiles(report: Report) -> str:
     """Step, compute, exposed communication, idle, MFU, and on what."""
-    made = [_tile(*facts) for facts in _facts(report)]
-    return f'<div class="tiles">{"".join(made)}</div>'
+    rendered = [_tile(*facts) for facts in _facts(report)]
+    return f'<div class="tiles">{"".join(rendered)}</div>'
 
 
 def _tile(value: str, name: str, more: str, kind: str) -> str:
@@ -20,34 +20,34 @@ def _tile(value: str, name: str, more: str, kind: str) -> str:
 
 
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
-    found = report.verdict
+    verdict = report.verdict
     facts = []
-    if found.step_ns is not None:
-        spread = f"± {format_duration((found.step_spread_ns or 0) / 2)}, {found.steps} recorded"
+    if verdict.step_ns is not None:
+        spread = f"± {format_duration((verdict.step_spread_ns or 0) / 2)}, {verdict.steps} recorded"
         alone = "the only one recorded"
         facts.append(
-            (format_duration(found.step_ns), "step", spread if found.steps > 1 else alone, "")
+            (format_duration(verdict.step_ns), "step", spread if verdict.steps > 1 else alone, "")
         )
     else:
-        facts.append((format_duration(found.window_ns), "recorded", "no steps", ""))
+        facts.append((format_duration(verdict.window_ns), "recorded", "no steps", ""))
     for name, words, kind in (
         ("compute", ("compute",), "compute"),
         ("exposed communication", ("exposed comm", "exposed wait", "exposed transfer"), "comm"),
         ("idle", ("idle", "unrecorded", "between"), "idle"),
     ):
-        shares = [s for s in found.shares if s.name.startswith(words)]
+        shares = [s for s in verdict.shares if s.name.startswith(words)]
         if shares:
             total = sum(s.pct for s in shares)
-            part = format_duration(total / 100 * found.whole_ns)
-            of = f"{part} of a step" if found.step_ns else "of the recording"
+            part = format_duration(total / 100 * verdict.whole_ns)
+            of = f"{part} of a step" if verdict.step_ns else "of the recording"
             facts.append((f"{total:.1f} %", name, of, kind))
     mfu = _mfu(report)
     if mfu is not None:
         facts.append((f"{mfu:.1f} %", "MFU", "of the GPUs' peak, mean", ""))
-    ranks, size = len(found.ranks), found.coverage.get("world_size")
+    ranks, size = len(verdict.ranks), verdict.coverage.get("world_size")
     of = f"of {size}" if size and size != ranks else "all ranks" if size else "known"
     facts.append((str(ranks), "rank" if ranks == 1 else "ranks", report.devices or of, ""))
-    linked = found.coverage.get("gpu_activities_linked_pct")
+    linked = verdict.coverage.get("gpu_activities_linked_pct")
     if linked is not None:
         facts.append((f"{linked:.3g} %", "linked", "of GPU time, to its launch", ""))
     return facts
@@ -57,6 +57,6 @@ def _mfu(report: Report) -> float | None:
     for section in report.sections:
         for answered in section.answers:
             if answered.name == "flops" and answered.result is not None:
-                known = [r["mfu_pct"] for r in answered.result.to_pylist() if r.get("mfu_pct")]
-                return sum(known) / len(known) if known else None
+                recorded = [r["mfu_pct"] for r in answered.result.to_pylist() if r.get("mfu_pct")]
+                return sum(recorded) / len(recorded) if recorded else None
     return None

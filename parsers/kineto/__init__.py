@@ -63,7 +63,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     base_ns = header_facts.base_ns(raw.header)
     recorded = processes(raw, sort_events(raw, base_ns))
     alone = len(recorded) == 1
-    first, *others = [_recording(raw, one, base_ns, not k, alone) for k, one in enumerate(recorded)]
+    first, *others = [
+        _recording(raw, process, base_ns, not k, alone) for k, process in enumerate(recorded)
+    ]
     return replace(first, others=tuple(others))
 
 

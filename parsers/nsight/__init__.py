@@ -79,24 +79,24 @@ def _recording(
     rank: int | None,
     issues: Issues,
 ) -> Parsed:
-    mine = report.of_process(process)
-    devices = Devices.of(mine)
-    ranges = Ranges.of(mine, issues)
+    own = report.of_process(process)
+    devices = Devices.of(own)
+    ranges = Ranges.of(own, issues)
     tables = {
-        "kernels": kernels(mine),
-        "launches": launches(mine),
-        "syncs": syncs(mine, devices),
+        "kernels": kernels(own),
+        "launches": launches(own),
+        "syncs": syncs(own, devices),
         "cpu_ops": ranges.operators(),
         "annotations": ranges.annotations(),
-        "overheads": overheads(mine),
+        "overheads": overheads(own),
     }
     facts = machine.facts(report.pid(process), devices.first, base_ns=report.base_ns)
     facts["truncated"] = report.truncated
     facts["world_size"] = launcher.world_size
     facts["rank_from"] = launcher.rank_from
-    made = recording(tables, facts, rank, issues)
-    found = dict(made.tables)
-    found["collectives"] = collectives(
-        "nsight", found["kernels"], found["launches"], ranges.calls(), found["annotations"]
+    recorded = recording(tables, facts, rank, issues)
+    filled = dict(recorded.tables)
+    filled["collectives"] = collectives(
+        "nsight", filled["kernels"], filled["launches"], ranges.calls(), filled["annotations"]
     )
-    return Parsed(found, rank, made.world_size, made.facts)
+    return Parsed(filled, rank, recorded.world_size, recorded.facts)

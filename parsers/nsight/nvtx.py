@@ -75,7 +75,7 @@ class Ranges:
         thread = numbers(rows.table["globalTid"], 0) & 0xFFFFFF
         forward = thread[(sequence >= 0) & ~backward]
         main = int(np.bincount(forward).argmax()) if len(forward) else 0
-        known = (sequence >= 0) & (~backward | (main > 0))
+        has_forward = (sequence >= 0) & (~backward | (main > 0))
         sizes = pc.replace_substring(self.sizes.take(pa.array(chosen)), " ", "")
         shaped = pc.if_else(pc.not_equal(sizes, ""), sizes, pa.scalar(None, pa.string()))
         return table(
@@ -85,7 +85,7 @@ class Ranges:
                 **threads(rows),
                 **_span(rows),
                 "sequence": optional(sequence, sequence >= 0),
-                "forward_thread": optional(np.where(backward, main, 0), known),
+                "forward_thread": optional(np.where(backward, main, 0), has_forward),
                 "record_function_id": optional(ids, ids >= 0),
                 "input_dims": shaped.dictionary_encode().cast(TEXT),
             },
@@ -136,8 +136,8 @@ def _is_range(name: str) -> bool:
 
 
 def _whole(digits: pa.Array) -> Ints:
-    known = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, pa.string()))
-    return numbers(known.cast(pa.int64()), -1)
+    filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, pa.string()))
+    return numbers(filled.cast(pa.int64()), -1)
 
 
 def _span(rows: Rows) -> dict[str, pa.Array]:

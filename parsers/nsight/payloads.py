@@ -37,22 +37,22 @@ _Columns = dict[str, NDArray[Any]]
 def payloads(report: Report, rows: Rows) -> dict[str, pa.Array]:
     """A column for each fact, null where the export does not tell."""
     values: _Columns = {name: np.zeros(len(rows), np.uint64) for name in FACTS}
-    known = {name: np.zeros(len(rows), bool) for name in FACTS}
+    has_value = {name: np.zeros(len(rows), bool) for name in FACTS}
     if len(rows):
-        _binary(report, rows, values, known)
-        _json(report, rows, values, known)
+        _binary(report, rows, values, has_value)
+        _json(report, rows, values, has_value)
     columns = {}
     for name in FACTS:
         if name == "comm":
-            columns[name] = pa.array(values[name], pa.uint64(), mask=~known[name])
+            columns[name] = pa.array(values[name], pa.uint64(), mask=~has_value[name])
             continue
-        known[name] &= values[name] < 1 << 62
-        signed = np.where(known[name], values[name], 0).astype(np.int64)
-        columns[name] = pa.array(signed, pa.int64(), mask=~known[name])
+        has_value[name] &= values[name] < 1 << 62
+        signed = np.where(has_value[name], values[name], 0).astype(np.int64)
+        columns[name] = pa.array(signed, pa.int64(), mask=~has_value[name])
     return columns
 
 
-def _binary(report: Report, rows: Rows, values: _Columns, known: _Columns) -> None:
+def _binary(report: Report, rows: Rows, values: _Columns, has_value: _Columns) -> None:
     """Payloads of one length at a time, all at once."""
     blobs = rows.table["binaryData"].combine_chunks()
     lengths = numbers(pa.compute.binary_length(blobs), 0)
@@ -62,14 +62,14 @@ def _binary(report: Report, rows: Rows, values: _Columns, known: _Columns) -> No
         data = np.frombuffer(b"".join(blobs.take(pa.array(chosen)).to_pylist()), np.uint8)
         data = data.reshape(-1, length)
         ids = _field(data, 8, "<u4"), _field(data, 0, "<u4")
-        whole = _field(data, 24, "<u8") == length
+        fits = _field(data, 24, "<u8") == length
         for (schema, domain), fields in schemas.items():
-            of = np.flatnonzero((ids[0] == schema) & (ids[1] == domain) & whole)
+            of = np.flatnonzero((ids[0] == schema) & (ids[1] == domain) & fits)
             for column, (offset, kind) in fields.items() if len(of) else ():
                 if _HEADER + offset + np.dtype(kind).itemsize <= length:
                     read = _field(data[of], _HEADER + offset, kind)
                     values[column][chosen[of]] = np.maximum(read, 0).astype(np.uint64)
-                    known[column][chosen[of]] = read >= 0
+                    has_value[column][chosen[of]] = read >= 0
 
 
 def _field(data: NDArray[np.uint8], offset: int, kind: str) -> NDArray[Any]:
@@ -90,7 +90,7 @@ def _schemas(report: Report) -> Mapping[tuple[int, int], dict[str, tuple[int, st
     return schemas
 
 
-def _json(report: Report, rows: Rows, values: _Columns, known: _Columns) -> None:
+def _json(report: Report, rows: Rows, values: _Columns, has_value: _Columns) -> None:
     """Payloads as JSON: each distinct text is read once."""
     codes = report.strings.codes(rows.table["jsonTextId"])
     named = report.strings.texts(codes)
@@ -101,7 +101,7 @@ def _json(report: Report, rows: Rows, values: _Columns, known: _Columns) -> None
             of = np.flatnonzero(places == code) if facts else ()
             for name, value in facts.items():
                 values[name][of] = value
-                known[name][of] = True
+                has_value[name][of] = True
 
 
 def _facts(written: str) -> dict[str, int]:
@@ -109,11 +109,11 @@ def _facts(written: str) -> dict[str, int]:
         payload = json.loads(written)
     except (ValueError, RecursionError):
         return {}
-    found = {}
+    facts = {}
     for name, value in payload.items() if isinstance(payload, dict) else ():
         column = _FIELDS.get(name.lower())
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
             value = int(value)
         if column and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            found[column] = value if value < 1 << 64 else 0
-    return found
+            facts[column] = value if value < 1 << 64 else 0
+    return facts

@@ -80,8 +80,8 @@ class Strings:
         wanted = numbers(ids, -1)
         if not len(self.ids):
             return np.full(len(wanted), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
-        return np.where((self.ids[place] == wanted) & valid(ids), place, -1)
+        position = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
+        return np.where((self.ids[position] == wanted) & valid(ids), position, -1)
 
     def texts(self, codes: Ints) -> pa.Array:
         return text(codes, self.values)
@@ -144,8 +144,8 @@ class Report:
         return replace(self, spans=chosen)
 
     def processes(self, *names: str) -> list[int]:
-        found = [self.spans[name].process for name in names]
-        return [int(p) for p in np.unique(np.concatenate(found)).tolist()]
+        owners = [self.spans[name].process for name in names]
+        return [int(p) for p in np.unique(np.concatenate(owners)).tolist()]
 
     def pid(self, process: int) -> int:
         return process >> 24 & 0xFFFFFF
@@ -188,8 +188,8 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     issues.add("open_range", "NVTX range without an end", count=int(still_open.sum()))
     start, end = numbers(ranges["start"]), numbers(ranges["end"])
     last = max(int(end.max()), int(start.max()))
-    place = ranges.schema.get_field_index("end")
-    return ranges.set_column(place, "end", pa.array(np.where(still_open, last, end)))
+    position = ranges.schema.get_field_index("end")
+    return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))
 
 
 def _assigned(spans: dict[str, Rows]) -> dict[str, Rows]:

@@ -60,15 +60,15 @@ class Devices:
         return int(self.devices.min()) if len(self.devices) else None
 
     def at(self, context: Ints, otherwise: Ints) -> Ints:
-        place = look_up(self.contexts, np.arange(len(self.contexts)), context)
-        return np.where(place >= 0, np.append(self.devices, -1)[place], otherwise)
+        position = look_up(self.contexts, np.arange(len(self.contexts)), context)
+        return np.where(position >= 0, np.append(self.devices, -1)[position], otherwise)
 
 
 def kernels(report: Report) -> pa.Table:
     """Kernels, copies, sets, and graphs that were traced as a whole."""
     makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
-    made = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
-    return pa.concat_tables(made).unify_dictionaries() if made else empty("kernels")
+    parts = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
+    return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
 
 
 def _kernels(report: Report, rows: Rows) -> pa.Table:
@@ -99,34 +99,34 @@ def _copies(report: Report, rows: Rows) -> pa.Table:
     directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
     spaces = _known(labels["ENUM_CUDA_MEM_KIND"], _space)
     kinds = np.stack([numbers(rows.table[c], -1) for c in ("copyKind", "srcKind", "dstKind")], 1)
-    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    distinct, name_of_row = np.unique(kinds, axis=0, return_inverse=True)
     names = [
         f"Memcpy {directions.get(kind, 'Unknown')} "
         f"({spaces.get(source, 'Unknown')} -> {spaces.get(target, 'Unknown')})"
         for kind, source, target in distinct.tolist()
     ]
-    name = text(which.ravel(), pa.array(names, pa.string()))
+    name = text(name_of_row.ravel(), pa.array(names, pa.string()))
     return _moved(rows, 1, name)
 
 
 def _sets(report: Report, rows: Rows) -> pa.Table:
     spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
-    distinct, which = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
+    distinct, name_of_row = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
-    return _moved(rows, 2, text(which, pa.array(names, pa.string())))
+    return _moved(rows, 2, text(name_of_row, pa.array(names, pa.string())))
 
 
 def _moved(rows: Rows, activity: int, name: pa.Array) -> pa.Table:
     size = numbers(rows.table["bytes"], -1)
     taken = rows.end - rows.start
-    known = (size >= 0) & (taken > 0)
-    rate = np.where(known, size / np.where(known, taken, 1), 0.0)  # bytes per ns are GB/s
+    has_rate = (size >= 0) & (taken > 0)
+    rate = np.where(has_rate, size / np.where(has_rate, taken, 1), 0.0)  # bytes per ns are GB/s
     return _activities(
         rows,
         activity,
         name,
         size_bytes=optional(size, size >= 0),
-        bandwidth_gbps=number(rate, pa.float64(), known),
+        bandwidth_gbps=number(rate, pa.float64(), has_rate),
         graph_id=_integers(rows, "graphId", positive=True),
         graph_node=_integers(rows, "graphNodeId"),
     )
@@ -172,7 +172,7 @@ def syncs(report: Report, devices: Devices) -> pa.Table:
     """What a stream, or the host, waited for."""
     rows = report.spans["syncs"]
     kind = numbers(rows.table["syncType"], -1)
-    distinct, which = np.unique(kind, return_inverse=True)
+    distinct, name_of_row = np.unique(kind, return_inverse=True)
     names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], pa.string())
     stream = numbers(rows.table["streamId"], -1)
     context = numbers(rows.table["contextId"], -1)
@@ -181,7 +181,7 @@ def syncs(report: Report, devices: Devices) -> pa.Table:
     return table(
         "syncs",
         {
-            "name": text(which, names),
+            "name": text(name_of_row, names),
             "device": optional(device, device >= 0, pa.int32()),
             "stream": optional(stream, (stream >= 0) & (stream < _NOWHERE)),
             **_span(rows),
@@ -206,36 +206,38 @@ def _recorded_events(report: Report, rows: Rows) -> dict[str, pa.Array]:
     of_event, of_wait = number_of[: len(events)], number_of[len(events) :]
     distinct, first, count = np.unique(of_event, return_index=True, return_counts=True)
     once = (count == 1) & (keys[0][first, 1] > 0) if len(events) else np.empty(0, bool)
-    found = look_up(distinct[once], first[once], of_wait)
+    event_row = look_up(distinct[once], first[once], of_wait)
     columns = {}
     for column, source in (("wait_stream", "streamId"), ("wait_correlation", "correlationId")):
-        values = np.append(numbers(events[source], -1), -1)[found]
-        columns[column] = optional(values, (found >= 0) & (values >= 0))
+        values = np.append(numbers(events[source], -1), -1)[event_row]
+        columns[column] = optional(values, (event_row >= 0) & (values >= 0))
     return columns
 
 
 def overheads(report: Report) -> pa.Table:
     """The profiler's own work, and CUDA compiling or loading code."""
     labels = report.labels["ENUM_CUPTI_OVERHEAD_TYPE"]
-    made = []
+    parts = []
     for source in ("profiler", "cuda"):
         rows = report.spans[source]
-        distinct, which = np.unique(numbers(rows.table["overheadType"], -1), return_inverse=True)
+        distinct, name_of_row = np.unique(
+            numbers(rows.table["overheadType"], -1), return_inverse=True
+        )
         names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], pa.string())
-        columns = {"name": text(which, names), **threads(rows), **_span(rows)}
-        made.append(table("overheads", columns, len(rows)))
-    return pa.concat_tables(made).unify_dictionaries()
+        columns = {"name": text(name_of_row, names), **threads(rows), **_span(rows)}
+        parts.append(table("overheads", columns, len(rows)))
+    return pa.concat_tables(parts).unify_dictionaries()
 
 
 def threads(rows: Rows) -> dict[str, pa.Array]:
     """Process and thread: each 24 bits of the global thread id."""
     thread = numbers(rows.table["globalTid"], -1)
-    known = thread >= 0
+    has_thread = thread >= 0
     named = {"process": int_texts(thread >> 24 & 0xFFFFFF), "thread": int_texts(thread & 0xFFFFFF)}
-    if known.all():
+    if has_thread.all():
         return named
     return {
-        column: text(np.where(known, codes_of(values)[0], -1), codes_of(values)[1])
+        column: text(np.where(has_thread, codes_of(values)[0], -1), codes_of(values)[1])
         for column, values in named.items()
     }
 

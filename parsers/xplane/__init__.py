@@ -51,10 +51,10 @@ def sniff(head: Head) -> bool:
 
 
 def _past_length(data: bytes) -> int:
-    at = 1
-    while at < min(len(data), 11) and data[at] >= 0x80:
-        at += 1
-    return at + 1
+    offset = 1
+    while offset < min(len(data), 11) and data[offset] >= 0x80:
+        offset += 1
+    return offset + 1
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -71,15 +71,15 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     }
     if not any(t.num_rows for t in tables.values()):
         raise MalformedTrace(f"{source.name}: an XLA profile without events of a GPU or the host")
-    made = recording(tables, _facts(space, base), None, issues)
-    own = dict(made.tables)
+    recorded = recording(tables, _facts(space, base), None, issues)
+    own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else pa.int64()) for c in FACTS}
     nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
     no_calls = pa.table({**{n: nothing[n] for n in nothing.column_names}, **unknown})
     own["collectives"] = collectives(
         NAME, own["kernels"], own["launches"], no_calls, own["annotations"]
     )
-    return Parsed(own, None, None, made.facts)
+    return Parsed(own, None, None, recorded.facts)
 
 
 def _base_ns(space: Space) -> int:
@@ -90,13 +90,13 @@ def _base_ns(space: Space) -> int:
 
 def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
     """Work of GPU streams."""
-    made = []
+    parts = []
     for activity in range(3):
         events = [e for e in space.on_gpu if e.activity == activity]
         if not events:
             continue
         sizes = _ints(e.size for e in events)
-        made.append(
+        parts.append(
             activities(
                 activity,
                 texts([e.name for e in events]),
@@ -112,7 +112,7 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
     if space.unread:
         names = ", ".join(sorted(space.unread))
         issues.add("unread_plane", names, count=sum(space.unread.values()))
-    return pa.concat_tables(made).unify_dictionaries() if made else empty("kernels")
+    return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
 
 
 def _launches(events: list[Event], base: int) -> pa.Table:

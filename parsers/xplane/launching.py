@@ -65,19 +65,19 @@ def _spans(host: Sequence[Event], names: set[str]) -> tuple[_Spans, dict[str, se
 
 
 def _holds(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    place = bisect_right(spans, start, key=lambda span: span[0]) - 1
-    return place >= 0 and end <= spans[place][1]
+    position = bisect_right(spans, start, key=lambda span: span[0]) - 1
+    return position >= 0 and end <= spans[position][1]
 
 
 def _put_together(calls: Sequence[Event]) -> list[Event]:
     """An operator for each run of launches of one name on a thread."""
-    found: list[Event] = []
+    operators: list[Event] = []
     before: Event | None = None
     for call in sorted(calls, key=lambda c: (c.thread, c.start)):
-        one = before is not None and (before.thread, before.hlo) == (call.thread, call.hlo)
-        if call.hlo and one:
-            found[-1] = replace(found[-1], end=max(found[-1].end, call.end))
+        continues = before is not None and (before.thread, before.hlo) == (call.thread, call.hlo)
+        if call.hlo and continues:
+            operators[-1] = replace(operators[-1], end=max(operators[-1].end, call.end))
         elif call.hlo:
-            found.append(replace(call, name=call.hlo, correlation=-1))
+            operators.append(replace(call, name=call.hlo, correlation=-1))
         before = call
-    return found
+    return operators

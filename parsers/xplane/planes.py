@@ -75,21 +75,21 @@ def read_space(data: bytes, issues: Issues) -> Space:
     """All planes; what follows a break is left out and counted."""
     space = Space()
     try:
-        for k, found in enumerate(fields(data, 0, len(data))):
-            if found.number == 1 and found.kind == BYTES and k < _MOST_PLANES:
-                _read_plane(data, found, space, issues)
-            elif found.number == 4 and found.kind == BYTES:
-                space.hostname = space.hostname or _text(data, found)
+        for k, field in enumerate(fields(data, 0, len(data))):
+            if field.number == 1 and field.kind == BYTES and k < _MOST_PLANES:
+                _read_plane(data, field, space, issues)
+            elif field.number == 4 and field.kind == BYTES:
+                space.hostname = space.hostname or _text(data, field)
     except Cut:
         issues.add("truncated", "the profile ends within a plane; whole ones are kept")
     return space
 
 
-def _read_plane(data: bytes, found: Field, space: Space, issues: Issues) -> None:
+def _read_plane(data: bytes, field: Field, space: Space, issues: Issues) -> None:
     try:
-        plane = _plane(data, found)
+        plane = _plane(data, field)
     except Cut:
-        issues.add("broken_event", "a plane breaks off", found.start)
+        issues.add("broken_event", "a plane breaks off", field.start)
         return
     gpu = _GPU.match(plane.name)
     began = plane.stats.get("profile_start_time")
@@ -109,11 +109,11 @@ def _read_plane(data: bytes, found: Field, space: Space, issues: Issues) -> None
             issues.add("broken_event", f"a line of {plane.name} breaks off", line.start)
 
 
-def _plane(data: bytes, found: Field) -> _Plane:
+def _plane(data: bytes, field: Field) -> _Plane:
     name, lines, stats = "", [], []
     events: dict[int, str] = {}
     facts: dict[int, str] = {}
-    for part in fields(data, found.start, found.end):
+    for part in fields(data, field.start, field.end):
         if part.kind != BYTES:
             continue
         if part.number == 2:
@@ -126,8 +126,8 @@ def _plane(data: bytes, found: Field) -> _Plane:
             facts.update(_named(data, part))
         elif part.number == 6:
             stats.append(part)
-    known = [_stat(data, part, facts) for part in stats]
-    return _Plane(name, lines, events, facts, {k: v for k, v in known if k})
+    pairs = [_stat(data, part, facts) for part in stats]
+    return _Plane(name, lines, events, facts, {k: v for k, v in pairs if k})
 
 
 def _named(data: bytes, entry: Field) -> dict[int, str]:
@@ -173,10 +173,10 @@ def _read_line(data: bytes, line: Field, plane: _Plane, device: int, space: Spac
 _Raw = tuple[Event, dict[str, object]]
 
 
-def _event(data: bytes, found: Field, plane: _Plane, began: int) -> _Raw | None:
+def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
     """An event with the facts that are read of it; a mark (without a length) is none."""
     kind, offset, duration, stats = 0, 0, 0, []
-    for part in fields(data, found.start, found.end):
+    for part in fields(data, field.start, field.end):
         if part.number == 1:
             kind = part.value
         elif part.number == 2:
@@ -244,10 +244,10 @@ def _details(facts: Mapping[str, object]) -> str:
     return _said(facts.get("kernel_details"))
 
 
-def _stat(data: bytes, found: Field, names: Mapping[int, str]) -> tuple[str, object]:
+def _stat(data: bytes, field: Field, names: Mapping[int, str]) -> tuple[str, object]:
     """A fact by its name: a number, a text, or a text that the table of names holds."""
     name, value = "", None
-    for part in fields(data, found.start, found.end):
+    for part in fields(data, field.start, field.end):
         if part.number == 1:
             name = names.get(part.value, "")
         elif part.number == 2 and part.kind == EIGHT_BYTES:
@@ -263,8 +263,8 @@ def _stat(data: bytes, found: Field, names: Mapping[int, str]) -> tuple[str, obj
     return name, value
 
 
-def _text(data: bytes, found: Field) -> str:
-    return data[found.start : found.end].decode("utf8", "replace")
+def _text(data: bytes, field: Field) -> str:
+    return data[field.start : field.end].decode("utf8", "replace")
 
 
 def _said(value: object) -> str:

@@ -41,7 +41,7 @@ def address(folder: Path) -> Iterator[str]:
     from werkzeug.serving import make_server
 
     runs = Runs(
-        [folder], given=open_trace(folder / "two", OpenOptions(cache=False)), upload_bytes=1 << 20
+        [folder], trace=open_trace(folder / "two", OpenOptions(cache=False)), upload_bytes=1 << 20
     )
     server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

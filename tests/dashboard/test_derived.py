@@ -19,7 +19,7 @@ from htk.trace.opening import OpenOptions, open_trace
 
 @pytest.fixture(scope="module")
 def runs() -> Runs:
-    return Runs(given=open_trace("sample", OpenOptions(cache=False)))
+    return Runs(trace=open_trace("sample", OpenOptions(cache=False)))
 
 
 def drawn(component: object) -> str:
@@ -43,7 +43,7 @@ def test_every_part_of_every_page(runs: Runs) -> None:
 
 def test_records_without_a_profile_say_why_the_job_hangs() -> None:
     path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
-    visit = Visit(Runs(given=open_trace(path, OpenOptions(cache=False))), View())
+    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), View())
     overview = composed()[""]
     assert "records" in drawn(overview.layout(visit))
     assert "rank 3 never came" in drawn(overview.parts["records"](visit))
@@ -64,7 +64,7 @@ def test_groups_add_up_what_adds_up(runs: Runs) -> None:
 def test_rows_of_a_job_fill_the_page_of_its_stragglers() -> None:
     """The heat map has a cell for each worker, the steps a line for each kind of replay."""
     path = Path(__file__).parents[2] / "sample_traces/operation_rows/slow_worker.parquet"
-    visit = Visit(Runs(given=open_trace(path, OpenOptions(cache=False))), View("job"))
+    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), View("job"))
     page = composed()["job"]
     parts = {name: json.loads(drawn(part(visit))) for name, part in page.parts.items()}
     assert "likely cause" in drawn(parts["tiles"]) and '"worker"' in drawn(parts["tiles"])

@@ -15,7 +15,7 @@ from tests.kineto_file import kernel, of_rank, write
 def client(tmp_path: Path, token: str | None = None) -> Any:
     path = write(tmp_path / "t.json", kernel("gemm", 1, 2), **of_rank(0))
     return create_app(
-        Runs(given=open_trace(path, OpenOptions(cache=False))), token=token
+        Runs(trace=open_trace(path, OpenOptions(cache=False))), token=token
     ).server.test_client()
 
 

@@ -29,7 +29,7 @@ def run(folder: Path) -> Trace:
 def server(run: Trace, folder: Path) -> Iterator[str]:
     from werkzeug.serving import make_server
 
-    runs = Runs([folder], given=run)
+    runs = Runs([folder], trace=run)
     serving = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
     threading.Thread(target=serving.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{serving.server_port}"

@@ -23,7 +23,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = "--model gpt3-126m --layers 4 --nodes 1 --gpus-per-node 2 --micro-batch 8 --steps 4"
     made = CliRunner().invoke(simulate, [*words.split(), "--seed", "5", "-o", str(folder)])
     assert made.exit_code == 0, made.output
-    runs = Runs([Path(folder)], given=open_trace(folder, OpenOptions(cache=False)))
+    runs = Runs([Path(folder)], trace=open_trace(folder, OpenOptions(cache=False)))
     server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"

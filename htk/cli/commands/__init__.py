@@ -12,8 +12,8 @@ class Command:
     help: str
 
     def load(self) -> click.Command:
-        found: click.Command = importlib.import_module(self.module).command
-        return found
+        loaded: click.Command = importlib.import_module(self.module).command
+        return loaded
 
 
 COMMANDS: dict[str, Command] = {

@@ -14,22 +14,22 @@ from htk.errors import MissingTable
 @click.option("--ranks", help="Only these ranks: 0,2..5.")
 @click.option("--steps", help="Only these profiler steps: 3..4.")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
-def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
+def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
     from htk.cli.commands.common import opened
     from htk.compare.baseline import LEAST_STEPS, baseline, to_json
     from htk.core.humanize import pluralize
 
-    found = baseline(opened(paths, given).tables)
-    if not found.steps:
+    costs = baseline(opened(paths, arguments).tables)
+    if not costs.steps:
         raise MissingTable(
             f"{paths[0]}: no complete step to make a baseline of; call prof.step() in the loop"
         )
-    text = to_json(found)
+    text = to_json(costs)
     Path(output).write_text(text, encoding="utf-8")
-    few = "" if found.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
+    few = "" if costs.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
     click.echo(
-        f"{output}: {pluralize(found.steps, 'step')}, {pluralize(len(found.ranks), 'rank')}, "
+        f"{output}: {pluralize(costs.steps, 'step')}, {pluralize(len(costs.ranks), 'rank')}, "
         f"{len(text) // 1024} KiB{few}",
         err=True,
     )

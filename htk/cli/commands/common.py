@@ -118,45 +118,45 @@ def named(paths: Sequence[str]) -> Inputs:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def open_options(given: Mapping[str, Any]) -> OpenOptions:
+def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
     """How a command was told to open."""
     return OpenOptions(
-        cache=not given["no_cache"],
-        strict=given["strict"],
-        rank=given["rank"],
-        rank_pattern=given["rank_pattern"],
-        keep_unknown_arguments=given["keep_arguments"],
-        cache_by_content=given["cache_by_content"],
-        time_unit=given["time_unit"],
+        cache=not arguments["no_cache"],
+        strict=arguments["strict"],
+        rank=arguments["rank"],
+        rank_pattern=arguments["rank_pattern"],
+        keep_unknown_arguments=arguments["keep_arguments"],
+        cache_by_content=arguments["cache_by_content"],
+        time_unit=arguments["time_unit"],
     )
 
 
-def opened(paths: Sequence[str], given: Mapping[str, Any]) -> Trace:
+def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     """Open and narrow the trace that a command was given."""
     spare_pandas()
     progress = _Bar() if sys.stderr.isatty() else Progress()
-    trace = open_trace(named(paths), replace(open_options(given), progress=progress))
+    trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
         click.echo(visible(line), err=True)
-    ranks, steps = given.get("ranks"), given.get("steps")
-    from_, to = given.get("from_"), given.get("to")
+    ranks, steps = arguments.get("ranks"), arguments.get("steps")
+    from_, to = arguments.get("from_"), arguments.get("to")
     chosen = trace.sel(
         ranks=None if ranks is None else parse_int_ranges(ranks),
         steps=None if steps is None else parse_int_ranges(steps),
         from_ns=None if from_ is None else parse_duration(from_),
         to_ns=None if to is None else parse_duration(to),
-        annotation=given.get("annotation"),
+        annotation=arguments.get("annotation"),
     )
     chosen.check_selection()
     return chosen
 
 
-def run_analysis(analysis: Analysis[...], paths: Sequence[str], given: dict[str, Any]) -> None:
+def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: dict[str, Any]) -> None:
     """Run an analysis on what a command was given and write the answer."""
-    form, output, limit = given.pop("form"), given.pop("output"), given.pop("limit")
-    trace = opened(paths, given)
-    options = {k: v for k, v in given.items() if k in analysis.options}
+    form, output, limit = arguments.pop("form"), arguments.pop("output"), arguments.pop("limit")
+    trace = opened(paths, arguments)
+    options = {k: v for k, v in arguments.items() if k in analysis.options}
     with working():
         answer = ask(trace, analysis.name, **options)
     write(answer, form, output, limit=limit)

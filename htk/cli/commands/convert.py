@@ -25,7 +25,7 @@ def command(
     output: str,
     tables: tuple[str, ...],
     links: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Write the tables, or traces for other tools.
 
@@ -38,69 +38,73 @@ def command(
     data-parallel job, for the questions on stragglers of whole jobs.
     """
     if form == "operations":
-        _write_operations(paths, Path(output), given)
+        _write_operations(paths, Path(output), arguments)
         return
     if form == "perfetto":
-        _write_perfetto(paths, Path(output), given)
+        _write_perfetto(paths, Path(output), arguments)
         return
     if form in STACKS:
-        _write_stacks(paths, form, Path(output), given)
+        _write_stacks(paths, form, Path(output), arguments)
         return
     if form not in TABLES_AS:
-        _write_traces(paths, form, Path(output), given)
+        _write_traces(paths, form, Path(output), arguments)
         return
     from htk.cli.commands.common import opened
     from htk.export.dataset import write_dataset
     from htk.schema import DERIVED, TABLES
 
-    known = {**TABLES, **DERIVED}
+    vocabulary = {**TABLES, **DERIVED}
     for name in tables:
-        if name not in known:
-            raise UsageError(f"no table {name!r}; there are {', '.join(known)}")
-    trace = opened(paths, given)
-    names = tables or (tuple(known) if links else tuple(TABLES))
+        if name not in vocabulary:
+            raise UsageError(f"no table {name!r}; there are {', '.join(vocabulary)}")
+    trace = opened(paths, arguments)
+    names = tables or (tuple(vocabulary) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form).items():
         click.echo(f"{rows:>12,}  {name}", err=True)
 
 
-def _write_perfetto(paths: tuple[str, ...], folder: Path, given: dict[str, Any]) -> None:
+def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
     from htk.cli.commands.common import opened
     from htk.export.perfetto_trace import write_perfetto
 
-    file, slices = write_perfetto(opened(paths, given), folder)
+    file, slices = write_perfetto(opened(paths, arguments), folder)
     click.echo(f"{slices:>12,} slices  {file}", err=True)
 
 
-def _write_operations(paths: tuple[str, ...], folder: Path, given: dict[str, Any]) -> None:
+def _write_operations(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
     from htk.cli.commands.common import opened
     from htk.export.operation_rows import write_operations
 
-    path, rows = write_operations(opened(paths, given), folder)
+    path, rows = write_operations(opened(paths, arguments), folder)
     click.echo(f"{rows:>12,}  {path}", err=True)
 
 
-def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
+def _write_stacks(
+    paths: tuple[str, ...], form: str, folder: Path, arguments: dict[str, Any]
+) -> None:
     from htk.cli.commands.common import opened
     from htk.export.stacks import write_folded, write_speedscope
 
     write = write_folded if form == "folded" else write_speedscope
-    for file, stacks in write(opened(paths, given), folder):
+    for file, stacks in write(opened(paths, arguments), folder):
         click.echo(f"{stacks:>12,} stacks  {file}", err=True)
 
 
-def _write_traces(paths: tuple[str, ...], form: str, folder: Path, given: dict[str, Any]) -> None:
+def _write_traces(
+    paths: tuple[str, ...], form: str, folder: Path, arguments: dict[str, Any]
+) -> None:
     from htk.cli.commands.common import named, opened
     from htk.export.merged import write_merged
     from htk.export.rewrite import sources_of, write_for_hta
 
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     sources = sources_of(named(paths))
     if form == "hta":
         for written in write_for_hta(trace, sources, folder):
             click.echo(f"{written.copied.kept:>12,} events  {written.file}", err=True)
         return
-    made = write_merged(trace, sources, folder)
-    clock = "clocks aligned" if made.aligned else "clocks as recorded"
-    click.echo(f"{made.events:>12,} events  {made.file}, {clock}", err=True)
-    for why in made.without:
+    merged = write_merged(trace, sources, folder)
+    clock = "clocks aligned" if merged.aligned else "clocks as recorded"
+    click.echo(f"{merged.events:>12,} events  {merged.file}, {clock}", err=True)
+    for why in merged.without:
         click.echo(f"{'':>12}  without {why}", err=True)

@@ -40,7 +40,7 @@ def command(
     token: str | None,
     no_token: bool,
     debug: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Open the dashboard in a browser.
 
@@ -57,7 +57,7 @@ def command(
     if debug and not local:
         raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
     token = _token(token, no_token, local)
-    runs = _runs(paths, max_upload << 20, given)
+    runs = _runs(paths, max_upload << 20, arguments)
     app = create_app(runs, token=token)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
     try:
@@ -69,7 +69,7 @@ def command(
 def _token(given: str | None, no_token: bool, local: bool) -> str | None:
     if no_token and (given is not None or not local):
         raise click.UsageError("--no-token is for this machine alone, and without --token")
-    if given is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", given):
+    if given is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", arguments):
         raise click.UsageError("--token takes 8 to 200 letters, digits and - _ . ~")
     return None if no_token else given or secrets.token_urlsafe(24)
 
@@ -79,12 +79,12 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, given: dict[str, Any]) -> "
     from htk.dashboard.runs import Runs, holds_runs
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]
-    many: dict[str, Any] = {"options": open_options(given), "upload_bytes": upload_bytes}
+    many: dict[str, Any] = {"options": open_options(arguments), "upload_bytes": upload_bytes}
     if not paths:
         return Runs([Path.cwd()], **many)
     if len(folders) == len(paths) and any(holds_runs(f) for f in folders):
         return Runs(folders, **many)
-    return Runs(folders, given=opened(paths, given), **many)
+    return Runs(folders, trace=opened(paths, arguments), **many)
 
 
 def _serve(

@@ -49,7 +49,7 @@ def command(
     form: str,
     output: str | None,
     limit: int,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """What changed between two recordings, or two ranks?
 
@@ -62,10 +62,10 @@ def command(
     from htk.compare.baseline import is_baseline
 
     base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
-    gate = {name: given.pop(name) for name in ("min_abs", "run_noise", "fail_unjudged", "md")}
+    gate = {name: arguments.pop(name) for name in ("min_abs", "run_noise", "fail_unjudged", "md")}
     sides = (base_path, base_ranks), (new_path, new_ranks)
     if rules or gate["md"] or is_baseline(base_path) or is_baseline(new_path):
-        _by_baselines(sides, rules, gate, (by, n), (form, output, limit), given)
+        _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
         return
     from htk.cli.commands.common import opened
     from htk.compare.runs import DIFF, compare
@@ -75,7 +75,7 @@ def command(
     from htk.trace.coverage import coverage
 
     base, new = (
-        opened((path,), given | {"ranks": ranks or given["ranks"]}) for path, ranks in sides
+        opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}) for path, ranks in sides
     )
     table = compare(base.tables, new.tables, _kinds(by), n)
     facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
@@ -88,7 +88,7 @@ def _by_baselines(
     gate: dict[str, Any],
     chosen: tuple[str, int],
     writing: tuple[str, str | None, int],
-    given: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
     from htk.compare import regression
@@ -101,7 +101,7 @@ def _by_baselines(
     rules = [regression.rule(text) for text in texts]
     shown = _kinds(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
-    base, new = (_side(path, ranks, kinds, dict(given)) for path, ranks in sides)
+    base, new = (_side(path, ranks, kinds, dict(arguments)) for path, ranks in sides)
     changed = regression.changes(base, new, shown, chosen[1])
     noise = regression.RUN_NOISE_PCT if gate["run_noise"] is None else gate["run_noise"]
     judged = regression.judge(
@@ -118,7 +118,7 @@ def _by_baselines(
 
 
 def _side(
-    path: str, ranks: str | None, kinds: tuple[Any, ...], given: dict[str, Any]
+    path: str, ranks: str | None, kinds: tuple[Any, ...], arguments: dict[str, Any]
 ) -> "Baseline":
     """What one recording's steps cost, read from its file or its baseline's."""
     from htk.cli.commands.common import opened
@@ -126,7 +126,9 @@ def _side(
 
     if is_baseline(path):
         return read(path)
-    return baseline(opened((path,), given | {"ranks": ranks or given["ranks"]}).tables, kinds)
+    return baseline(
+        opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}).tables, kinds
+    )
 
 
 def _write_markdown(path: str, text: str) -> None:

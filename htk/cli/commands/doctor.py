@@ -22,7 +22,7 @@ _ENDLESS = 100_000  # into a file or pipe no line is broken
 @opening_options
 @writing_options
 def command(
-    paths: tuple[str, ...], form: str, output: str | None, limit: int, **given: Any
+    paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
     """What was recorded, what is missing for which question, and what is damaged?"""
     from htk.cli.commands.common import opened, working
@@ -31,27 +31,27 @@ def command(
     from htk.overview.doctor import doctor
     from htk.trace.coverage import coverage
 
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     with working():
-        found = Result(doctor.label, doctor(trace), coverage(trace, ()))
+        diagnosis = Result(doctor.label, doctor(trace), coverage(trace, ()))
     if form != "table":
-        write(found, form, output, limit=limit)
+        write(diagnosis, form, output, limit=limit)
     elif output is not None:
-        Path(output).write_text(_text(found, limit, _ENDLESS), encoding="utf-8")
+        Path(output).write_text(_text(diagnosis, limit, _ENDLESS), encoding="utf-8")
     else:
         wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
-        click.echo(_text(found, limit, wide), nl=False)
+        click.echo(_text(diagnosis, limit, wide), nl=False)
 
 
-def _text(found: "Result", limit: int, wide: int) -> str:
+def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     """Section by section; sentences go over several lines in a narrow terminal."""
     from htk.output.render import coverage_lines, left_out
 
-    rows = found.table.slice(0, limit).to_pylist()
+    rows = diagnosis.table.slice(0, limit).to_pylist()
     lines: list[str] = []
-    for section, mine in groupby(rows, lambda row: row["section"]):
-        lines += [section, *_section(list(mine), wide), ""]
-    lines += left_out(found, limit, []) + coverage_lines(found.coverage)
+    for section, of_section in groupby(rows, lambda row: row["section"]):
+        lines += [section, *_section(list(of_section), wide), ""]
+    lines += left_out(diagnosis, limit, []) + coverage_lines(diagnosis.coverage)
     return "\n".join(lines) + "\n"
 
 

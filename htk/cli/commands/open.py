@@ -18,7 +18,7 @@ from htk.errors import UsageError
 @click.option("--port", default=0, help="Port; 0 takes a free one.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def command(
-    paths: tuple[str, ...], perfetto: bool, port: int, no_browser: bool, **given: Any
+    paths: tuple[str, ...], perfetto: bool, port: int, no_browser: bool, **arguments: Any
 ) -> None:
     """Open a trace in a viewer: --perfetto serves Perfetto's, offline.
 
@@ -36,13 +36,13 @@ def command(
     from htk.export.rewrite import sources_of
 
     ui = ui_folder()
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     sources = sources_of(named(paths))
     with tempfile.TemporaryDirectory(prefix="htk-") as folder:
-        made = write_merged(trace, sources, Path(folder))
-        server = create_server(application(ui, made.file), host="127.0.0.1", port=port, threads=4)
+        merged = write_merged(trace, sources, Path(folder))
+        server = create_server(application(ui, merged.file), host="127.0.0.1", port=port, threads=4)
         url = f"http://127.0.0.1:{server.effective_port}/"
-        click.echo(f"perfetto: {url}  ({made.events:,} events, Ctrl-C ends it)", err=True)
+        click.echo(f"perfetto: {url}  ({merged.events:,} events, Ctrl-C ends it)", err=True)
         if not no_browser:
             webbrowser.open(url)
         server.run()

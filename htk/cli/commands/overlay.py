@@ -14,7 +14,7 @@ from htk.cli.commands.common import opening_options
 @click.option("--ranks", help="Only the path of these ranks: 0,2..5.")
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
 def command(
-    paths: tuple[str, ...], step: int | None, ranks: str | None, output: str, **given: Any
+    paths: tuple[str, ...], step: int | None, ranks: str | None, output: str, **arguments: Any
 ) -> None:
     """Draw the critical path of a step into copies of the trace files.
 
@@ -23,6 +23,6 @@ def command(
     from htk.cli.commands.common import opened
     from htk.export.overlay import write_overlays
 
-    trace = opened(paths, given | {"ranks": ranks})
+    trace = opened(paths, arguments | {"ranks": ranks})
     for file, pieces in write_overlays(trace, Path(output), step).items():
         click.echo(f"{pieces:>8,} pieces  {file}", err=True)

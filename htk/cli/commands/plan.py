@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.option("--tokens", type=float, help="Of the whole run, such as 2e12: its days and cost.")
 @gpus_option
 @writing_options
-def command(model: str, gpu: str, form: str, output: str | None, limit: int, **given: Any) -> None:
+def command(
+    model: str, gpu: str, form: str, output: str | None, limit: int, **arguments: Any
+) -> None:
     """What would training this model on this cluster take: time, memory, cost?
 
     By sharding strategy, from models alone; 16 bit with Adam in single precision. `least GPUs` is
@@ -45,9 +47,9 @@ def command(model: str, gpu: str, form: str, output: str | None, limit: int, **g
     from htk.whatif.plan import LABEL, MFU, PlannedJob, plan
 
     spare_pandas()
-    sizes = {name: given.pop(name) for name in SIZES}
+    sizes = {name: arguments.pop(name) for name in SIZES}
     chosen = decoder(model, **{name: own for name, own in sizes.items() if own is not None})
-    job = PlannedJob(chosen, of_catalogue(gpu), **given)
+    job = PlannedJob(chosen, of_catalogue(gpu), **arguments)
     facts = {
         "model": f"{chosen.name}, {chosen.parameters / 1e9:.2f} billion parameters",
         "cluster": f"{job.nodes} × {job.gpus_per_node} {job.gpu.device_name}",

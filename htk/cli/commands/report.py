@@ -26,7 +26,7 @@ def command(
     output: str | None,
     title: str | None,
     whatif: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Write one file that tells it all: verdict, timeline, what-ifs, tables, plots.
 
@@ -40,11 +40,11 @@ def command(
     chosen = form_of(form, output)
     if chosen in ("html", "pdf"):
         require("plot", f"a report in {chosen.upper()}")
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     name = title or _name(paths[0])
-    said = shlex.join(["htk", *sys.argv[1:]])
+    typed = shlex.join(["htk", *sys.argv[1:]])
     with working("asking every question"):
-        report = gathered(trace, title=name, command=said, whatif=whatif)
+        report = gathered(trace, title=name, command=typed, whatif=whatif)
         target = write(report, chosen, output)
     if target is not None:
         click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)

@@ -13,7 +13,7 @@ from htk.core.humanize import format_bytes, pluralize
 @opening_options
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--keep", metavar="PATTERN", help="Names to keep, e.g. 'mylib::.*'.")
-def command(paths: tuple[str, ...], output: str, keep: str | None, **given: Any) -> None:
+def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: Any) -> None:
     """Write traces without names, paths, stacks, hosts and shapes of yours; times stay.
 
     Names that PyTorch, CUDA and NCCL give stay if they are on a list, others become op_1,
@@ -26,7 +26,7 @@ def command(paths: tuple[str, ...], output: str, keep: str | None, **given: Any)
     from htk.export.rewrite import sources_of
     from htk.export.scrub_files import scrub_files
 
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     scrubbed = scrub_files(trace, sources_of(named(paths)), Path(output), keep)
     for written in scrubbed.files:
         stored = format_bytes(written.stored_bytes)

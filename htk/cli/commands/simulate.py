@@ -92,13 +92,13 @@ PLANTED = (
 @click.option("--stacks/--no-stacks", default=None, help="Calls of Python and of nn.Modules. [yes]")
 @click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
-def command(file: str | None, output: str, **given: Any) -> None:
+def command(file: str | None, output: str, **arguments: Any) -> None:
     """Write the traces of a simulated cluster, and truth.json: what is true of them."""
     from htk.core.humanize import parse_int_ranges
     from htk.simulate.config import Config, checked, from_toml
     from htk.simulate.job import simulate
 
-    chosen = {k: v for k, v in given.items() if v is not None and v != ()}
+    chosen = {k: v for k, v in arguments.items() if v is not None and v != ()}
     if "ranks_only" in chosen:
         chosen["ranks_only"] = tuple(sorted(parse_int_ranges(chosen["ranks_only"])))
     config = from_toml(Path(file), **chosen) if file else checked(Config(**chosen))

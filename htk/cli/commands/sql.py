@@ -31,7 +31,7 @@ def command(
     form: str,
     output: str | None,
     limit: int,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """Ask in SQL: htk sql PATH "select …". Without a query: a prompt.
 
@@ -46,7 +46,7 @@ def command(
     if text is not None and text.startswith("."):
         _meta(text)
         return
-    ask = _asker(paths, given, Limits(seconds, memory))
+    ask = _asker(paths, arguments, Limits(seconds, memory))
     if text is not None:
         write(ask(text), form, output, limit=limit)
         return
@@ -76,7 +76,7 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
     return before, last
 
 
-def _asker(paths: tuple[str, ...], given: dict[str, Any], limits: Any) -> Callable[[str], Any]:
+def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Callable[[str], Any]:
     """How to ask: a Parquet dataset is scanned from disk, anything else is opened as a trace."""
     from htk.cli.commands.common import opened
     from htk.query import sql
@@ -84,7 +84,7 @@ def _asker(paths: tuple[str, ...], given: dict[str, Any], limits: Any) -> Callab
     folder = Path(paths[0])
     if len(paths) == 1 and sql.dataset_tables(folder):
         return lambda text: sql.query_dataset(folder, text, limits)
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     return lambda text: sql.query(trace, text, limits)
 
 
@@ -120,8 +120,8 @@ def _meta(text: str) -> None:
 
     word, _, name = text.partition(" ")
     if word == ".tables":
-        for known, what in sql.relations().items():
-            click.echo(f"  {known:26} {what}")
+        for relation, what in sql.relations().items():
+            click.echo(f"  {relation:26} {what}")
     elif word in (".columns", ".schema") and name.strip():
         if name.strip() not in sql.relations():
             raise UsageError(f"no table or analysis {name.strip()!r}; .tables lists them")

@@ -27,7 +27,7 @@ from htk.cli.commands.common import opening_options
     help="Write to this file.",
 )
 def command(
-    paths: tuple[str, ...], align: bool, title: str | None, output: str, **given: Any
+    paths: tuple[str, ...], align: bool, title: str | None, output: str, **arguments: Any
 ) -> None:
     """Write the timeline as one HTML file: it opens from disk and needs nothing else.
 
@@ -38,7 +38,7 @@ def command(
     from htk.timeline.answers import TraceTimeline
     from htk.timeline.page import page
 
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
     text = page(TraceTimeline(trace, aligned=align), name)
     target = Path(output)

@@ -17,7 +17,7 @@ from htk.errors import UsageError
 @opening_options
 @narrowing_options
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
-def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
+def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """Write smaller traces: chosen ranks, steps or times, events as they were recorded.
 
     htk trim runs/ --steps 3..4 --ranks 0,1 -o ticket/
@@ -26,7 +26,7 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
     from htk.export.rewrite import kineto_parts, sources_of, write
     from htk.export.trim import target_names, wanted
 
-    trace = opened(paths, given)
+    trace = opened(paths, arguments)
     if trace.selection.annotation is not None:
         raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
     sources = sources_of(named(paths))
@@ -35,9 +35,11 @@ def command(paths: tuple[str, ...], output: str, **given: Any) -> None:
         keep = wanted(trace, part)
         event = partial(_kept, keep)
         written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
-        made = written.copied
+        copied = written.copied
         stored = format_bytes(written.stored_bytes)
-        click.echo(f"{written.file}: {made.kept:,} of {made.events:,} events, {stored}", err=True)
+        click.echo(
+            f"{written.file}: {copied.kept:,} of {copied.events:,} events, {stored}", err=True
+        )
 
 
 def _kept(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:

@@ -99,7 +99,7 @@ def command(
     form: str,
     output: str | None,
     limit: int,
-    **given: Any,
+    **arguments: Any,
 ) -> None:
     """What would a step take if this were changed?
 
@@ -113,13 +113,13 @@ def command(
     from htk.whatif.table import Terms
     from htk.whatif.text import show
 
-    values = {name: given.pop(f"edit_{name}") for name in EDIT_HELP}
+    values = {name: arguments.pop(f"edit_{name}") for name in EDIT_HELP}
     fixed = tuple((name, value) for name, each in values.items() for value in each)
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
     paths, beside = _recordings(paths, others)
     terms = Terms(price, run_tokens, watts, node_hours_between_failures, restart_s, checkpoint_s)
-    asked = WhatIf(opened(paths, given), fixed, over, anchor, terms, recommend)
+    asked = WhatIf(opened(paths, arguments), fixed, over, anchor, terms, recommend)
     for path, ratio in beside:
         asked = asked.calibrate_with(path, ratio)
     if ledger:
@@ -140,14 +140,14 @@ def _recordings(
 
     Folders that hold the same ranks are several recordings; else they are parts of one.
     """
-    found: list[tuple[str, float | None]] = []
+    beside: list[tuple[str, float | None]] = []
     for other in others:
         path, mark, ratio = other.rpartition("@")
-        known = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)x", ratio) if mark else None
-        found.append((path, float(known[1])) if known else (other, None))
+        factor = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)x", ratio) if mark else None
+        beside.append((path, float(factor[1])) if factor else (other, None))
     if len(paths) > 1 and _same_ranks(paths):
-        return paths[:1], [*((p, None) for p in paths[1:]), *found]
-    return paths, found
+        return paths[:1], [*((p, None) for p in paths[1:]), *beside]
+    return paths, beside
 
 
 def _same_ranks(paths: tuple[str, ...]) -> bool:
