@@ -66,15 +66,15 @@ def command(
         runs.close()
 
 
-def _token(given: str | None, no_token: bool, local: bool) -> str | None:
-    if no_token and (given is not None or not local):
+def _token(asked: str | None, no_token: bool, local: bool) -> str | None:
+    if no_token and (asked is not None or not local):
         raise click.UsageError("--no-token is for this machine alone, and without --token")
-    if given is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", arguments):
+    if asked is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", asked):
         raise click.UsageError("--token takes 8 to 200 letters, digits and - _ . ~")
-    return None if no_token else given or secrets.token_urlsafe(24)
+    return None if no_token else asked or secrets.token_urlsafe(24)
 
 
-def _runs(paths: tuple[str, ...], upload_bytes: int, given: dict[str, Any]) -> "Runs":
+def _runs(paths: tuple[str, ...], upload_bytes: int, arguments: dict[str, Any]) -> "Runs":
     """One run that is opened at once, or folders to choose from."""
     from htk.dashboard.runs import Runs, holds_runs
 
