@@ -330,8 +330,8 @@ def _faster_formats(device: Device | None) -> str:
     has = {name: device.has(name) if device else None for name in ("bf16", "tf32", "fp16")}
     if has["bf16"] is None:
         return (
-            "half precision: bf16 autocast or TF32 from Ampere and MI100 on, on Volta and Turing "
-            "fp16 autocast with a GradScaler"
+            "half precision: bf16 autocast (Ampere, MI100 or later), TF32 (Ampere or later), "
+            "fp16 autocast with a GradScaler on Volta and Turing"
         )
     ways = []
     if has["bf16"]:
