@@ -322,7 +322,8 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
 
 def _is_copy(one: _Read, other: _Read) -> bool:
     """Whether two files hold one recording, as a trace and its compressed copy do."""
-    return _events(one) == _events(other) and _times(one) == _times(other)
+    known = None not in _times(one)  # two files that tell no times may be of any time
+    return known and _events(one) == _events(other) and _times(one) == _times(other)
 
 
 def _times(item: _Read) -> tuple[object, object]:
