@@ -69,11 +69,19 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
             raise UsageError(f"{script}: {error.strerror}") from None
     before, last = paths[:-1], "".join(paths[-1:])
     one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
-    if not (one_word or re.search(r"\s", last)) or Path(last).exists():
+    if not (one_word or re.search(r"\s", last)) or _exists(last):
         return paths, None
     if not before:
         raise UsageError(f'{last}: no such trace; it comes first: htk sql PATH "select …"')
     return before, last
+
+
+def _exists(path: str) -> bool:
+    """Tell whether a file has this name; a query longer than a name may be names none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Callable[[str], Any]:

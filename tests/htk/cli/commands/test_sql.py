@@ -50,3 +50,10 @@ def test_sums_are_whole_numbers_with_their_unit(tmp_path: Path) -> None:
     )
     rows = json.loads(_sql(path, asked, "--format", "json", "--no-cache").stdout)["rows"]
     assert rows == [{"total_ns": 3000, "x": 1.5, "d": "2026-01-02"}]
+
+
+def test_a_query_longer_than_a_file_name_is_a_query(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    asked = "select name from kernels where name in (" + "'gemm', " * 1000 + "'gemm')"
+    rows = json.loads(_sql(path, asked, "--format", "json", "--no-cache").stdout)["rows"]
+    assert rows == [{"name": "gemm"}]
