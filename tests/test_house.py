@@ -37,7 +37,7 @@ NAMED = (
     "htk/report", "analyses/time", "analyses/kernels", "analyses/run", "dashboard",
     "parsers/nsight", "parsers/xplane", "parsers/rocpd.py", "parsers/rocprof_json.py", "htk/cli",
     "htk/output", "htk/overview", "htk/notebook", "htk/plugins.py", "htk/core",
-    "htk/columns", "htk/names",
+    "htk/columns", "htk/names", "htk/whatif", "htk/models",
 )  # fmt: skip
 EMPTY_NAMES = {
     "found", "mine", "place", "one", "at", "made", "known", "given", "told", "said", "its",

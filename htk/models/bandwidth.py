@@ -34,15 +34,17 @@ def factor(kind: str, ranks: int) -> float | None:
 def algorithm_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int | None:
     """S of one rank's call (negative: unknown); None: not defined, or too little is known."""
     into, out = max(in_bytes, UNKNOWN), max(out_bytes, UNKNOWN)
-    known = ranks > 0
+    has_size = ranks > 0
     if kind in ("all_reduce", "broadcast", "reduce"):
         size = into if into >= 0 else out
     elif kind in ("all_gather", "gather"):
-        size = max(out, into * ranks if known and into >= 0 else UNKNOWN)
+        size = max(out, into * ranks if has_size and into >= 0 else UNKNOWN)
     elif kind in ("reduce_scatter", "scatter"):
-        size = max(into, out * ranks if known and out >= 0 else UNKNOWN)
+        size = max(into, out * ranks if has_size and out >= 0 else UNKNOWN)
     elif kind == "hypercube":
-        size = max(into, out) * (ranks - 1) // ranks if known and max(into, out) >= 0 else UNKNOWN
+        size = (
+            max(into, out) * (ranks - 1) // ranks if has_size and max(into, out) >= 0 else UNKNOWN
+        )
     elif kind in ("all_to_all", "send", "recv", "send_recv"):
         size = max(into, out)
     else:
@@ -68,9 +70,9 @@ def traffic(
         name = kinds[code] if code >= 0 else ""
         total = algorithm_bytes(name, into, out, n)
         message = name in ("send", "recv", "send_recv")  # whatever the group's size
-        found = 1.0 if message else factor(name, n) if n > 0 else None
+        ratio = 1.0 if message else factor(name, n) if n > 0 else None
         if own >= 0 and total is not None and name == "all_to_all":
-            total, found = total - own, 1.0
+            total, ratio = total - own, 1.0
         sizes[row] = np.nan if total is None else total
-        factors[row] = np.nan if found is None else found
+        factors[row] = np.nan if ratio is None else ratio
     return sizes[alike.group_ids], factors[alike.group_ids]

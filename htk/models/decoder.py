@@ -74,26 +74,26 @@ PRESETS = {
 }
 
 
-def decoder(name: str, **given: Any) -> Decoder:
+def decoder(name: str, **sizes_by_name: Any) -> Decoder:
     """A preset, with what is given in place of its own; any other name needs all of it."""
     if name in PRESETS:
-        found = replace(PRESETS[name], **given) if given else PRESETS[name]
+        model = replace(PRESETS[name], **sizes_by_name) if sizes_by_name else PRESETS[name]
     else:
-        given.setdefault("kv_heads", given.get("heads", 0))
+        sizes_by_name.setdefault("kv_heads", sizes_by_name.get("heads", 0))
         try:
-            found = Decoder(name, **given)
+            model = Decoder(name, **sizes_by_name)
         except TypeError:
             raise UsageError(
                 f"no model {name!r}: there are {', '.join(PRESETS)};"
                 " any other wants --layers, --hidden, --heads, --ffn and --vocab"
             ) from None
-    sizes = (found.layers, found.hidden, found.heads, found.kv_heads, found.ffn, found.vocab)
-    if min(sizes) < 1 or found.hidden % found.heads or found.heads % found.kv_heads:
+    sizes = (model.layers, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab)
+    if min(sizes) < 1 or model.hidden % model.heads or model.heads % model.kv_heads:
         raise UsageError(
-            f"{found.hidden} hidden, {found.heads} heads and {found.kv_heads} kv heads do not"
+            f"{model.hidden} hidden, {model.heads} heads and {model.kv_heads} kv heads do not"
             " make a decoder: each must be positive and divide the one before"
         )
-    return found
+    return model
 
 
 def attention_pairs(queries: int, keys: int, causal: bool) -> int:

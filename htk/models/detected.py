@@ -62,15 +62,15 @@ def device_of(device_name: str | None, properties: str | None) -> Device:
 def devices(ranks: pa.Table) -> list[Device]:
     """Return the accelerator of each row of table `ranks`."""
     columns = (ranks[c].to_pylist() for c in ("device_name", "device_properties"))
-    known: dict[tuple[str | None, str | None], Device] = {}
-    return [known.setdefault(row, device_of(*row)) for row in zip(*columns, strict=True)]
+    distinct: dict[tuple[str | None, str | None], Device] = {}
+    return [distinct.setdefault(row, device_of(*row)) for row in zip(*columns, strict=True)]
 
 
 def common_device(ranks: pa.Table) -> Device | None:
     """Return the accelerator of all ranks that say theirs; None: unlike ones, or none said."""
-    told = [d for d in devices(ranks) if d.name or d.units]
-    alike = {(d.name, d.units, d.gpu.name if d.gpu else None) for d in told}
-    return told[0] if len(alike) == 1 else None
+    recorded = [d for d in devices(ranks) if d.name or d.units]
+    alike = {(d.name, d.units, d.gpu.name if d.gpu else None) for d in recorded}
+    return recorded[0] if len(alike) == 1 else None
 
 
 def detected(
@@ -82,10 +82,10 @@ def detected(
     they find the entry."""
     words = _words(device_name or "")
     named = [
-        (len(known), gpu)
+        (len(entry), gpu)
         for gpu in catalogue().values()
-        for known in map(_words, (gpu.device_name, *gpu.also))
-        if known <= words
+        for entry in map(_words, (gpu.device_name, *gpu.also))
+        if entry <= words
     ]
     fitting = [(n, gpu) for n, gpu in named if _fits(gpu, memory_bytes, units)]
     if fitting:
@@ -112,8 +112,8 @@ def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False
 
 
 def _fits(gpu: Gpu, memory_bytes: int | None, units: int | None) -> bool:
-    told = ((memory_bytes and memory_bytes / _GIB, gpu.memory_gb), (units, gpu.units))
-    return all(there is None or abs(there / known - 1) <= _ALIKE for there, known in told)
+    figures = ((memory_bytes and memory_bytes / _GIB, gpu.memory_gb), (units, gpu.units))
+    return all(there is None or abs(there / nominal - 1) <= _ALIKE for there, nominal in figures)
 
 
 def _is(gpu: Gpu, memory_bytes: int, units: int) -> bool:

@@ -77,10 +77,10 @@ def catalogue(own_file: str | None = None) -> Mapping[str, Gpu]:
 
 def gpu(name: str) -> Gpu:
     """Return the entry of that short name."""
-    known = catalogue()
-    if name.lower() not in known:
-        raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(known)}")
-    return known[name.lower()]
+    entries = catalogue()
+    if name.lower() not in entries:
+        raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(entries)}")
+    return entries[name.lower()]
 
 
 @cache
@@ -100,13 +100,13 @@ def _own_file(path: Path) -> dict[str, Gpu]:
         raise UsageError(f"{path}: not readable as a list of GPUs ({error})") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not TOML: {error}") from error
-    made = {}
+    gpus = {}
     for name, entry in entries.items():
         try:
-            made[name.lower()] = _gpu(name.lower(), entry)
+            gpus[name.lower()] = _gpu(name.lower(), entry)
         except ValueError as error:
             raise UsageError(f"{path}: [{name}]: {error}") from error
-    return made
+    return gpus
 
 
 def _gpu(name: str, entry: Any) -> Gpu:
@@ -116,8 +116,8 @@ def _gpu(name: str, entry: Any) -> Gpu:
     unknown = sorted(set(entry) - set(figures) | set(entry) & {"name"})
     if unknown:
         raise ValueError(f"unknown {', '.join(unknown)}; known are {', '.join(figures)}")
-    for key, given in entry.items():
-        figures[key] = _checked(key, given.get("value") if isinstance(given, dict) else given)
+    for key, value in entry.items():
+        figures[key] = _checked(key, value.get("value") if isinstance(value, dict) else value)
     missing = [key for key in _NEEDED if figures[key] is None]
     if figures["bf16_tflops"] is None and figures["fp16_tflops"] is None:
         missing.append("bf16_tflops or fp16_tflops")

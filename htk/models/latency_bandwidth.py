@@ -54,10 +54,10 @@ def fit(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[Segment]:
     for count in range(2, pieces + 1):
         if _error(best) <= _GOOD**2 * len(work):
             break
-        found = _split(work, time, count)
-        if found is None or _error(found) > _PAYS * _error(best):
+        candidate = _split(work, time, count)
+        if candidate is None or _error(candidate) > _PAYS * _error(best):
             break
-        best = found
+        best = candidate
     return best
 
 
@@ -78,18 +78,18 @@ def _split(work: Floats, time: Floats, count: int) -> list[Segment] | None:
         sizes = np.unique(np.quantile(sizes, np.linspace(0, 1, _MOST_POINTS)))
     cuts = np.searchsorted(work, sizes[1:])
     best: list[Segment] | None = None
-    known: dict[tuple[int, int], Segment] = {}
+    fitted: dict[tuple[int, int], Segment] = {}
     for chosen in combinations(cuts.tolist(), count - 1):
         edges = [0, *chosen, len(work)]
         spans = list(pairwise(edges))
         if any(b - a < _LEAST_POINTS or work[a] == work[b - 1] for a, b in spans):
             continue
         for a, b in spans:
-            if (a, b) not in known:
-                known[a, b] = _segment(work[a:b], time[a:b])
-        found = [known[span] for span in spans]
-        if _rises(found) and (best is None or _error(found) < _error(best)):
-            best = found
+            if (a, b) not in fitted:
+                fitted[a, b] = _segment(work[a:b], time[a:b])
+        segments = [fitted[span] for span in spans]
+        if _rises(segments) and (best is None or _error(segments) < _error(best)):
+            best = segments
     return best
 
 

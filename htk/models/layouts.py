@@ -68,8 +68,8 @@ def _activations(model: Decoder, layout: Layout, at_once: int) -> float:
     common = _COMMON + (0 if layout.fused_norms else _NORMS)
     shared = layout.tensor if layout.sequence_parallel else 1
     scores = 0 if layout.flash else _SCORES * model.heads * layout.seq / model.hidden
-    whole = (_GATED_LAYER if model.gated else _LAYER) - _COMMON + scores
-    layer = element * (common / shared + whole / layout.tensor)
+    split = (_GATED_LAYER if model.gated else _LAYER) - _COMMON + scores
+    layer = element * (common / shared + split / layout.tensor)
     layers = model.layers / layout.pipeline
     if layout.checkpointing:
         return layers * at_once * _INPUT * element + layer

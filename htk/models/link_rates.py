@@ -26,9 +26,9 @@ def scale_up_gbps(device_name: str | None) -> float | None:
     """One-way rate of a GPU's links within its node; None: not known."""
     if not device_name:
         return None
-    known = detected(device_name)
-    if known:
-        return known.scale_up_gbps
+    gpu = detected(device_name)
+    if gpu:
+        return gpu.scale_up_gbps
     return next((rate for pattern, rate in _OTHERS if re.search(pattern, device_name)), None)
 
 

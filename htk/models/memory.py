@@ -48,15 +48,15 @@ def memory(
     tensor_parallel: int = 1,
 ) -> Memory:
     """The peak of a step, on one of `shards` GPUs that share the parameters."""
-    whole = model.parameters // tensor_parallel
-    sharded = whole if strategy == "ddp" else whole // shards
+    parameters = model.parameters // tensor_parallel
+    sharded = parameters if strategy == "ddp" else parameters // shards
     units = 2 * (model.layer_parameters // tensor_parallel)  # two gathered at a time
     root = model.root_parameters // tensor_parallel
     gathered, gradients = units + root, sharded + units
     if strategy == "shard_grad_op":
-        gathered = whole
+        gathered = parameters
     if strategy == "ddp" or shards == 1:
-        gathered, gradients = 0, whole
+        gathered, gradients = 0, parameters
     return Memory(
         (sharded + gathered) * _PARAMETER,
         gradients * _GRADIENT,
@@ -70,9 +70,9 @@ def memory(
 
 def layer_activations(model: Decoder, tokens: int, tensor_parallel: int = 1) -> int:
     """Kept for the backward pass of one layer. Ten of its bytes are not split."""
-    whole = (_GATED_LAYER if model.gated else _WHOLE_LAYER) * tokens * model.hidden
+    unsplit = (_GATED_LAYER if model.gated else _WHOLE_LAYER) * tokens * model.hidden
     common = 10 * tokens * model.hidden
-    return common + (whole - common) // tensor_parallel
+    return common + (unsplit - common) // tensor_parallel
 
 
 def layer_input(model: Decoder, tokens: int) -> int:

@@ -132,7 +132,7 @@ class WhatIf:
         from htk.whatif.predicted_trace import write_predicted
 
         written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
-        return [one.file for one in written]
+        return [trace_file.file for trace_file in written]
 
     def _with(self, other: "WhatIf") -> "WhatIf":
         """The same stage: it depends on the trace alone."""

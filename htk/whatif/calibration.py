@@ -24,8 +24,8 @@ _MORE = 0.05  # that must hold beside what was asked, for a band to be narrower 
 def quantile(scores: Sequence[float], share: float) -> float:
     """The split-conformal quantile: of n scores the ⌈share · (n + 1)⌉-th, at most the largest."""
     ordered = sorted(scores)
-    place = ceil(round(share * (len(ordered) + 1), 9))  # 0.55 · 100 is a little more than 55
-    return ordered[min(place, len(ordered)) - 1]
+    nth = ceil(round(share * (len(ordered) + 1), 9))  # 0.55 · 100 is a little more than 55
+    return ordered[min(nth, len(ordered)) - 1]
 
 
 def factors(scores: Sequence[float], n: int | None = None) -> tuple[float, float]:
@@ -48,8 +48,10 @@ def calibrated(edit_names: Sequence[str]) -> tuple[float, float]:
 
     Of several edits the widest counts, of one that nothing is known of the normal distribution's.
     """
-    known = [_table().get(name) for name in edit_names]
-    each = [NORMAL if one is None else (one["half"], one["most"]) for one in known] or [NORMAL]
+    entries = [_table().get(name) for name in edit_names]
+    each = [NORMAL if entry is None else (entry["half"], entry["most"]) for entry in entries] or [
+        NORMAL
+    ]
     return max(half for half, _ in each), max(most for _, most in each)
 
 

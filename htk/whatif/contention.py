@@ -24,14 +24,16 @@ def factor(scene: StepModel) -> float:
     """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
     beside = share(scene, scene.graph.time)
     shapes = sorted({d or "" for d in scene.facts.dims})
-    place = {d: k for k, d in enumerate(shapes)}
-    shape = np.array([place[d or ""] for d in scene.facts.dims])
-    mine = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
-    if not len(mine):
+    code_of = {d: k for k, d in enumerate(shapes)}
+    shape = np.array([code_of[d or ""] for d in scene.facts.dims])
+    compute = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
+    if not len(compute):
         return 0.0
-    device = scene.graph.activities.device[mine]  # one may be slower than the others
-    alike = Groups.by_keys(np.column_stack([device, shape[mine], *_surroundings(scene, mine)]))
-    length, phi = scene.graph.activities.length[mine].astype(np.float64), beside[mine]
+    device = scene.graph.activities.device[compute]  # one may be slower than the others
+    alike = Groups.by_keys(
+        np.column_stack([device, shape[compute], *_surroundings(scene, compute)])
+    )
+    length, phi = scene.graph.activities.length[compute].astype(np.float64), beside[compute]
     free = np.full(len(alike), np.nan)
     for group in np.unique(alike.group_ids[phi >= _BESIDE]).tolist():  # kinds of kernels
         alone = length[(alike.group_ids == group) & (phi <= _ALONE)]
@@ -42,32 +44,32 @@ def factor(scene: StepModel) -> float:
     if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:
         return 0.0
     slope = np.clip(slower[seen] / phi[seen], -_OUTLIER, _OUTLIER)
-    found = np.average(slope, weights=length[seen] * phi[seen])
-    return float(np.clip(found, 0.0, _MOST))
+    mean = np.average(slope, weights=length[seen] * phi[seen])
+    return float(np.clip(mean, 0.0, _MOST))
 
 
-def _surroundings(scene: StepModel, mine: Ints) -> list[Ints]:
+def _surroundings(scene: StepModel, rows: Ints) -> list[Ints]:
     """Names of an activity and its neighbours on the stream: what one name does may differ."""
     acts = scene.graph.activities
     beyond = np.full(1, -1)
     same = np.append(acts.lane[1:] == acts.lane[:-1], False)
     following = np.where(same, np.append(acts.name[1:], beyond), -1)
     preceding = np.append(beyond, np.where(same[:-1], acts.name[:-1], -1))
-    return [acts.name[mine], following[mine], preceding[mine]]
+    return [acts.name[rows], following[rows], preceding[rows]]
 
 
 def share(scene: StepModel, time: Ints) -> Floats:
     """φ of each activity, at these times of the nodes."""
     graph = scene.graph
     start, end = time[graph.start], time[graph.end]
-    found = np.zeros(len(start))
+    phi = np.zeros(len(start))
     for device in np.unique(graph.activities.device).tolist():  # a few
-        its = graph.activities.device == device
-        comm = union(start[its & scene.is_comm], end[its & scene.is_comm])
-        own = np.flatnonzero(its & scene.is_compute)
+        on_device = graph.activities.device == device
+        comm = union(start[on_device & scene.is_comm], end[on_device & scene.is_comm])
+        own = np.flatnonzero(on_device & scene.is_compute)
         both = covered(comm, end[own]) - covered(comm, start[own])
-        found[own] = both / np.maximum(end[own] - start[own], 1)
-    return found
+        phi[own] = both / np.maximum(end[own] - start[own], 1)
+    return phi
 
 
 def settled(scene: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
@@ -81,12 +83,12 @@ def settled(scene: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
         return scene, after
     before = np.append(before, np.zeros(len(scene.facts.op) - len(before)))  # of what was inserted
     length = scene.lengths().astype(np.float64) / (1 + kappa * before)
-    found, beside = scene, before
+    slowed, beside = scene, before
     for k in range(_ROUNDS):
         now = share(scene, after.time)
         beside = now if k == 0 else (beside + now) / 2
-        found = scene.with_lengths(scene.is_compute, length * (1 + kappa * beside))
-        last, after = after.period_ns, replay(found.graph, found.weight, found.wrap_weight)
+        slowed = scene.with_lengths(scene.is_compute, length * (1 + kappa * beside))
+        last, after = after.period_ns, replay(slowed.graph, slowed.weight, slowed.wrap_weight)
         if abs(after.period_ns - last) <= _SETTLED * last:
             break
-    return found, after
+    return slowed, after

@@ -65,54 +65,56 @@ class Curves:
     @property
     def known(self) -> NDArray[np.bool_]:
         """Kernels found in every recording."""
-        found = self.base.is_compute.copy()
-        for one in self.recorded:
-            found &= ~np.isnan(one.length)
-        return found
+        in_all = self.base.is_compute.copy()
+        for recording in self.recorded:
+            in_all &= ~np.isnan(recording.length)
+        return in_all
 
     def lengths(self, ratio: float) -> Floats:
         """Of each kernel at a batch, beside what the first recording has; NaN: not found."""
         points = sorted([(1.0, self.base.lengths() / self.slower), *self._measured])
-        at = np.array([point[0] for point in points])
+        batches = np.array([point[0] for point in points])
         seen = np.maximum.accumulate(np.array([point[1] for point in points]), axis=0)
-        high = int(np.clip(np.searchsorted(at, ratio), 1, len(at) - 1))
+        high = int(np.clip(np.searchsorted(batches, ratio), 1, len(batches) - 1))
         low = high - 1
-        said = [alone(self.base, r).lengths() / self.slower for r in (*at[[low, high]], ratio)]
-        apart = said[1] - said[0]
+        modelled = [
+            alone(self.base, r).lengths() / self.slower for r in (*batches[[low, high]], ratio)
+        ]
+        apart = modelled[1] - modelled[0]
         slope = np.where(
             np.abs(apart) > _APART_NS, (seen[high] - seen[low]) / np.where(apart, apart, 1), 0
         )
-        found = seen[low] + np.clip(slope, 0, None) * (said[2] - said[0])
-        nearest = seen[high] if ratio > at[high] else seen[low]
-        found = np.where(np.abs(apart) > _APART_NS, found, nearest)
-        return np.where(self.known, np.maximum(found, 0) * self.slower, np.nan)
+        on_line = seen[low] + np.clip(slope, 0, None) * (modelled[2] - modelled[0])
+        nearest = seen[high] if ratio > batches[high] else seen[low]
+        on_line = np.where(np.abs(apart) > _APART_NS, on_line, nearest)
+        return np.where(self.known, np.maximum(on_line, 0) * self.slower, np.nan)
 
     @property
     def _measured(self) -> list[tuple[float, Floats]]:
-        return [(one.ratio, one.length) for one in self.recorded]
+        return [(recording.ratio, recording.length) for recording in self.recorded]
 
     def missed_ns(self, ratio: float) -> float:
         """What the fitted step still misses."""
-        known = {1.0: 0.0, **self.missed}
-        at = sorted(known)
-        return float(np.interp(ratio, at, [known[r] for r in at]))
+        missed = {1.0: 0.0, **self.missed}
+        batches = sorted(missed)
+        return float(np.interp(ratio, batches, [missed[r] for r in batches]))
 
     def off_ns(self, count: float) -> float:
         """What one recording alone misses of so many micro-batches, on the line of those known."""
-        at = np.array(sorted({1.0, *self.off}))
-        if len(at) < 2:
+        counts = np.array(sorted({1.0, *self.off}))
+        if len(counts) < 2:
             return 0.0
-        known = np.array([{1.0: 0.0, **self.off}[c] for c in at.tolist()])
-        high = int(np.clip(np.searchsorted(at, count), 1, len(at) - 1))
-        slope = (known[high] - known[high - 1]) / (at[high] - at[high - 1])
-        return float(known[high] + slope * (count - at[high]))
+        off = np.array([{1.0: 0.0, **self.off}[c] for c in counts.tolist()])
+        high = int(np.clip(np.searchsorted(counts, count), 1, len(counts) - 1))
+        slope = (off[high] - off[high - 1]) / (counts[high] - counts[high - 1])
+        return float(off[high] + slope * (count - counts[high]))
 
     def counted_share(self, count: float) -> float:
         """Of the doubt in the number of micro-batches: what is left of it."""
         if not self.counted:
             return 1.0
         away = min(
-            abs(math.log2(known / count)) for known in (1.0, *(r.count for r in self.counted))
+            abs(math.log2(recorded / count)) for recorded in (1.0, *(r.count for r in self.counted))
         )
         return min(_AT_COUNT + _FOR_EACH_COUNT * away, 1.0)
 
@@ -132,9 +134,9 @@ def curves(
 
     `kappa`: how much slower a kernel is beside communication, in the first.
     """
-    found = [_recorded(base, kappa, tables, ratio) for tables, ratio in others]
-    other = sorted((r for r in found if r.ratio != 1), key=lambda r: r.ratio)
-    same = sorted((r for r in found if r.ratio == 1), key=lambda r: r.count)
+    recordings = [_recorded(base, kappa, tables, ratio) for tables, ratio in others]
+    other = sorted((r for r in recordings if r.ratio != 1), key=lambda r: r.ratio)
+    same = sorted((r for r in recordings if r.ratio == 1), key=lambda r: r.count)
     if len({r.ratio for r in other}) < len(other) or len({r.count for r in same} - {1}) < len(same):
         raise UsageError("two recordings have the same batch; curves need different ones")
     slower = 1 + kappa * share(base, base.graph.time)
@@ -146,26 +148,28 @@ def alone(base: StepModel, ratio: float) -> StepModel:
     return batch.apply(base, f"{ratio:.9f}x")
 
 
-def fitted(edited: StepModel, found: Curves, ratio: float) -> StepModel:
+def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     """The edited scene, its kernels by the curves."""
-    known = found.known
-    now = np.where(known, found.lengths(ratio), 0.0)
-    one = np.maximum(alone(found.base, ratio).lengths().astype(np.float64), 1.0)
-    more = len(edited.graph.start) - len(known)
-    times = np.append(np.where(known, now / one, 1.0), np.ones(more))
-    changed = edited.with_lengths(np.append(known, np.zeros(more, bool)), edited.lengths() * times)
-    sigma = found.sigma(ratio, edited.spread.get("compute", 0.0))
-    recorded = ", ".join(f"{r:g}x" for r in found.ratios.tolist())
+    matched = lines.known
+    now = np.where(matched, lines.lengths(ratio), 0.0)
+    unscaled = np.maximum(alone(lines.base, ratio).lengths().astype(np.float64), 1.0)
+    more = len(edited.graph.start) - len(matched)
+    times = np.append(np.where(matched, now / unscaled, 1.0), np.ones(more))
+    changed = edited.with_lengths(
+        np.append(matched, np.zeros(more, bool)), edited.lengths() * times
+    )
+    sigma = lines.sigma(ratio, edited.spread.get("compute", 0.0))
+    recorded = ", ".join(f"{r:g}x" for r in lines.ratios.tolist())
     return replace(changed, spread={**changed.spread, "compute": sigma}).with_assumption(
         f"kernels on lines through recordings at {recorded} the batch"
     )
 
 
-def counted(edited: StepModel, found: Curves, count: float) -> StepModel:
+def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
     """The edited scene, its number of micro-batches less in doubt."""
-    left = found.counted_share(count)
+    left = lines.counted_share(count)
     spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
-    recorded = ", ".join(f"{r.count:g}x" for r in found.counted)
+    recorded = ", ".join(f"{r.count:g}x" for r in lines.counted)
     return replace(edited, spread=spread).with_assumption(
         f"steps on a line through recordings of {recorded} the micro-batches"
     )
@@ -176,30 +180,30 @@ def _recorded(
 ) -> Recorded:
     graph = build(tables)
     other = step_model(tables, graph)
-    mine, theirs = inputs(base).batch, inputs(other).batch
-    if mine is not None and theirs is not None:
-        if ratio is not None and abs(ratio * mine / theirs - 1) > _SAME_BATCH:
+    ours, theirs = inputs(base).batch, inputs(other).batch
+    if ours is not None and theirs is not None:
+        if ratio is not None and abs(ratio * ours / theirs - 1) > _SAME_BATCH:
             raise UsageError(
                 f"a further recording is given as {ratio:g}x the batch, but its shapes say "
-                f"{theirs:g} against {mine:g}; leave the factor out"
+                f"{theirs:g} against {ours:g}; leave the factor out"
             )
-        ratio = theirs / mine
+        ratio = theirs / ours
     elif ratio is None:
         raise UsageError(
             "shapes do not tell the batch of each recording (record_shapes=True would); give "
             "it as a factor of the first: PATH@2x"
         )
-    known = defaultdict(list)
+    samples = defaultdict(list)
     length = other.lengths() / (1 + (factor(other) or kappa) * share(other, graph.time))
-    for key, which in _keys(other):
-        known[key].append(float(length[which]))
-    found = np.full(len(base.graph.start), np.nan)
-    for key, which in _keys(base):
-        if key in known:
-            found[which] = float(np.median(known[key]))
-    mine, theirs = micro_batches(base), micro_batches(other)
-    count = theirs / mine if mine and theirs else 1.0
-    return Recorded(float(ratio), graph.period_ns, found, count)
+    for key, kernel in _keys(other):
+        samples[key].append(float(length[kernel]))
+    matched = np.full(len(base.graph.start), np.nan)
+    for key, kernel in _keys(base):
+        if key in samples:
+            matched[kernel] = float(np.median(samples[key]))
+    ours, theirs = micro_batches(base), micro_batches(other)
+    count = theirs / ours if ours and theirs else 1.0
+    return Recorded(float(ratio), graph.period_ns, matched, count)
 
 
 def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
@@ -209,8 +213,8 @@ def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
     order = order[np.lexsort((of.graph.calls.start[acts.call[order]], acts.rank[order]))]
     count: dict[tuple[int, str | None], int] = {}
     nth = []
-    for which in order.tolist():  # kernels of a step, once for a recording
-        group = (int(acts.rank[which]), of.facts.op[which])
+    for kernel in order.tolist():  # kernels of a step, once for a recording
+        group = (int(acts.rank[kernel]), of.facts.op[kernel])
         nth.append(count.get(group, 0))
         count[group] = nth[-1] + 1
     return [

@@ -102,16 +102,16 @@ class _Rank:
     def number(self) -> int:
         return self.first + len(self.works)
 
-    def call(self, which: int) -> int:
-        return int(self.scene.graph.activities.call[which])
+    def call(self, activity: int) -> int:
+        return int(self.scene.graph.activities.call[activity])
 
     def busy(self, before: int, ns: float) -> None:
         self.calls.append((self.call(before), ns))
 
-    def gather(self, size: float, at: int, lead: float) -> int:
+    def gather(self, size: float, launched: int, lead: float) -> int:
         """Issued so much before the CPU comes to launch an activity."""
         held = self.copied[-2:-1] + [self.sent] * (self.sent >= 0)
-        self.sent = self._collective("all_gather", size, held, at, lead)
+        self.sent = self._collective("all_gather", size, held, launched, lead)
         return self.sent
 
     def copy_out(self, size: float, gathered: int, before: int) -> None:
@@ -132,17 +132,17 @@ class _Rank:
 
     def _copy(self, size: float, after: list[int], before: int, op: str) -> int:
         waits = (before,) if before not in after else ()
-        made = Work(int(self.lane[0]), self.plan.copy(size), tuple(after), waits, COMPUTE, op=op)
-        self.works.append(made)
+        copy = Work(int(self.lane[0]), self.plan.copy(size), tuple(after), waits, COMPUTE, op=op)
+        self.works.append(copy)
         return self.number - 1
 
     def _collective(
-        self, kind: str, size: float, after: list[int], at: int, lead: float, rest: int = -1
+        self, kind: str, size: float, after: list[int], launched: int, lead: float, rest: int = -1
     ) -> int:
         plan, gather = self.plan, kind == "all_gather"
         part = size / plan.shards
         rank = int(self.scene.graph.activities.rank[self.lane[0]])
-        made = Work(
+        work = Work(
             self.like,
             plan.length(size),
             tuple(after),
@@ -153,16 +153,16 @@ class _Rank:
             group_size=plan.shards,
             per_node=min(plan.shards, plan.node),
             joined=2 * len(self.works) * RANKS + rank // plan.shards,
-            call=self.call(at),
+            call=self.call(launched),
             lag=plan.launch - lead,
         )
-        self.works.append(made)
+        self.works.append(work)
         return self.number - 1
 
     def _summed(self, size: float, after: list[int], rest: int) -> int:
         plan = self.plan
         rank = int(self.scene.graph.activities.rank[self.lane[0]])
-        one = summed(
+        all_reduce = summed(
             self.like,
             plan.summed(size),
             (tuple(after), (rest,) if rest not in after else ()),
@@ -171,7 +171,7 @@ class _Rank:
             per_node=max(plan.node // plan.shards, 1),
             joined=(2 * len(self.works) + 1) * RANKS + rank % plan.shards,
         )
-        self.works.append(one)
+        self.works.append(all_reduce)
         return self.number - 1
 
 
@@ -192,20 +192,20 @@ def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
             )
         plan = plan or _planned(scene, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
-        mine = _Rank(scene, plan, lane, many + len(works), like)
-        _forward(mine, forward)
-        _backward(mine, backward)
-        firsts.append(mine.first)
+        builder = _Rank(scene, plan, lane, many + len(works), like)
+        _forward(builder, forward)
+        _backward(builder, backward)
+        firsts.append(builder.first)
         lasts.append(int(lane[-1]))
-        works += mine.works
-        calls += mine.calls
+        works += builder.works
+        calls += builder.calls
         units = len(forward)
     bare = owned(removed(scene, replicating(scene), hooks=False), 1 / shards)
     late = delayed(bare, np.array([c for c, _ in calls]), np.array([ns for _, ns in calls]))
-    found = followed(inserted(late, works), np.array(lasts), np.array(firsts))
+    edited = followed(inserted(late, works), np.array(lasts), np.array(firsts))
     hook = 0.0 if plan is None else plan.hook / 1e3
     return (
-        found.with_uncertainty("structure", 0.03)
+        edited.with_uncertainty("structure", 0.03)
         .with_uncertainty("host", _HOST_SIGMA)
         .with_assumption(
             f"units are the {units} layers that attention kernels tell, and what is in none",
@@ -215,44 +215,44 @@ def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
     )
 
 
-def _forward(mine: _Rank, regions: list[Region]) -> None:
-    plan, lane = mine.plan, mine.lane
-    acts = mine.scene.graph.activities
+def _forward(builder: _Rank, regions: list[Region]) -> None:
+    plan, lane = builder.plan, builder.lane
+    acts = builder.scene.graph.activities
     begin = next(int(a) for a in lane.tolist() if acts.kind[a] == 0)
     for size, first in [(plan.root, begin), *((plan.unit, r.first) for r in regions)]:
-        mine.busy(first, plan.hook + plan.gather_ns)
+        builder.busy(first, plan.hook + plan.gather_ns)
         lead = plan.operator
         if size == plan.root and begin == regions[0].first:  # both hooks come before one launch
             lead += plan.hook + plan.gather_ns
-        mine.copy_out(size, mine.gather(size, first, lead), first)
+        builder.copy_out(size, builder.gather(size, first, lead), first)
 
 
-def _backward(mine: _Rank, regions: list[Region]) -> None:
-    plan, lane = mine.plan, mine.lane
-    backward = lane[mine.scene.facts.backward[lane]]
+def _backward(builder: _Rank, regions: list[Region]) -> None:
+    plan, lane = builder.plan, builder.lane
+    backward = lane[builder.scene.facts.backward[lane]]
     again = plan.name != "shard_grad_op"
     rest = next_of(lane, int(backward[-1]))
-    mine.together = -1
+    builder.together = -1
     begin = int(backward[0])
     gathered = -1
     if again:
-        mine.busy(begin, plan.call + plan.operator)
-        gathered = mine.gather(plan.unit, begin, 0.0)
+        builder.busy(begin, plan.call + plan.operator)
+        gathered = builder.gather(plan.unit, begin, 0.0)
     for k, region in enumerate(regions):
         ns = plan.hook
         last = k + 1 == len(regions)
         if again:
-            mine.copy_out(plan.unit, gathered, region.first)
+            builder.copy_out(plan.unit, gathered, region.first)
             ns += plan.operator if last else plan.gather_ns
             if not last:
-                gathered = mine.gather(plan.unit, region.first, 0.0)
-        mine.busy(region.first, ns)
+                gathered = builder.gather(plan.unit, region.first, 0.0)
+        builder.busy(region.first, ns)
         following = next_of(lane, region.last)
-        mine.busy(following, plan.reduce_ns)
+        builder.busy(following, plan.reduce_ns)
         lead = 0.0 if last else plan.hook + plan.gather_ns * again
-        mine.reduce(plan.unit, region.last, rest, lead)
-    mine.busy(rest, plan.reduce_ns)
-    mine.reduce(plan.root, int(backward[-1]), rest, 0.0)
+        builder.reduce(plan.unit, region.last, rest, lead)
+    builder.busy(rest, plan.reduce_ns)
+    builder.reduce(plan.root, int(backward[-1]), rest, 0.0)
 
 
 def _planned(
@@ -309,5 +309,5 @@ def summed(
 
 def _held(lane: Ints, before: int) -> tuple[int, ...]:
     """The activity in front of one on its stream."""
-    place = int(np.flatnonzero(lane == before)[0])
-    return (int(lane[place - 1]),) if place else ()
+    position = int(np.flatnonzero(lane == before)[0])
+    return (int(lane[position - 1]),) if position else ()

@@ -59,8 +59,8 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
     far = max(distance, abs(math.log(after.devices / before.devices)))
     if far:
         step["distance"] = math.hypot(step.get("distance", 0.0), DISTANCE * far)
-    whole = after.added != before.added  # made of all that the step does
-    changed = np.full(len(new), True) if whole else old != new
+    everywhere = after.added != before.added  # made of all that the step does
+    changed = np.full(len(new), True) if everywhere else old != new
     return replace(
         after,
         edge_sigma=edges,

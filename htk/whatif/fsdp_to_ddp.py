@@ -33,20 +33,22 @@ def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
     acts, alone = scene.graph.activities, len(scene.graph.ranks) < 2
     lanes, lag = [compute_lane(scene, rank) for rank in scene.graph.ranks], launch_ns(scene)
     products = gradients(scene, lanes)
-    for rank, lane, made in zip(scene.graph.ranks, lanes, products, strict=True):
-        mine = np.flatnonzero(reduces & (acts.rank == rank))
-        mine = mine[np.argsort(acts.start[mine], kind="stable")]
-        ready_at = all_waited_for(scene, mine.tolist(), lane)
-        units = [_kept(lane, copies, which) for which in ready_at]
+    for rank, lane, weights in zip(scene.graph.ranks, lanes, products, strict=True):
+        reductions = np.flatnonzero(reduces & (acts.rank == rank))
+        reductions = reductions[np.argsort(acts.start[reductions], kind="stable")]
+        ready_at = all_waited_for(scene, reductions.tolist(), lane)
+        units = [_kept(lane, copies, ready_activity) for ready_activity in ready_at]
         kept, last = lane[~copies[lane]], -1
-        for number, (ready, size, rest) in enumerate(_buckets(scene, kept, mine, units, made)):
+        for number, (ready, size, rest) in enumerate(
+            _buckets(scene, kept, reductions, units, weights)
+        ):
             call = int(acts.call[next_of(kept, ready)])
             calls.append(call)
             after = (ready, last) if last >= 0 else (ready,)
             last = len(acts.start) + len(works)
             works.append(
                 Work(
-                    int(mine[-1]),
+                    int(reductions[-1]),
                     fixed + size * each,
                     after,
                     (rest,) if rest != ready else (),
@@ -67,36 +69,36 @@ def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
     )
 
 
-def _kept(lane: Ints, copies: Mask, which: int) -> int:
+def _kept(lane: Ints, copies: Mask, activity: int) -> int:
     """The last activity up to this one that is no copy."""
-    upto = lane[: int(np.flatnonzero(lane == which)[0]) + 1] if which >= 0 else lane[:1]
+    upto = lane[: int(np.flatnonzero(lane == activity)[0]) + 1] if activity >= 0 else lane[:1]
     stays = upto[~copies[upto]]
     return int(stays[-1]) if len(stays) else -1
 
 
 def _buckets(
-    scene: StepModel, lane: Ints, reduces: Ints, units: list[int], made: list[tuple[int, int]]
+    scene: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
     """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
-    found = []
+    buckets = []
     each = max(len(reduces) // max(micro_batches(scene), 1), 1)
-    begin, place = 0, {int(a): k for k, a in enumerate(lane.tolist())}
-    placed = [(place[a], n) for a, n in made]
+    begin, position = 0, {int(a): k for k, a in enumerate(lane.tolist())}
+    placed = [(position[a], n) for a, n in weights]
     for k in range(0, len(reduces), each):  # micro-batches
         # where units are ready on the stream, none before the one in front of it
-        its = list(accumulate((place.get(u, begin) for u in units[k : k + each]), max))
-        rest, held = next_of(lane, int(lane[its[-1]])), 0
-        for which, size in _ready(
-            lane, placed, (begin, *its), scene.facts.in_bytes[reduces[k : k + each]].tolist()
+        unit_ends = list(accumulate((position.get(u, begin) for u in units[k : k + each]), max))
+        rest, held = next_of(lane, int(lane[unit_ends[-1]])), 0
+        for activity, size in _ready(
+            lane, placed, (begin, *unit_ends), scene.facts.in_bytes[reduces[k : k + each]].tolist()
         ):
             held += size
             if held >= BUCKET_BYTES:
-                found.append((which, held, rest))
+                buckets.append((activity, held, rest))
                 held = 0
         if held:
-            found.append((int(lane[its[-1]]), held, rest))
-        begin = its[-1] + 1
-    return found
+            buckets.append((int(lane[unit_ends[-1]]), held, rest))
+        begin = unit_ends[-1] + 1
+    return buckets
 
 
 def _ready(
@@ -109,7 +111,11 @@ def _ready(
     embedding is ready with that.
     """
     within = [
-        [(at, n) for at, n in placed if low <= at <= high and (k == 0 or at > low)]
+        [
+            (position, n)
+            for position, n in placed
+            if low <= position <= high and (k == 0 or position > low)
+        ]
         for k, (low, high) in enumerate(pairwise(ends))
     ]
     element = _element_bytes(within, sizes)
@@ -118,12 +124,12 @@ def _ready(
         within[0].remove(head)
         if element * head[1] < _OWN * sizes[-1]:
             within[-1].append(head)
-    found: list[tuple[int, int]] = []
-    for end, size, its in zip(ends[1:], sizes, within, strict=True):
-        found += [(at, element * n) for at, n in its]
-        found.append((end, max(int(size) - element * sum(n for _, n in its), 0)))
-    found.sort(key=lambda ready: ready[0])
-    return [(int(lane[at]), size) for at, size in found if size]
+    gradients: list[tuple[int, int]] = []
+    for end, size, weights in zip(ends[1:], sizes, within, strict=True):
+        gradients += [(position, element * n) for position, n in weights]
+        gradients.append((end, max(int(size) - element * sum(n for _, n in weights), 0)))
+    gradients.sort(key=lambda ready: ready[0])
+    return [(int(lane[position]), size) for position, size in gradients if size]
 
 
 def _element_bytes(within: list[list[tuple[int, int]]], sizes: list[int]) -> int:

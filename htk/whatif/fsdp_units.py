@@ -22,18 +22,18 @@ class Region:
 def compute_lane(scene: StepModel, rank: int) -> Ints:
     """Activities of the rank's busiest compute stream, in order."""
     acts = scene.graph.activities
-    mine = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
-    lanes = np.unique(acts.lane[mine])
-    busy = [int(acts.length[mine & (acts.lane == lane)].sum()) for lane in lanes.tolist()]
+    compute = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
+    lanes = np.unique(acts.lane[compute])
+    busy = [int(acts.length[compute & (acts.lane == lane)].sum()) for lane in lanes.tolist()]
     if not busy:
         return np.empty(0, np.int64)
-    found = np.flatnonzero((acts.lane == lanes[int(np.argmax(busy))]) & (acts.rank == rank))
-    return found[np.argsort(acts.start[found], kind="stable")]
+    rows = np.flatnonzero((acts.lane == lanes[int(np.argmax(busy))]) & (acts.rank == rank))
+    return rows[np.argsort(acts.start[rows], kind="stable")]
 
 
-def waited_for(scene: StepModel, which: int, lane: Ints) -> int:
+def waited_for(scene: StepModel, activity: int, lane: Ints) -> int:
     """The last activity of a stream that this one waits for; -1: none."""
-    return all_waited_for(scene, [which], lane)[0]
+    return all_waited_for(scene, [activity], lane)[0]
 
 
 def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
@@ -41,25 +41,25 @@ def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
     graph, acts = scene.graph, scene.graph.activities
     events = np.flatnonzero(graph.edges("event"))
     src, dst = graph.src[events], graph.dst[events]
-    found = []
-    for which in each:  # some tens of units
-        known = np.isin(graph.end[lane], src[dst == graph.start[which]])
-        done = lane[known] if known.any() else lane[acts.end[lane] <= acts.start[which]]
-        found.append(int(done[-1]) if len(done) else -1)
-    return found
+    dependencies = []
+    for activity in each:  # some tens of units
+        recorded = np.isin(graph.end[lane], src[dst == graph.start[activity]])
+        done = lane[recorded] if recorded.any() else lane[acts.end[lane] <= acts.start[activity]]
+        dependencies.append(int(done[-1]) if len(done) else -1)
+    return dependencies
 
 
 def backward_regions(scene: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
     """What runs before each of these, since the one before it, in the backward pass."""
-    place = {int(a): k for k, a in enumerate(lane.tolist())}
-    back = [place[a] for a in lane[scene.facts.backward[lane]].tolist()]
+    position = {int(a): k for k, a in enumerate(lane.tolist())}
+    back = [position[a] for a in lane[scene.facts.backward[lane]].tolist()]
     begin = back[0] if back else 0
-    found = []
-    for one in ready:
-        end = max(place.get(one, begin), begin)
-        found.append(Region(int(lane[begin]), int(lane[end])))
+    regions = []
+    for activity in ready:
+        end = max(position.get(activity, begin), begin)
+        regions.append(Region(int(lane[begin]), int(lane[end])))
         begin = min(end + 1, len(lane) - 1)
-    return found
+    return regions
 
 
 def layers(scene: StepModel, lane: Ints) -> list[Region]:
@@ -103,10 +103,10 @@ def _cut(scene: StepModel, lane: Ints, places: Ints, low: int, high: int) -> lis
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _kernels(scene: StepModel, which: Ints) -> list[tuple[int, str | None, str | None]]:
+def _kernels(scene: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
     """What tells a kernel from those that do other work."""
     names, facts = scene.graph.activities.name, scene.facts
-    return [(int(names[k]), facts.op[k], facts.dims[k]) for k in which.tolist()]
+    return [(int(names[k]), facts.op[k], facts.dims[k]) for k in rows.tolist()]
 
 
 def gradients(scene: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
@@ -115,24 +115,24 @@ def gradients(scene: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
     same shapes and comes right before it.
     """
-    mine = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
+    summing = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
     tokens = inputs(scene).tokens
-    return [_gradients(scene, lane[mine[lane]].tolist(), tokens) for lane in lanes]
+    return [_gradients(scene, lane[summing[lane]].tolist(), tokens) for lane in lanes]
 
 
 def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    products: list[tuple[int, int]] = []
     before = ""
-    for which in summing:  # some hundreds
-        dims = scene.facts.dims[which] or "[]"
+    for kernel in summing:  # some hundreds
+        dims = scene.facts.dims[kernel] or "[]"
         shapes = _matrices(dims)
-        if len(shapes) < 2 or scene.facts.family[which] != "gemm":
+        if len(shapes) < 2 or scene.facts.family[kernel] != "gemm":
             continue
-        made = (which, shapes[0][0] * shapes[1][1])
+        product = (kernel, shapes[0][0] * shapes[1][1])
         second = shapes[0][0] == tokens and dims == before
-        found = [*found[:-1], made] if second else [*found, made]
+        products = [*products[:-1], product] if second else [*products, product]
         before = "" if second else dims
-    return found
+    return products
 
 
 @lru_cache(maxsize=4096)
@@ -144,19 +144,19 @@ def of_weights(scene: StepModel) -> Mask:
     """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
     if not scene.facts.backward.any():
         return sums_over_tokens(scene)
-    found = np.zeros(len(scene.facts.dims), bool)
-    for made in gradients(scene, [compute_lane(scene, rank) for rank in scene.graph.ranks]):
-        found[[which for which, _ in made]] = True
-    return found
+    chosen = np.zeros(len(scene.facts.dims), bool)
+    for of_lane in gradients(scene, [compute_lane(scene, rank) for rank in scene.graph.ranks]):
+        chosen[[kernel for kernel, _ in of_lane]] = True
+    return chosen
 
 
 def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
     """Elements of the matrices that a region's products multiply with, as shapes tell."""
-    place = {int(a): k for k, a in enumerate(lane.tolist())}
+    position = {int(a): k for k, a in enumerate(lane.tolist())}
     total = 0
-    for which in lane[place[region.first] : place[region.last] + 1].tolist():
-        op, dims = scene.facts.op[which] or "", scene.facts.dims[which]
-        if not dims or scene.facts.family[which] != "gemm" or "bmm" in op:
+    for activity in lane[position[region.first] : position[region.last] + 1].tolist():
+        op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
+        if not dims or scene.facts.family[activity] != "gemm" or "bmm" in op:
             continue
         shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
         if len(shapes) > 1:
@@ -164,7 +164,7 @@ def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
     return total
 
 
-def next_of(lane: Ints, which: int) -> int:
+def next_of(lane: Ints, activity: int) -> int:
     """The activity behind one on its stream; of the last one itself."""
-    place = int(np.flatnonzero(lane == which)[0])
-    return int(lane[min(place + 1, len(lane) - 1)])
+    position = int(np.flatnonzero(lane == activity)[0])
+    return int(lane[min(position + 1, len(lane) - 1)])

@@ -88,13 +88,15 @@ def _overlap(recorded: StepModel) -> Floats:
     Neighbours on a stream may overlap (programmatic launches).
     """
     acts, length = recorded.graph.activities, np.maximum(recorded.lengths(), 0)
-    found = np.ones(int(acts.lane.max(initial=-1)) + 1)
-    for lane in range(len(found)):  # a few a rank
+    busy_share = np.ones(int(acts.lane.max(initial=-1)) + 1)
+    for lane in range(len(busy_share)):  # a few a rank
         own = acts.lane == lane
         total = int(length[own].sum())
         if total:
-            found[lane] = min(union(acts.end[own] - length[own], acts.end[own]).total / total, 1.0)
-    return found
+            busy_share[lane] = min(
+                union(acts.end[own] - length[own], acts.end[own]).total / total, 1.0
+            )
+    return busy_share
 
 
 def _links(scene: StepModel, step: int) -> float:
@@ -124,11 +126,11 @@ def _sent(scene: StepModel) -> Floats:
     The larger of the two buffers is the whole one, whatever group an edit makes of it.
     """
     facts = scene.facts
-    whole = np.maximum(np.maximum(facts.in_bytes, facts.out_bytes), 0)
+    full_size = np.maximum(np.maximum(facts.in_bytes, facts.out_bytes), 0)
     kinds = np.array([kind if kind in _WHOLE else "" for kind in facts.collective])
-    found = np.zeros(len(whole))
+    sent = np.zeros(len(full_size))
     for kind in _WHOLE:
         for ranks in np.unique(facts.group_size[kinds == kind]).tolist():  # a few groups
             own = (kinds == kind) & (facts.group_size == ranks)
-            found[own] = whole[own] * ((factor(kind, ranks) or 0.0) if ranks > 1 else 0.0)
-    return found
+            sent[own] = full_size[own] * ((factor(kind, ranks) or 0.0) if ranks > 1 else 0.0)
+    return sent

@@ -15,11 +15,11 @@ _EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
 _SYNCHRONISES = re.compile(r"EventSynchronize")
 
 
-def calls_of_all(scene: StepModel, which: Mask) -> Ints:
+def calls_of_all(scene: StepModel, chosen: Mask) -> Ints:
     """Calls that launch nothing but these."""
     call = scene.graph.activities.call
-    mine, others = np.unique(call[which & (call >= 0)]), np.unique(call[~which])
-    return np.setdiff1d(mine, others)
+    launching, others = np.unique(call[chosen & (call >= 0)]), np.unique(call[~chosen])
+    return np.setdiff1d(launching, others)
 
 
 def cpu_edges(scene: StepModel, calls: Ints) -> Mask:
@@ -41,14 +41,14 @@ def _into(scene: StepModel, heads: Ints, *kinds: str) -> Mask:
     return np.asarray(nodes[scene.graph.dst] & scene.graph.edges(*kinds))
 
 
-def unlaunched(scene: StepModel, which: Mask) -> StepModel:
+def unlaunched(scene: StepModel, chosen: Mask) -> StepModel:
     """These activities do not happen, nor do their launches."""
-    gone = cpu_edges(scene, calls_of_all(scene, which))
+    gone = cpu_edges(scene, calls_of_all(scene, chosen))
     weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
-    return replace(scene, weight=weight).with_lengths(which, 0)
+    return replace(scene, weight=weight).with_lengths(chosen, 0)
 
 
-def on_account(scene: StepModel, which: Mask) -> Ints:
+def on_account(scene: StepModel, chosen: Mask) -> Ints:
     """Calls that launch these, and those that record or await events on their account.
 
     What is recorded right behind a collective that stays is the end of that.
@@ -56,7 +56,7 @@ def on_account(scene: StepModel, which: Mask) -> Ints:
     calls, acts = scene.graph.calls, scene.graph.activities
     many = len(calls.start)
     gone, launching, comm = (np.zeros(many + 1, bool) for _ in range(3))  # a last one: none
-    gone[calls_of_all(scene, which)] = True
+    gone[calls_of_all(scene, chosen)] = True
     launching[acts.call[acts.call >= 0]] = True
     comm[acts.call[(acts.call >= 0) & scene.is_comm]] = True
     before, after = _beside(calls.lane, launching[:many])
@@ -87,29 +87,29 @@ def _firsts(scene: StepModel, calls: Ints) -> Mask:
     return np.append(True, ~follows)[: len(calls)]
 
 
-def removed(scene: StepModel, which: Mask, hooks: bool) -> StepModel:
+def removed(scene: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     """These do not happen, nor what the CPU does for them; nobody waits for them.
 
     `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
     """
-    graph, calls = scene.graph, on_account(scene, which)
+    graph, calls = scene.graph, on_account(scene, chosen)
     led = calls[~_firsts(scene, calls)] if hooks else calls
     gone = _own_edges(scene, calls) | _think_edges(scene, led)
     weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
-    waits = np.isin(graph.src, graph.end[which]) | np.isin(graph.dst, graph.start[which])
+    waits = np.isin(graph.src, graph.end[chosen]) | np.isin(graph.dst, graph.start[chosen])
     weight = np.where(waits & graph.edges("event", "capacity"), NEVER, weight)
     weight = np.where(_into(scene, graph.call_end[calls], "sync"), NEVER, weight)
-    kinds = [None if w else c for w, c in zip(which.tolist(), scene.facts.collective, strict=True)]
+    kinds = [None if w else c for w, c in zip(chosen.tolist(), scene.facts.collective, strict=True)]
     facts = replace(scene.facts, collective=kinds)
-    return parted(replace(scene, weight=weight, facts=facts), which).with_lengths(which, 0)
+    return parted(replace(scene, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)
 
 
-def unsynchronised(scene: StepModel, which: Mask) -> StepModel:
+def unsynchronised(scene: StepModel, dropped: Mask) -> StepModel:
     """The CPU waits for no event before it launches these."""
     graph, launching = scene.graph, np.zeros(len(scene.graph.calls.start), bool)
     acts, chosen = graph.activities, np.zeros(len(graph.calls.start) + 1, bool)
     launching[acts.call[acts.call >= 0]] = True
-    chosen[calls_of_all(scene, which)] = True
+    chosen[calls_of_all(scene, dropped)] = True
     _, after = _beside(graph.calls.lane, launching)
     calls = np.flatnonzero(chosen[after] & graph.calls.named(_SYNCHRONISES))
     weight = np.where(_own_edges(scene, calls), np.minimum(scene.weight, 0), scene.weight)
@@ -117,12 +117,12 @@ def unsynchronised(scene: StepModel, which: Mask) -> StepModel:
     return replace(scene, weight=np.where(waits, NEVER, weight))
 
 
-def host_ns(scene: StepModel, which: Mask, hooks: bool) -> float:
+def host_ns(scene: StepModel, chosen: Mask, hooks: bool) -> float:
     """What the CPU usually does on account of neighbours among these; 0: it launches none.
 
     `hooks`: with what it does before it gets to the first of them.
     """
-    calls = on_account(scene, which)
+    calls = on_account(scene, chosen)
     if not len(calls):
         return 0.0
     firsts = _firsts(scene, calls)
@@ -154,8 +154,8 @@ def delayed(scene: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> 
     """The CPU needs so much more time before each of these calls; for one named twice, twice."""
     graph = scene.graph
     more = np.zeros(len(graph.time))
-    known = calls >= 0
-    np.add.at(more, graph.call_start[calls[known]], np.broadcast_to(ns, calls.shape)[known])
+    valid = calls >= 0
+    np.add.at(more, graph.call_start[calls[valid]], np.broadcast_to(ns, calls.shape)[valid])
     led = graph.edges("host_gap", "handover")
     late = np.where(led, np.rint(more[graph.dst]), 0).astype(np.int64)
     return replace(scene, weight=scene.weight + late)
@@ -167,10 +167,10 @@ def launch_ns(scene: StepModel) -> float:
     return float(np.median(seen)) if len(seen) else 0.0
 
 
-def usual_ns(scene: StepModel, which: Mask) -> float:
+def usual_ns(scene: StepModel, activities: Mask) -> float:
     """What the CPU usually spends on launching one of these."""
     calls = scene.graph.activities.call
-    chosen = np.unique(calls[which & (calls >= 0)])
+    chosen = np.unique(calls[activities & (calls >= 0)])
     if not len(chosen):
         return 0.0
     weight = scene.weight[cpu_edges(scene, chosen)]

@@ -91,9 +91,9 @@ def held(tables: Mapping[str, pa.Table], scene: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     units = _units(scene)
     capacity = _capacity(tables["ranks"])
-    layers, whole = _reckoned(scene)
-    known = Held(0.0, whole or 0.0, units, capacity, None, layers, _recomputes(scene))
-    activations = whole and whole * (known.of_checkpointing if known.recomputed else 1.0)
+    layers, full = _reckoned(scene)
+    by_shapes = Held(0.0, full or 0.0, units, capacity, None, layers, _recomputes(scene))
+    activations = full and full * (by_shapes.of_checkpointing if by_shapes.recomputed else 1.0)
     seen = _recorded(tables["memory"])
     if seen is not None:
         static, peak = seen
@@ -102,11 +102,11 @@ def held(tables: Mapping[str, pa.Table], scene: StepModel) -> Held | None:
         # case, by no less than shapes tell
         least = min(_SURE * (activations or 0.0), peak - static)
         kept = max(peak - static - gathered, least)
-        return replace(known, static=static, activations=kept, measured=peak)
+        return replace(by_shapes, static=static, activations=kept, measured=peak)
     if units is None or activations is None:
         return None
     static = _STATE * units.parameters / units.shards + _RESERVED
-    return replace(known, static=static, activations=activations)
+    return replace(by_shapes, static=static, activations=activations)
 
 
 def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[int, float | None]:
@@ -150,7 +150,7 @@ def sharding_after(
     strategy: str, shards: int, ranks: int, node: int, asked: Mapping[str, str]
 ) -> tuple[str, int, int]:
     """Strategy, ranks that share a shard, and ranks in all, after these edits."""
-    name, _, given = asked.get("sharding", strategy).partition(":")
+    name, _, size = asked.get("sharding", strategy).partition(":")
     nodes, _, each = asked.get("world", "").partition("x")
     if nodes.isdigit() and (not each or each.isdigit()):
         ranks = int(nodes) * int(each or 1)
@@ -160,7 +160,7 @@ def sharding_after(
         return name, ranks, ranks
     if "sharding" not in asked:
         return name, shards, ranks
-    return name, int(given) if given.isdigit() else max(min(node, ranks // 2), 1), ranks
+    return name, int(size) if size.isdigit() else max(min(node, ranks // 2), 1), ranks
 
 
 def _units(scene: StepModel) -> ShardedUnits | None:
@@ -178,11 +178,11 @@ def _units(scene: StepModel) -> ShardedUnits | None:
 def _recorded(memory: pa.Table) -> tuple[float, float] | None:
     """Least and most that was allocated, on the GPU with the highest peak."""
     kind = numbers(memory["device_type"], -1)
-    told = np.isin(kind, _GPU) & valid(memory["allocated_bytes"])
-    if not told.any():
+    on_gpu = np.isin(kind, _GPU) & valid(memory["allocated_bytes"])
+    if not on_gpu.any():
         return None
-    allocated = numbers(memory["allocated_bytes"])[told]
-    rank, device = (numbers(memory[c], -1)[told] for c in ("rank", "device"))
+    allocated = numbers(memory["allocated_bytes"])[on_gpu]
+    rank, device = (numbers(memory[c], -1)[on_gpu] for c in ("rank", "device"))
     worst = int(np.argmax(allocated))
     same = (rank == rank[worst]) & (device == device[worst]) & (allocated > 0)
     return float(allocated[same].min()), float(allocated[worst])
@@ -196,10 +196,10 @@ def _reckoned(scene: StepModel) -> tuple[int, float | None]:
     """Layers, and activations of a micro-batch without recomputation and with fused attention."""
     tokens = inputs(scene).tokens
     first = scene.graph.ranks[0]
-    mine = (scene.graph.activities.rank == first) & ~scene.facts.recomputed
+    of_rank = (scene.graph.activities.rank == first) & ~scene.facts.recomputed
     layers, hidden, widest = 0, 0, 0
-    for which in np.flatnonzero(mine).tolist():  # activities of one rank
-        op, dims = scene.facts.op[which] or "", scene.facts.dims[which]
+    for activity in np.flatnonzero(of_rank).tolist():  # activities of one rank
+        op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm"))):
             continue
         shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) > 1]
@@ -221,10 +221,10 @@ def _capacity(ranks: pa.Table) -> float | None:
         ranks["device_name"].to_pylist(), ranks["device_properties"].to_pylist(), strict=True
     ):
         try:
-            known = json.loads(text or "[]")
-            return float(known[0]["totalGlobalMem"])
+            properties = json.loads(text or "[]")
+            return float(properties[0]["totalGlobalMem"])
         except (ValueError, LookupError, TypeError):
-            found = detected(name)
-            if found:
-                return found.memory_gb * 1e9
+            gpu = detected(name)
+            if gpu:
+                return gpu.memory_gb * 1e9
     return None

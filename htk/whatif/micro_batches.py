@@ -88,19 +88,19 @@ def _in_order(scene: StepModel) -> StepModel:
     graph, size = scene.graph, scene.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
     for rank in graph.ranks:
-        mine = scene.is_comm & (acts.rank == rank)
-        for one in np.unique(size[mine]).tolist():  # groups of a rank, told by their size
-            its = np.flatnonzero(mine & (size == one))
-            firsts.append(int(its[np.argmin(acts.start[its])]))
-            lasts.append(int(its[np.argmax(acts.end[its])]))
+        of_rank = scene.is_comm & (acts.rank == rank)
+        for ranks in np.unique(size[of_rank]).tolist():  # groups of a rank, told by their size
+            of_group = np.flatnonzero(of_rank & (size == ranks))
+            firsts.append(int(of_group[np.argmin(acts.start[of_group])]))
+            lasts.append(int(of_group[np.argmax(acts.end[of_group])]))
     return followed(scene, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
 def _after_backward(scene: StepModel) -> Mask:
     acts = scene.graph.activities
-    found = np.zeros(len(acts.start), bool)
+    trailing = np.zeros(len(acts.start), bool)
     for rank in scene.graph.ranks:
-        mine = acts.rank == rank
-        last = int(acts.end[mine & scene.facts.backward & scene.is_compute].max(initial=-1))
-        found |= mine & (acts.start >= last)
-    return found
+        of_rank = acts.rank == rank
+        last = int(acts.end[of_rank & scene.facts.backward & scene.is_compute].max(initial=-1))
+        trailing |= of_rank & (acts.start >= last)
+    return trailing

@@ -23,33 +23,33 @@ def partial(scene: StepModel) -> Mask:
     acts, edge = scene.graph.activities, scene.run_edge
     here = np.ones(len(acts.start), np.int64)
     joined = np.flatnonzero(scene.is_comm & ~scene.facts.single & (edge >= 0))
-    _, which, count = np.unique(
+    _, group_ids, count = np.unique(
         scene.graph.src[edge[joined]], return_inverse=True, return_counts=True
     )
-    here[joined] = count[which]
+    here[joined] = count[group_ids]
     return np.asarray(scene.is_comm & (here < scene.facts.group_size))
 
 
 def waits(scene: StepModel) -> Floats:
     """Of each activity, how long it waited for ranks that are not at hand."""
     length = scene.lengths().astype(np.float64)
-    found = np.zeros(len(length))
-    mine = partial(scene)
-    if not mine.any():
-        return found
+    waited = np.zeros(len(length))
+    large = partial(scene)
+    if not large.any():
+        return waited
     sent, fixed = wire(scene), latency(scene)
-    mine &= (sent >= LARGE) & (length > 0)
+    large &= (sent >= LARGE) & (length > 0)
     for kinds in _ALIKE:
         for across in (False, True):
-            alike = mine & scene.is_collective(*kinds) & (scene.facts.crosses == across)
+            alike = large & scene.is_collective(*kinds) & (scene.facts.crosses == across)
             share = part(scene, across)
             least = np.inf
             for size in np.unique(sent[alike]).tolist():  # a few units or buckets
                 same = alike & (sent == size)
                 pace = np.maximum(length - fixed, 0)[same] / size * share[same]
                 least = min(least, float(np.quantile(pace, _FASTEST)))
-                found[same] = np.maximum(length - fixed - least * size / share, 0)[same]
-    return found
+                waited[same] = np.maximum(length - fixed - least * size / share, 0)[same]
+    return waited
 
 
 def prompt(scene: StepModel, waited: Floats) -> StepModel:
@@ -68,13 +68,13 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     new = edited.lengths()[edited.is_compute].sum()
     length = edited.lengths().astype(np.float64)
     back = np.append(waited, np.zeros(len(length) - len(waited))) * (new / old if old else 1.0)
-    found = edited.with_lengths((back > 0) & (length > 0), length + back)
+    delayed = edited.with_lengths((back > 0) & (length > 0), length + back)
     if edited.arrival_scale == 1:
-        return found
-    now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (found, edited))
+        return delayed
+    now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (delayed, edited))
     lost = max(now - without, 0)
     later = max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
-    return found.add_step_time("skew", later, exposed=later)
+    return delayed.add_step_time("skew", later, exposed=later)
 
 
 def _lead(scene: StepModel) -> float:

@@ -30,11 +30,11 @@ def link_tier(scene: StepModel, across: bool) -> LinkTier:
     """
     usual = ACROSS_NS if across else LATENCY_NS
     sent, length = wire(scene) / part(scene, across), scene.lengths().astype(np.float64)
-    known = scene.is_comm & (sent > 0) & (length > 0) & (scene.facts.crosses == across)
-    sizes = np.unique(sent[known])
+    measured = scene.is_comm & (sent > 0) & (length > 0) & (scene.facts.crosses == across)
+    sizes = np.unique(sent[measured])
     if not len(sizes):
         return LinkTier(usual, None)
-    middle = np.array([np.median(length[known & (sent == size)]) for size in sizes])
+    middle = np.array([np.median(length[measured & (sent == size)]) for size in sizes])
     sure = _GOOD_TO * middle
     terms = np.vstack([np.column_stack([1 / sure, sizes / sure]), [1 / usual, 0.0]])
     fixed, slope = np.linalg.lstsq(terms, np.append(middle / sure, 1.0), rcond=None)[0]
@@ -62,8 +62,8 @@ class Network:
         inside = self.within.ns_per_byte
         if ranks <= per_node:
             return inside or self.links or self.across.ns_per_byte or 0.0
-        whole = self.across.ns_per_byte or self.adapters or inside or self.links or 0.0
-        alone = whole * self.node / max(min(per_node, self.node), 1)
+        full_node = self.across.ns_per_byte or self.adapters or inside or self.links or 0.0
+        alone = full_node * self.node / max(min(per_node, self.node), 1)
         return alone if inside is None else max(alone, inside)
 
     def shared(self, ranks: int) -> float:

@@ -36,19 +36,19 @@ class Sizes:
 def sizes(scene: StepModel, name: str) -> Sizes:
     """As the shapes of attention tell them, whose queries are tokens by hidden."""
     tokens = inputs(scene).tokens
-    found: Counter[tuple[int, float]] = Counter()
+    votes: Counter[tuple[int, float]] = Counter()
     for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
         if family != "attention" or not dims:
             continue
         shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 4]
         if tokens and len(shapes) > 1:  # whether heads or length come second
             query, key = (int(np.prod(s)) for s in shapes[:2])
-            found[query // tokens, key / query] += 1
-    if tokens is None or not found:
+            votes[query // tokens, key / query] += 1
+    if tokens is None or not votes:
         raise UsageError(
             f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
         )
-    hidden, share = found.most_common(1)[0][0]
+    hidden, share = votes.most_common(1)[0][0]
     return Sizes(tokens * scene.activation_scale, hidden, share)
 
 
@@ -65,9 +65,9 @@ def tensor_degree(scene: StepModel) -> int:
 
 def pointwise(scene: StepModel, of: Sizes) -> Mask:
     """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
-    whole = round(of.tokens / scene.activation_scale) * of.hidden
-    known = {d: _elements(d) == whole for d in set(scene.facts.dims) if d}
-    by_size = np.array([bool(d and known[d]) for d in scene.facts.dims], bool)
+    elements = round(of.tokens / scene.activation_scale) * of.hidden
+    is_full = {d: _elements(d) == elements for d in set(scene.facts.dims) if d}
+    by_size = np.array([bool(d and is_full[d]) for d in scene.facts.dims], bool)
     norm = np.array([f == "norm" for f in scene.facts.family], bool)
     matrix = np.array([f in _TENSOR for f in scene.facts.family], bool)
     return np.asarray((by_size | norm) & ~matrix)
@@ -78,23 +78,23 @@ def _elements(dims: str) -> int:
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
 
-def split(scene: StepModel, which: Mask, ways: float) -> StepModel:
+def split(scene: StepModel, chosen: Mask, ways: float) -> StepModel:
     """So many ranks share the work of these; none gets shorter than a kernel can be.
 
     In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
     """
     length = scene.lengths().astype(np.float64)
     floor = np.minimum(length, _SHORTEST_NS)
-    return scene.with_lengths(which, floor + (length - floor) / ways)
+    return scene.with_lengths(chosen, floor + (length - floor) / ways)
 
 
 def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
     """Parameters of a rank, and ranks that share them, both go down by as much."""
-    found = sharded(scene)
+    layout = sharded(scene)
     chosen = replicating(scene)
-    if found is not None:
+    if layout is not None:
         chosen |= scene.is_collective("all_gather", "reduce_scatter")
-    world = found.world if found else int(scene.facts.group_size[chosen].max(initial=1))
+    world = layout.world if layout else int(scene.facts.group_size[chosen].max(initial=1))
     if not chosen.any() or world < 2:
         return scene
     ranks, node = max(round(world / ways), 1), gpus_of_a_node(scene)

@@ -37,16 +37,16 @@ def sharded(scene: StepModel) -> Sharded | None:
     backward = gathers & scene.facts.backward
     units: tuple[int, ...] = ()
     for rank in scene.graph.ranks:
-        mine = np.flatnonzero(gathers & (acts.rank == rank))
-        mine = mine[np.argsort(acts.start[mine], kind="stable")]
+        of_rank = np.flatnonzero(gathers & (acts.rank == rank))
+        of_rank = of_rank[np.argsort(acts.start[of_rank], kind="stable")]
         seen: dict[int, int] = {}
         wanted = _counts(scene.facts.in_bytes[reduces & (acts.rank == rank)])
         forward = []
-        for one in mine.tolist():  # some tens of units
-            size = int(scene.facts.out_bytes[one])
+        for gather in of_rank.tolist():  # some tens of units
+            size = int(scene.facts.out_bytes[gather])
             seen[size] = seen.get(size, 0) + 1
-            if backward[one] or seen[size] > wanted.get(size, seen[size]):
-                backward[one] = True
+            if backward[gather] or seen[size] > wanted.get(size, seen[size]):
+                backward[gather] = True
             else:
                 forward.append(size)
         units = tuple(forward)
@@ -77,14 +77,14 @@ def replicated(scene: StepModel) -> Sharded | None:
 
 def replicating(scene: StepModel) -> Mask:
     """All-reduces of gradients: of some size, and none of them in the forward pass."""
-    mine = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
-    if not mine.any():
-        return mine
-    forward = mine & ~scene.facts.backward & _before_backward(scene)
+    reduces = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
+    if not reduces.any():
+        return reduces
+    forward = reduces & ~scene.facts.backward & _before_backward(scene)
     groups = scene.facts.group_size
     tensor = np.unique(groups[forward])  # tensor parallelism reduces in the forward pass too
     alike = np.isin(groups, tensor) & (scene.facts.in_bytes <= _largest(scene, forward))
-    return mine & ~alike
+    return reduces & ~alike
 
 
 def owned(scene: StepModel, ratio: float) -> StepModel:
@@ -93,19 +93,19 @@ def owned(scene: StepModel, ratio: float) -> StepModel:
     return scene.with_lengths(optimizer, scene.lengths() * ratio)
 
 
-def _largest(scene: StepModel, which: Mask) -> int:
-    return int(scene.facts.in_bytes[which].max(initial=-1))
+def _largest(scene: StepModel, chosen: Mask) -> int:
+    return int(scene.facts.in_bytes[chosen].max(initial=-1))
 
 
 def _before_backward(scene: StepModel) -> Mask:
     acts, back = scene.graph.activities, scene.facts.backward
-    found = np.zeros(len(back), bool)
+    earlier = np.zeros(len(back), bool)
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)  # copies on other streams run ahead
         evaluated = lane[back[lane]]
         if len(evaluated):
-            found |= (acts.rank == rank) & (acts.start < int(acts.start[evaluated].min()))
-    return found
+            earlier |= (acts.rank == rank) & (acts.start < int(acts.start[evaluated].min()))
+    return earlier
 
 
 def _counts(sizes: NDArray[np.int64]) -> dict[int, int]:

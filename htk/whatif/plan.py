@@ -244,7 +244,7 @@ def _communication(job: PlannedJob, strategy: str) -> tuple[int, float]:
     within = _OF_LINKS * job.gpu.scale_up_gbps
     members = max(job.gpus_per_node // job.tensor_parallel, 1)  # of a group, in a node
     node = _OF_LINKS * job.gpu.scale_out_gbps * members
-    whole = within if job.nodes == 1 else min(within, node)
+    slowest = within if job.nodes == 1 else min(within, node)
     shards = job.shards(strategy)
     split = strategy == "hybrid_shard" and job.replicas > shards
     sharding = (
@@ -257,6 +257,6 @@ def _communication(job: PlannedJob, strategy: str) -> tuple[int, float]:
     many = 1 if strategy == "ddp" else job.accumulation
     sent = ledger(parameters, sharding, kept=kept, micro_batches=many)
     if not split:
-        return round(sent.wire), sent.wire / whole
+        return round(sent.wire), sent.wire / slowest
     inside = (sent.gather_wire + sent.reduce_wire) / within
     return round(sent.wire), inside + sent.all_reduce_wire / (_OF_LINKS * job.gpu.scale_out_gbps)

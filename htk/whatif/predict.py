@@ -164,37 +164,37 @@ def baseline(
 def _calibrated(start: Baseline) -> Baseline:
     """How much the fitted step misses of each recorded one."""
     assert start.curves is not None
-    off = {one.count: _off(start, one) for one in start.curves.counted}
+    off = {recording.count: _off(start, recording) for recording in start.curves.counted}
     start = replace(start, curves=replace(start.curves, off=off))
     assert start.curves is not None
     missed = {
-        one.ratio: _off(start, one) - start.curves.off_ns(one.count)
-        for one in start.curves.recorded
+        recording.ratio: _off(start, recording) - start.curves.off_ns(recording.count)
+        for recording in start.curves.recorded
     }
     return replace(start, curves=replace(start.curves, missed=missed))
 
 
-def _off(start: Baseline, one: Recorded) -> float:
+def _off(start: Baseline, recording: Recorded) -> float:
     """What that recording took, less what is said of its batch and number of micro-batches."""
-    both = (("batch", one.ratio), ("accumulation", one.count))
-    _, found = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
-    change = found.period_ns - start.replayed.period_ns
-    return float(one.period_ns - start.graph.period_ns - change)
+    both = (("batch", recording.ratio), ("accumulation", recording.count))
+    _, replayed = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
+    change = replayed.period_ns - start.replayed.period_ns
+    return float(recording.period_ns - start.graph.period_ns - change)
 
 
-def _missed_ns(start: Baseline, known: Curves, asked: Sequence[tuple[str, str]]) -> float:
+def _missed_ns(start: Baseline, lines: Curves, asked: Sequence[tuple[str, str]]) -> float:
     """What further recordings add to a prediction."""
-    return known.missed_ns(_micro_batch(start, asked)) + known.off_ns(_count(start, asked))
+    return lines.missed_ns(_micro_batch(start, asked)) + lines.off_ns(_count(start, asked))
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the edits in the order in which they are applied, with strategies by htk's names."""
-    known = [e.NAME for e in EDITS]
+    names = [e.NAME for e in EDITS]
     for name, _ in edits:
         edit(name)
     check_once([name for name, _ in edits])
     by_our_names = [(n, strategy(v) if n == "sharding" else v) for n, v in edits]
-    return tuple(sorted(by_our_names, key=lambda given: known.index(given[0])))
+    return tuple(sorted(by_our_names, key=lambda pair: names.index(pair[0])))
 
 
 def check_once(names: Sequence[str]) -> None:
@@ -212,8 +212,8 @@ def predict(
     measured = start.graph.period_ns if measured_ns is None else measured_ns
     if start.refused:
         return refused(start, asked, measured)
-    edited, found = apply_edits(start, asked)
-    here = found.period_ns
+    edited, replayed = apply_edits(start, asked)
+    here = replayed.period_ns
     if start.curves is not None and edited.samples != 1:
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
@@ -221,13 +221,13 @@ def predict(
     guard = violated(
         start.model,
         edited,
-        (start.replayed.period_ns, found.period_ns),
+        (start.replayed.period_ns, replayed.period_ns),
         (measured, step),
         start.rates,
     )
     if guard is not None:
         return replace(refused(start, asked, measured), verdict=f"refused: {guard}; {_OURS}")
-    doubt = _sigmas(start, edited, step, found.period_ns, measured_ns)
+    doubt = _sigmas(start, edited, step, replayed.period_ns, measured_ns)
     separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
     if len(edited.touched) > 1 and separate:
         doubt = at_least(doubt, step, [_alone(start, e, measured_ns) for e in separate])
@@ -237,7 +237,7 @@ def predict(
         if start.memory is None
         else after(start.memory, asked, edited.activation_scale)
     )
-    exposed_ns, idle_ns = _parts(edited, found, step)
+    exposed_ns, idle_ns = _parts(edited, replayed, step)
     return Answer(
         edits=asked,
         measured_ns=measured,
@@ -255,7 +255,7 @@ def predict(
         effective=tuple(edited.touched),
         samples_ratio=edited.samples,
         devices_ratio=edited.devices,
-        launch_bound=_launch_bound(edited, found.period_ns),
+        launch_bound=_launch_bound(edited, replayed.period_ns),
         under_a_wave=_under_a_wave(edited, each),
         waterfall=waterfall(
             edited, start.replayed.period_ns, change, measured / start.graph.period_ns
@@ -279,10 +279,10 @@ def _sigmas(
     start: Baseline, edited: StepModel, step: int, here: int, measured_ns: int | None
 ) -> dict[str, float]:
     """One standard deviation of the logarithm of the step, by cause."""
-    found = sigma_by_cause(start.gate, edited, step, here)
+    sigmas = sigma_by_cause(start.gate, edited, step, here)
     if measured_ns is None and start.launch_bound:
-        found["profiler"] = PROFILER
-    return found
+        sigmas["profiler"] = PROFILER
+    return sigmas
 
 
 def _alone(
@@ -331,13 +331,13 @@ def _micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
 
 def _count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
     """Micro-batches over the recorded ones."""
-    given = dict(asked)
-    if "accumulation" not in given or start.curves is None or not start.curves.counted:
+    values = dict(asked)
+    if "accumulation" not in values or start.curves is None or not start.curves.counted:
         return 1.0
     scene = start.model
-    if "batch" in given:
-        scene = edit("batch").apply(scene, given["batch"])
-    return edit("accumulation").apply(scene, given["accumulation"]).samples / scene.samples
+    if "batch" in values:
+        scene = edit("batch").apply(scene, values["batch"])
+    return edit("accumulation").apply(scene, values["accumulation"]).samples / scene.samples
 
 
 def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
@@ -367,9 +367,9 @@ def _launch_bound(edited: StepModel, here: int) -> bool:
 def _under_a_wave(edited: StepModel, each: float) -> bool:
     """Is most time of matrix products in ones that do not fill the GPU once?"""
     matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
-    known = matrix & ~np.isnan(edited.facts.blocks)
-    if not known.any():
+    with_blocks = matrix & ~np.isnan(edited.facts.blocks)
+    if not with_blocks.any():
         return False
-    length = edited.lengths()[known]
-    few = edited.facts.blocks[known] * each < 1
+    length = edited.lengths()[with_blocks]
+    few = edited.facts.blocks[with_blocks] * each < 1
     return bool(length[few].sum() > 0.5 * length.sum())

@@ -76,8 +76,8 @@ class _Moved:
         after: Replay,
     ) -> "_Moved":
         keep = wanted(chosen, part)
-        whole = _Warps.of(trace.tables, part, start.graph, after.steady)
-        found = cls(
+        warps = _Warps.of(trace.tables, part, start.graph, after.steady)
+        moved = cls(
             part.first_event,
             np.full(len(keep), -1, np.int64),
             np.full(len(keep), -1, np.int64),
@@ -85,11 +85,11 @@ class _Moved:
             int(numbers(part.table("ranks")["base_ns"], 0).max(initial=0)),
             [],
         )
-        found._threads(part, whole)
-        found._gpu(part, whole)
-        found._known(trace.tables, part, start, edited, after)
-        found.added = [_event(e) for e in _added(part, start, edited, after, found.base_ns)]
-        return found
+        moved._threads(part, warps)
+        moved._gpu(part, warps)
+        moved._known(trace.tables, part, start, edited, after)
+        moved.added = [_event(e) for e in _added(part, start, edited, after, moved.base_ns)]
+        return moved
 
     def event(self, row: int, text: bytes) -> bytes | None:
         if row < len(self.keep) and not self.keep[row]:
@@ -103,10 +103,10 @@ class _Moved:
         return text
 
     def _set(self, rows: Ints, start: Ints, end: Ints | None = None) -> None:
-        at = rows - self.first
-        self.start[at] = start
+        index = rows - self.first
+        self.start[index] = start
         if end is not None:
-            self.length[at] = np.maximum(end - start, 0)
+            self.length[index] = np.maximum(end - start, 0)
 
     def _threads(self, part: TraceFile, warps: "_Warps") -> None:
         for name in _ON_THREADS:
@@ -129,9 +129,9 @@ class _Moved:
     def _gpu(self, part: TraceFile, warps: "_Warps") -> None:
         for name in ("kernels", "syncs", "annotations"):
             table = part.table(name)
-            mine = truths(table["on_gpu"]) if name == "annotations" else np.ones(len(table), bool)
-            low, high = (numbers(table[c])[mine] for c in ("start_ns", "end_ns"))
-            self._set(numbers(table["event"])[mine], warps.gpu(low), warps.gpu(high))
+            on_gpu = truths(table["on_gpu"]) if name == "annotations" else np.ones(len(table), bool)
+            low, high = (numbers(table[c])[on_gpu] for c in ("start_ns", "end_ns"))
+            self._set(numbers(table["event"])[on_gpu], warps.gpu(low), warps.gpu(high))
 
     def _known(
         self,
@@ -144,17 +144,20 @@ class _Moved:
         """What the graph holds, exactly; with the arrows that end there."""
         graph, now = start.graph, edited.graph
         shift = _shift(tables, part, graph)
-        mine = _of(part, tables["kernels"], graph.activities.row)
-        rows = numbers(tables["kernels"]["event"])[graph.activities.row[mine]]
-        low, high = after.steady[now.start[mine]] - shift, after.steady[now.end[mine]] - shift
+        activities = _of(part, tables["kernels"], graph.activities.row)
+        rows = numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
+        low, high = (
+            after.steady[now.start[activities]] - shift,
+            after.steady[now.end[activities]] - shift,
+        )
         self._set(rows, low, high)
-        gone = (graph.activities.length[mine] > 0) & (edited.lengths()[mine] <= 0)
+        gone = (graph.activities.length[activities] > 0) & (edited.lengths()[activities] <= 0)
         self.keep[rows[gone] - self.first] = False
         calls = _of(part, tables["launches"], graph.calls.row)
         rows = numbers(tables["launches"]["event"])[graph.calls.row[calls]]
         low_call = after.steady[now.call_start[calls]] - shift
         self._set(rows, low_call, after.steady[now.call_end[calls]] - shift)
-        ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[mine]]
+        ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[activities]]
         begins = dict(zip(map(str, ids.tolist()), low.tolist(), strict=True))
         ends = part.table("flows")
         arrows = ~truths(ends["is_start"]) & (codes_in(ends["category"], "ac2g"))
@@ -167,8 +170,8 @@ class _Moved:
 
 def codes_in(column: pa.ChunkedArray, value: str) -> Mask:
     codes, names = codes_of(column)
-    place = names.to_pylist().index(value) if value in names.to_pylist() else -2
-    return np.asarray(codes == place)
+    code = names.to_pylist().index(value) if value in names.to_pylist() else -2
+    return np.asarray(codes == code)
 
 
 @dataclass(frozen=True)
@@ -185,13 +188,18 @@ class _Warps:
     ) -> "_Warps":
         shift = _shift(tables, part, graph)
         calls, launches = graph.calls, tables["launches"]
-        mine = _of(part, launches, calls.row)
-        old = np.concatenate([calls.start[mine], calls.end[mine]]) - shift
-        new = np.concatenate([steady[graph.call_start[mine]], steady[graph.call_end[mine]]]) - shift
-        lane = np.tile(calls.lane[mine], 2)
-        rows = calls.row[mine]
+        in_file = _of(part, launches, calls.row)
+        old = np.concatenate([calls.start[in_file], calls.end[in_file]]) - shift
+        new = (
+            np.concatenate([steady[graph.call_start[in_file]], steady[graph.call_end[in_file]]])
+            - shift
+        )
+        lane = np.tile(calls.lane[in_file], 2)
+        rows = calls.row[in_file]
         process, thread = (launches[c].take(pa.array(rows)).to_pylist() for c in _WHO)
-        names = dict(zip(zip(process, thread, strict=True), calls.lane[mine].tolist(), strict=True))
+        names = dict(
+            zip(zip(process, thread, strict=True), calls.lane[in_file].tolist(), strict=True)
+        )
         threads = {k: _anchors(old[lane == k], new[lane == k]) for k in set(lane.tolist())}
         acts = graph.activities
         ours = _of(part, tables["kernels"], acts.row)
@@ -205,14 +213,14 @@ class _Warps:
         codes = [codes_of(table[c])[0].astype(np.int64) for c in _WHO]
         both = Groups.by_keys(np.column_stack(codes))
         first = table.select(list(_WHO)).take(pa.array(both.first_row)).to_pylist()
-        place = [self.names.get((r["process"], r["thread"]), most) for r in first]
-        return np.array(place, np.int64)[both.group_ids]
+        lanes = [self.names.get((r["process"], r["thread"]), most) for r in first]
+        return np.array(lanes, np.int64)[both.group_ids]
 
     def cpu(self, lane: Ints, time: Ints) -> Ints:
         moved = time.copy()
-        for one in np.unique(lane).tolist():  # a few threads
-            if one in self.threads:
-                moved[lane == one] = _warped(time[lane == one], *self.threads[one])
+        for thread in np.unique(lane).tolist():  # a few threads
+            if thread in self.threads:
+                moved[lane == thread] = _warped(time[lane == thread], *self.threads[thread])
         return moved
 
     def gpu(self, time: Ints) -> Ints:
@@ -263,14 +271,14 @@ def _added(
     more = more[_of(part, start.tables["kernels"], now.activities.row[more])]
     device = int(numbers(part.table("kernels")["device"], 0).min(initial=0))
     shift = _shift(start.tables, part, start.graph)
-    found = []
-    for which in more.tolist():  # some hundreds
-        low, high = (int(after.steady[n[which]]) - shift for n in (now.start, now.end))
+    events = []
+    for activity in more.tolist():  # some hundreds
+        low, high = (int(after.steady[n[activity]]) - shift for n in (now.start, now.end))
         if high <= low:
             continue
-        kind = facts.collective[which]
-        name = now.activities.names[now.activities.name[which]]
-        found.append(
+        kind = facts.collective[activity]
+        name = now.activities.names[now.activities.name[activity]]
+        events.append(
             {
                 "ph": "X",
                 "cat": "kernel",
@@ -282,7 +290,7 @@ def _added(
                 "args": {"device": device, "stream": _NEW_STREAM, "predicted": True},
             }
         )
-    return found
+    return events
 
 
 def _event(event: dict[str, object]) -> bytes:

@@ -58,23 +58,23 @@ class Products:
     seen: dict[int, Product]  # by activity
     kernels: dict[int, Kernel]
 
-    def longer(self, which: int, inner: float) -> float:
+    def longer(self, activity: int, inner: float) -> float:
         """With so many times the inner dimension."""
-        one = self.seen[which]
-        return self.least + one.ns * (one.k * inner + self.ramp) / (one.k + self.ramp)
+        product = self.seen[activity]
+        return self.least + product.ns * (product.k * inner + self.ramp) / (product.k + self.ramp)
 
-    def taller(self, which: int, rows: float) -> float:
+    def taller(self, activity: int, rows: float) -> float:
         """With so many times the rows: on its own kernel, or on one with larger tiles."""
-        one = self.seen[which]
-        own = one.ns * whole(one.waves * rows) / whole(one.waves)
+        product = self.seen[activity]
+        own = product.ns * whole(product.waves * rows) / whole(product.waves)
         if rows <= 1:  # as many rows run on the kernel that they ran on
             return self.least + own
-        size, mine = one.m * one.n * rows, self.kernels[one.kernel]
-        larger = [k for k in self.kernels.values() if k.betters(mine, size)]
+        size, recorded = product.m * product.n * rows, self.kernels[product.kernel]
+        larger = [k for k in self.kernels.values() if k.betters(recorded, size)]
         if larger:
             chosen = max(larger, key=lambda kernel: kernel.wave)
-            own = whole(size / chosen.wave) * (one.k + self.ramp) * chosen.rate * one.slower
-        return self.least + max(own, one.ns)
+            own = whole(size / chosen.wave) * (product.k + self.ramp) * chosen.rate * product.slower
+        return self.least + max(own, product.ns)
 
 
 def whole(waves: float) -> float:
@@ -85,21 +85,21 @@ def products(scene: StepModel, least: float) -> Products:
     """Those whose shapes and blocks are known. `least`: no kernel takes less."""
     length, names = scene.lengths().astype(np.float64), scene.graph.activities.name
     blocks, seen = scene.facts.blocks, {}
-    for which in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
-        sizes = _sizes(scene.facts.dims[which] or "[]")
-        if scene.facts.family[which] == "gemm" and sizes is not None and blocks[which] > 0:
-            ns = float(length[which]) - least
-            seen[which] = Product(int(names[which]), *sizes, float(blocks[which]), ns)
+    for activity in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
+        sizes = _sizes(scene.facts.dims[activity] or "[]")
+        if scene.facts.family[activity] == "gemm" and sizes is not None and blocks[activity] > 0:
+            ns = float(length[activity]) - least
+            seen[activity] = Product(int(names[activity]), *sizes, float(blocks[activity]), ns)
     alike: dict[tuple[int, int, int, int], list[Product]] = defaultdict(list)
-    for one in seen.values():
-        alike[one.kernel, one.m, one.n, one.k].append(one)
+    for product in seen.values():
+        alike[product.kernel, product.m, product.n, product.k].append(product)
     usual = {key: _usual(some) for key, some in alike.items()}
-    for which, one in seen.items():
-        free = usual[one.kernel, one.m, one.n, one.k].ns
-        seen[which] = replace(one, slower=one.ns / free)
+    for activity, product in seen.items():
+        free = usual[product.kernel, product.m, product.n, product.k].ns
+        seen[activity] = replace(product, slower=product.ns / free)
     of: dict[int, list[Product]] = defaultdict(list)
-    for one in usual.values():
-        of[one.kernel].append(one)
+    for product in usual.values():
+        of[product.kernel].append(product)
     ramp = _ramp(of.values())
     kernels = {name: _kernel(some, ramp) for name, some in of.items()}
     return Products(least, ramp, seen, kernels)
@@ -107,15 +107,15 @@ def products(scene: StepModel, least: float) -> Products:
 
 def _usual(some: list[Product]) -> Product:
     """With nothing beside it, as some are."""
-    return replace(some[0], ns=float(np.quantile([one.ns for one in some], _FREE)))
+    return replace(some[0], ns=float(np.quantile([product.ns for product in some], _FREE)))
 
 
 def _kernel(some: list[Product], ramp: float) -> Kernel:
-    rates = [one.ns / whole(one.waves) / (one.k + ramp) for one in some]
+    rates = [product.ns / whole(product.waves) / (product.k + ramp) for product in some]
     return Kernel(
-        float(np.median([one.m * one.n / one.waves for one in some])),
+        float(np.median([product.m * product.n / product.waves for product in some])),
         float(np.median(rates)),
-        min(1.0, *(one.waves for one in some)),
+        min(1.0, *(product.waves for product in some)),
     )
 
 
@@ -133,11 +133,11 @@ def _ramp(by_kernel: Iterable[list[Product]]) -> float:
 
 def _error(telling: list[list[Product]], ramp: float) -> float:
     """Mean, relative, of products on the same kernel, from their median."""
-    found: list[float] = []
+    deviations: list[float] = []
     for some in telling:
-        rates = np.log([one.ns / whole(one.waves) / (one.k + ramp) for one in some])
-        found += np.abs(rates - np.median(rates)).tolist()
-    return float(np.mean(found))
+        rates = np.log([product.ns / whole(product.waves) / (product.k + ramp) for product in some])
+        deviations += np.abs(rates - np.median(rates)).tolist()
+    return float(np.mean(deviations))
 
 
 @lru_cache(maxsize=4096)

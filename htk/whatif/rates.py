@@ -43,22 +43,22 @@ class Rates:
 
 
 def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
-    known = int(scene.facts.group_size.max(initial=1))
-    told = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
-    gpus = max(known, told, len(scene.graph.ranks))
+    largest_group = int(scene.facts.group_size.max(initial=1))
+    world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
+    gpus = max(largest_group, world_size, len(scene.graph.ranks))
     work, peak = _work(tables, scene.graph.step)
     gpu = scene.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
     tokens = inputs(scene).tokens
-    whole = None if tokens is None else tokens * _micro_batches(scene)
-    return Rates(gpus, whole, work, peak, watts)
+    tokens_per_step = None if tokens is None else tokens * _micro_batches(scene)
+    return Rates(gpus, tokens_per_step, work, peak, watts)
 
 
 def _micro_batches(scene: StepModel) -> int:
     """How often a rank reckons its loss in the step."""
-    mine = scene.graph.activities.rank == scene.graph.ranks[0]
-    rows = scene.facts.op_row[mine]
-    names = np.array([op or "" for op in scene.facts.op])[mine]
+    of_rank = scene.graph.activities.rank == scene.graph.ranks[0]
+    rows = scene.facts.op_row[of_rank]
+    names = np.array([op or "" for op in scene.facts.op])[of_rank]
     counts = [len(np.unique(rows[names == name])) for name in _LOSSES]
     return max([*counts, 1])
 
@@ -67,13 +67,13 @@ def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | Non
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
     try:
         read = (tables[name] for name in flops.reads)
-        found = flops.function(*read, per="rank" if step is None else "step")
+        per_gpu = flops.function(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
         return None, None
-    ours = np.ones(found.num_rows, bool) if step is None else numbers(found["step"], -1) == step
-    work = numbers(found["model_flops"], np.nan)[ours]
-    peak = numbers(found["peak_tflops"], np.nan)[ours]
+    ours = np.ones(per_gpu.num_rows, bool) if step is None else numbers(per_gpu["step"], -1) == step
+    work = numbers(per_gpu["model_flops"], np.nan)[ours]
+    peak = numbers(per_gpu["peak_tflops"], np.nan)[ours]
     if not len(work) or not np.nansum(work) > 0:
         return None, None
-    whole = float(np.nanmean(work))
-    return whole, None if np.isnan(peak).all() else float(np.nanmean(peak)) * 1e12
+    mean = float(np.nanmean(work))
+    return mean, None if np.isnan(peak).all() else float(np.nanmean(peak)) * 1e12

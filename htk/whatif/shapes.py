@@ -20,23 +20,23 @@ class Inputs(NamedTuple):
 
 def inputs(scene: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions."""
-    found: Counter[tuple[int, int | None]] = Counter()
+    votes: Counter[tuple[int, int | None]] = Counter()
     for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
         shapes = json.loads(dims or "[]")
         if op in ("aten::embedding", "aten::index_select") and len(shapes) > 1:
             for shape in shapes[1:]:
                 if isinstance(shape, list) and len(shape) == 2:
-                    found[shape[0], shape[0] * shape[1]] += 10
+                    votes[shape[0], shape[0] * shape[1]] += 10
         attention = op is not None and "attention" in op and "backward" not in op
         if attention and shapes and len(shapes[0]) == 4:
             length = 1 if _HEADS_LATER.match(op or "") else 2
-            found[shapes[0][0], shapes[0][0] * shapes[0][length]] += 5
+            votes[shapes[0][0], shapes[0][0] * shapes[0][length]] += 5
         convolution = op is not None and "conv" in op and "backward" not in op
         if convolution and shapes and len(shapes[0]) >= 4:
-            found[shapes[0][0], None] += 1
-    if not found:
+            votes[shapes[0][0], None] += 1
+    if not votes:
         return Inputs(None, None)
-    return Inputs(*found.most_common(1)[0][0])
+    return Inputs(*votes.most_common(1)[0][0])
 
 
 def sums_over_tokens(scene: StepModel) -> NDArray[np.bool_]:

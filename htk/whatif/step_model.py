@@ -124,25 +124,27 @@ class StepModel:
     def categories(self) -> Ints:
         """The cause that a change of each edge counts for, into CATEGORIES."""
         graph = self.graph
-        found = np.full(len(graph.src), CATEGORIES.index("dependencies"))
-        found[graph.edges("call", "host_gap", "handover", "launch")] = CATEGORIES.index("host")
-        place = np.array([0, 2, 1])  # compute, communication, memory
+        category = np.full(len(graph.src), CATEGORIES.index("dependencies"))
+        category[graph.edges("call", "host_gap", "handover", "launch")] = CATEGORIES.index("host")
+        by_kind = np.array([0, 2, 1])  # compute, communication, memory
         kind = np.zeros(len(graph.time), np.int64)
-        kind[graph.end] = place[graph.activities.kind]
+        kind[graph.end] = by_kind[graph.activities.kind]
         runs = graph.edges("run", "transfer")
-        found[runs] = kind[graph.dst[runs]]
-        return found
+        category[runs] = kind[graph.dst[runs]]
+        return category
 
     def lengths(self) -> Ints:
         """Length of each activity as it stands; of a joined collective its transfer."""
         return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
 
-    def with_lengths(self, which: Mask, length: NDArray[np.floating] | Ints | int) -> "StepModel":
+    def with_lengths(
+        self, activities: Mask, length: NDArray[np.floating] | Ints | int
+    ) -> "StepModel":
         """The scene with other lengths for some activities."""
-        chosen = which & (self.run_edge >= 0)
+        chosen = activities & (self.run_edge >= 0)
         weight = self.weight.copy()
-        whole = np.broadcast_to(np.asarray(length), which.shape)
-        weight[self.run_edge[chosen]] = np.rint(np.maximum(whole[chosen], 0)).astype(np.int64)
+        lengths = np.broadcast_to(np.asarray(length), activities.shape)
+        weight[self.run_edge[chosen]] = np.rint(np.maximum(lengths[chosen], 0)).astype(np.int64)
         return replace(self, weight=weight)
 
     def without(self, edges: Mask) -> "StepModel":
@@ -173,12 +175,12 @@ class StepModel:
             touched={name: carried(mask) for name, mask in self.touched.items()},
         )
 
-    def with_groups(self, which: Mask, size: int, per_node: int) -> "StepModel":
+    def with_groups(self, collectives: Mask, size: int, per_node: int) -> "StepModel":
         """The scene with other groups for some collectives."""
         facts = replace(
             self.facts,
-            group_size=np.where(which, size, self.facts.group_size),
-            per_node=np.where(which, per_node, self.facts.per_node),
+            group_size=np.where(collectives, size, self.facts.group_size),
+            per_node=np.where(collectives, per_node, self.facts.per_node),
         )
         return replace(self, facts=facts)
 
@@ -272,9 +274,9 @@ def _per_node(collectives: pa.Table, gpus: int) -> Ints:
     for text in listed.to_pylist():  # a few groups
         nodes = Counter(int(r) // gpus for r in json.loads(text or "[]")) if gpus else Counter()
         most.append(max(nodes.values(), default=0))
-    known = np.array([*most[1:], 0], np.int64)[codes]
+    fullest = np.array([*most[1:], 0], np.int64)[codes]
     guessed = np.minimum(size, gpus) if gpus else np.zeros(len(size), np.int64)
-    return np.append(np.where(known > 0, known, np.maximum(guessed, 0)), 0)
+    return np.append(np.where(fullest > 0, fullest, np.maximum(guessed, 0)), 0)
 
 
 def _into(graph: Graph, kind: str) -> Ints:
@@ -285,9 +287,9 @@ def _into(graph: Graph, kind: str) -> Ints:
 
 
 def _links(ranks: pa.Table) -> float | None:
-    known = next((d.gpu for d in devices(ranks) if d.gpu), None)
-    if known:
-        return known.scale_up_gbps
+    gpu = next((d.gpu for d in devices(ranks) if d.gpu), None)
+    if gpu:
+        return gpu.scale_up_gbps
     names = [name for name in ranks["device_name"].to_pylist() if name]
     return scale_up_gbps(names[0]) if names else None
 

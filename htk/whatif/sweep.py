@@ -76,10 +76,10 @@ def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     if start.refused:
-        return [predict(start, [one], measured_ns) for one in asked]
-    tried = [_tried(start, (one,), measured_ns) for one in asked]
-    found = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
-    return sorted(found, key=lambda a: a.step_ns or 0)
+        return [predict(start, [pair], measured_ns) for pair in asked]
+    tried = [_tried(start, (pair,), measured_ns) for pair in asked]
+    present = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
+    return sorted(present, key=lambda a: a.step_ns or 0)
 
 
 def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
@@ -89,16 +89,16 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
     asked = [*ACTIONS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
-    tried = [_tried(start, (one,), measured_ns) for one in asked]
+    tried = [_tried(start, (pair,), measured_ns) for pair in asked]
     worth = [a for a in tried if _wins(a) and (a.p_oom or 0.0) < 0.5]
     return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0.0))
 
 
-def _wins(one: Answer) -> bool:
+def _wins(answer: Answer) -> bool:
     """By more than is worth a change, and than the replay could miss."""
-    if one.step_ns is None or INDISTINGUISHABLE in one.verdict:
+    if answer.step_ns is None or INDISTINGUISHABLE in answer.verdict:
         return False
-    return one.step_ns < (1 - _WORTH) * one.measured_ns * one.each
+    return answer.step_ns < (1 - _WORTH) * answer.measured_ns * answer.each
 
 
 def _tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
@@ -111,34 +111,34 @@ def _tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
 
 def marked(answers: list[Answer]) -> list[Answer]:
     """Each with where it stands: beyond memory, short of a knee, the last before an edge."""
-    found = list(answers)
-    for k, one in enumerate(answers):  # some tens
+    result = list(answers)
+    for k, answer in enumerate(answers):  # some tens
         following = _following(answers, k)
         words = []
-        if (one.p_oom or 0.0) >= 0.5:
+        if (answer.p_oom or 0.0) >= 0.5:
             words.append(OUT_OF_MEMORY)
         elif following is not None and (following.p_oom or 0.0) >= 0.5:
             words.append(LAST_THAT_FITS)
-        if one.launch_bound:
+        if answer.launch_bound:
             last = following is not None and not following.launch_bound
             words.append(LAST_LAUNCH_BOUND if last else LAUNCH_BOUND)
-        if one.under_a_wave:
+        if answer.under_a_wave:
             last = following is not None and not following.under_a_wave
             words.append(LAST_UNDER_A_WAVE if last else UNDER_A_WAVE)
-        found[k] = replace(one, mark="; ".join(words))
-    return found
+        result[k] = replace(answer, mark="; ".join(words))
+    return result
 
 
-def _following(answers: list[Answer], which: int) -> Answer | None:
+def _following(answers: list[Answer], index: int) -> Answer | None:
     """The one with the next larger batch and else the same edits."""
-    one = answers[which]
-    rest = {e for e in one.edits if e[0] != "batch"}
+    answer = answers[index]
+    rest = {e for e in answer.edits if e[0] != "batch"}
     larger = [
         a
         for a in answers
         if a.step_ns is not None
         and {e for e in a.edits if e[0] != "batch"} == rest
-        and a.samples_ratio / a.devices_ratio > one.samples_ratio / one.devices_ratio
+        and a.samples_ratio / a.devices_ratio > answer.samples_ratio / answer.devices_ratio
     ]
     return min(larger, key=lambda a: a.samples_ratio / a.devices_ratio, default=None)
 
@@ -154,6 +154,6 @@ def memory_edge(start: Baseline, edits: Edits) -> str | None:
         return "none"
     most = max(fitting)
     batch = inputs(start.model).batch
-    known = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
+    micro_batch = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
     more = " or more" if most >= _MOST_BATCH else ""
-    return f"{most:.1f}x the recorded{known}{more}"
+    return f"{most:.1f}x the recorded{micro_batch}{more}"

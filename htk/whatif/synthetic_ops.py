@@ -83,8 +83,8 @@ def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
         end=end,
     )
     numbered, edges = renumbered(grown, first)
-    known = replace(scene, facts=_facts(scene.facts, works))
-    return known.rewired(numbered, weight, edges, np.full(len(weight), -1))
+    enlarged = replace(scene, facts=_facts(scene.facts, works))
+    return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
 def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> StepModel:
@@ -102,11 +102,11 @@ def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> S
     return scene.rewired(numbered, np.zeros(many, np.int64), edges, np.full(many, -1))
 
 
-def parted(scene: StepModel, which: NDArray[np.bool_]) -> StepModel:
+def parted(scene: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     """These parts of collectives wait for no other rank: each is over with its own length."""
     graph = scene.graph
     own = np.flatnonzero(graph.edges("transfer"))
-    own = own[np.isin(graph.dst[own], graph.end[which])]
+    own = own[np.isin(graph.dst[own], graph.end[chosen])]
     heads = graph.dst[own]
     begins = np.full(len(graph.time), -1, np.int64)
     begins[graph.end] = graph.start
@@ -190,13 +190,13 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
     )
 
 
-def renumbered(graph: Graph, known: int) -> tuple[Graph, Ints]:
+def renumbered(graph: Graph, ordered: int) -> tuple[Graph, Ints]:
     """Nodes numbered so that every edge leads upwards; and the new order of the edges.
 
     The first `known` nodes are so already.
     """
     level = np.arange(len(graph.time), dtype=np.int64) * _ROOM
-    level[known:] = 0
+    level[ordered:] = 0
     ones = np.ones(len(graph.src), np.int64)
     for _ in range(_PASSES):
         before = level.copy()
@@ -205,26 +205,26 @@ def renumbered(graph: Graph, known: int) -> tuple[Graph, Ints]:
             break
     else:
         raise UsageError("these edits wait for each other in a circle and cannot be combined")
-    place = np.empty(len(level), np.int64)
+    number = np.empty(len(level), np.int64)
     order = np.argsort(level, kind="stable")
-    place[order] = np.arange(len(level))
-    dst = place[graph.dst]
+    number[order] = np.arange(len(level))
+    dst = number[graph.dst]
     edges = np.argsort(dst, kind="stable")
     return (
         replace(
             graph,
             time=graph.time[order],
-            src=np.ascontiguousarray(place[graph.src][edges]),
+            src=np.ascontiguousarray(number[graph.src][edges]),
             dst=np.ascontiguousarray(dst[edges]),
             weight=np.ascontiguousarray(graph.weight[edges]),
             kind=graph.kind[edges],
             observed=graph.observed[edges],
-            wrap_src=place[graph.wrap_src],
-            wrap_dst=place[graph.wrap_dst],
-            start=place[graph.start],
-            end=place[graph.end],
-            call_start=place[graph.call_start],
-            call_end=place[graph.call_end],
+            wrap_src=number[graph.wrap_src],
+            wrap_dst=number[graph.wrap_dst],
+            start=number[graph.start],
+            end=number[graph.end],
+            call_start=number[graph.call_start],
+            call_end=number[graph.call_end],
         ),
         edges,
     )

@@ -32,11 +32,11 @@ DEFAULT = Terms()
 
 def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
     """A row for each answer."""
-    made = [_row(a, terms) for a in answers]
+    records = [_row(a, terms) for a in answers]
     columns = [
-        texts([m[f.name] for m in made])
+        texts([m[f.name] for m in records])
         if f.type == TEXT
-        else pa.array([m[f.name] for m in made], f.type)
+        else pa.array([m[f.name] for m in records], f.type)
         for f in RETURNS
     ]
     return pa.table(columns, schema=RETURNS)
@@ -78,14 +78,14 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
 
 
 def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
-    found: dict[str, float | None] = dict.fromkeys(_ECONOMY)
+    economy: dict[str, float | None] = dict.fromkeys(_ECONOMY)
     if not a.tokens_per_s:
-        return found
+        return economy
     if terms.price is not None:
-        found["cost_per_million_tokens"] = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
+        economy["cost_per_million_tokens"] = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
     watts = terms.watts or a.watts
     if watts is not None:
-        found["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
+        economy["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
     share = 1.0
     if terms.node_hours_between_failures is not None:
         share = goodput(
@@ -94,13 +94,13 @@ def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
             terms.restart_s,
             terms.checkpoint_s,
         ).share
-        found["goodput_pct"] = 100 * share
+        economy["goodput_pct"] = 100 * share
     if terms.run_tokens is not None and share:
         seconds = terms.run_tokens / a.tokens_per_s / share
-        found["run_hours"] = seconds / 3600
+        economy["run_hours"] = seconds / 3600
         if terms.price is not None:
-            found["cost_per_run"] = per_run(terms.price, a.gpus, seconds)
-    return found
+            economy["cost_per_run"] = per_run(terms.price, a.gpus, seconds)
+    return economy
 
 
 _ECONOMY = (

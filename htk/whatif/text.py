@@ -199,8 +199,8 @@ def _alone(row: dict[str, Any]) -> list[str]:
             bar = "█" * max(round(_BAR * abs(ns) / most), 1)
             lines.append(f"  {cause:<14} {_plus(ns):>10}  {bar}")
     doubt = json.loads(row["doubt"])
-    told = sorted(((v, s) for s, v in doubt.items() if v >= _LEAST_DOUBT), reverse=True)
-    parts = ", ".join(f"{source} {value:.2g}" for value, source in told) or "none"
+    sources = sorted(((v, s) for s, v in doubt.items() if v >= _LEAST_DOUBT), reverse=True)
+    parts = ", ".join(f"{source} {value:.2g}" for value, source in sources) or "none"
     lines.append(f"doubt, one sigma in % of the step: {parts}")
     if row["narrow"]:
         lines.append(f"to narrow it most: {row['narrow']}")
@@ -213,21 +213,21 @@ def _plus(ns: int) -> str:
 
 def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
     """Verdicts beyond that of the replay: refusals, changes that cannot be told from none."""
-    found: dict[str, list[str]] = {}
+    by_verdict: dict[str, list[str]] = {}
     for row in rows:
         _, mark, rest = row["verdict"].partition("; the change is ")
         if mark:
-            found.setdefault(f"the change is {rest}", []).append(row["whatif"])
+            by_verdict.setdefault(f"the change is {rest}", []).append(row["whatif"])
         elif row["step_time_ns"] is None and row["verdict"] != of_replay:
-            found.setdefault(row["verdict"], []).append(row["whatif"])
-    return [f"{text}: {', '.join(which)}" for text, which in found.items()]
+            by_verdict.setdefault(row["verdict"], []).append(row["whatif"])
+    return [f"{text}: {', '.join(names)}" for text, names in by_verdict.items()]
 
 
 def _assumed(rows: list[dict[str, Any]]) -> list[str]:
     """Each assumption once; of many answers those that all share."""
-    said = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
-    said = [s for s in said if s]
-    if not said:
+    assumptions = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
+    assumptions = [s for s in assumptions if s]
+    if not assumptions:
         return []
-    shared = [a for a in said[0] if all(a in s for s in said)]
+    shared = [a for a in assumptions[0] if all(a in s for s in assumptions)]
     return ["assumes:", *(f"  {a}" for a in shared)] if shared else []

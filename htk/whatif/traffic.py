@@ -24,11 +24,11 @@ def traffic(
     recorded: StepModel, edited: StepModel | None = None, asked: Mapping[str, str] = _NONE
 ) -> pa.Table:
     """A row for each kind of collective, largest first: recorded, and after the edits asked for."""
-    found = [("recorded", _sums(recorded, recorded.is_comm))]
+    sums_by_basis = [("recorded", _sums(recorded, recorded.is_comm))]
     if edited is not None:
-        found.append(("predicted", _predicted(recorded, edited, asked)))
+        sums_by_basis.append(("predicted", _predicted(recorded, edited, asked)))
     rows = []
-    for name, sums in found:
+    for name, sums in sums_by_basis:
         ordered = sorted(sums.items(), key=lambda item: -item[1][2])
         rows += [(name, *key, *values) for key, values in ordered]
     columns = list(zip(*rows, strict=True)) or [()] * len(TRAFFIC)
@@ -53,42 +53,42 @@ def _predicted(recorded: StepModel, edited: StepModel, asked: Mapping[str, str])
     of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | replicating(recorded)
     more = len(edited.graph.start) - len(of_parameters)
     others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))
-    found = _sums(edited, others)
-    units, whole = len(now.unit_bytes), float(sum(now.unit_bytes))
+    sums = _sums(edited, others)
+    units, parameter_bytes = len(now.unit_bytes), float(sum(now.unit_bytes))
     scope = "across nodes" if shards > node else "within a node"
     if shards > 1:
         again = name in ("full_shard", "hybrid_shard")  # the root, gathered first, stays whole
-        gathered = whole + (whole - now.unit_bytes[0] if again else 0.0)
+        gathered = parameter_bytes + (parameter_bytes - now.unit_bytes[0] if again else 0.0)
         calls = 2 * units - 1 if again else units
         part = (shards - 1) / shards
-        found["all_gather", shards, scope] = (calls, gathered / shards, part * gathered)
+        sums["all_gather", shards, scope] = (calls, gathered / shards, part * gathered)
         reduced = float(now.reduced_bytes)
-        found["reduce_scatter", shards, scope] = (units, reduced, part * reduced)
+        sums["reduce_scatter", shards, scope] = (units, reduced, part * reduced)
     replicas = ranks // shards
     if name in ("ddp", "hybrid_shard") and replicas > 1:
         each = now.reduced_bytes / shards
         scope = "across nodes" if ranks > node else "within a node"
-        found["all_reduce", replicas, scope] = (units, each, 2 * (replicas - 1) / replicas * each)
-    return found
+        sums["all_reduce", replicas, scope] = (units, each, 2 * (replicas - 1) / replicas * each)
+    return sums
 
 
 def _sums(scene: StepModel, chosen: Mask) -> dict[Key, Sums]:
     """Calls, message bytes and wire bytes of a rank."""
     facts, ranks = scene.facts, len(scene.graph.ranks)
     length, seen = scene.lengths(), scene.graph.activities.length
-    found: dict[Key, Sums] = {}
-    for which in np.flatnonzero(chosen).tolist():  # collectives of a step
-        kind = facts.collective[which]
-        gone = length[which] <= 0 and (which >= len(seen) or seen[which] > 0)
+    sums: dict[Key, Sums] = {}
+    for call in np.flatnonzero(chosen).tolist():  # collectives of a step
+        kind = facts.collective[call]
+        gone = length[call] <= 0 and (call >= len(seen) or seen[call] > 0)
         if kind is None or gone:
             continue
-        size = int(facts.group_size[which])
-        sent = max(int(facts.in_bytes[which]), 0)
-        wire = wire_bytes(kind, sent, max(int(facts.out_bytes[which]), 0), size) or 0
-        key = (kind, size, _scope(int(facts.per_node[which]), size))
-        calls, message, wires = found.get(key, (0.0, 0.0, 0.0))
-        found[key] = (calls + 1 / ranks, message + sent / ranks, wires + wire / ranks)
-    return found
+        size = int(facts.group_size[call])
+        sent = max(int(facts.in_bytes[call]), 0)
+        wire = wire_bytes(kind, sent, max(int(facts.out_bytes[call]), 0), size) or 0
+        key = (kind, size, _scope(int(facts.per_node[call]), size))
+        calls, message, wires = sums.get(key, (0.0, 0.0, 0.0))
+        sums[key] = (calls + 1 / ranks, message + sent / ranks, wires + wire / ranks)
+    return sums
 
 
 def _scope(per_node: int, size: int) -> str:

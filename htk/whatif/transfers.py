@@ -17,13 +17,13 @@ _GPUS_OF_A_NODE = 8
 def latency(scene: StepModel) -> Floats:
     """Of each collective: no more than its kind's shortest, and no more than is usual."""
     length = scene.lengths().astype(np.float64)
-    found = np.full(len(length), LATENCY_NS)
+    fixed = np.full(len(length), LATENCY_NS)
     kinds = np.array([c or "" for c in scene.facts.collective])
     for kind in np.unique(kinds[scene.is_comm]).tolist():  # a few
-        mine = scene.is_comm & (kinds == kind) & (length > 0)
-        if mine.any():
-            found[mine] = min(LATENCY_NS, float(length[mine].min()))
-    return found
+        same_kind = scene.is_comm & (kinds == kind) & (length > 0)
+        if same_kind.any():
+            fixed[same_kind] = min(LATENCY_NS, float(length[same_kind].min()))
+    return fixed
 
 
 def rescaled(scene: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
@@ -40,14 +40,14 @@ def gpus_of_a_node(scene: StepModel) -> int:
 def wire(scene: StepModel) -> Floats:
     """Bytes that a rank sends in each collective; NaN: not known."""
     facts = scene.facts
-    found = np.full(len(facts.collective), np.nan)
+    sent = np.full(len(facts.collective), np.nan)
     for k in np.flatnonzero(scene.is_comm).tolist():  # some hundreds
         kind, ranks = facts.collective[k] or "", int(facts.group_size[k])
         size = algorithm_bytes(kind, int(facts.in_bytes[k]), int(facts.out_bytes[k]), ranks)
         share = factor(kind, ranks) if ranks > 0 else None
         if size is not None and share is not None:
-            found[k] = size * share
-    return found
+            sent[k] = size * share
+    return sent
 
 
 def pace(scene: StepModel, ranks: int, per_node: int) -> float:
@@ -61,8 +61,8 @@ def pace(scene: StepModel, ranks: int, per_node: int) -> float:
     seen = _seen(scene, across)
     if not across:
         return _within(scene) if seen is None else seen
-    whole = _across(scene) if seen is None else seen
-    alone = whole * node / max(min(per_node, node), 1)
+    full_node = _across(scene) if seen is None else seen
+    alone = full_node * node / max(min(per_node, node), 1)
     inside = _seen(scene, False)
     return alone if inside is None else max(alone, inside)
 
@@ -71,10 +71,10 @@ def _seen(scene: StepModel, across: bool) -> float | None:
     """Median pace of the large transfers of a level; across nodes, as if all ranks took part."""
     sent = wire(scene)
     moving = scene.lengths() - latency(scene)
-    known = scene.is_comm & (sent >= LARGE) & (moving > 0) & (scene.facts.crosses == across)
-    if not known.any():
+    large = scene.is_comm & (sent >= LARGE) & (moving > 0) & (scene.facts.crosses == across)
+    if not large.any():
         return None
-    return float(np.median((moving / sent * part(scene, across))[known]))
+    return float(np.median((moving / sent * part(scene, across))[large]))
 
 
 def part(scene: StepModel, across: bool) -> Floats:

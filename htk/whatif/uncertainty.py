@@ -51,22 +51,22 @@ _RECORDINGS = {
 
 def by_source(spread: Mapping[str, float]) -> dict[str, float]:
     """Return the uncertainty by source; causes are independent, so their squares add."""
-    found: dict[str, float] = {}
+    sigmas: dict[str, float] = {}
     for cause, sigma in spread.items():
         source = _SOURCES.get(cause, "replay")
-        found[source] = math.hypot(found.get(source, 0.0), sigma)
-    return found
+        sigmas[source] = math.hypot(sigmas.get(source, 0.0), sigma)
+    return sigmas
 
 
 def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[str, float]:
     """One sigma of the logarithm of the step, by cause. `here`: the replayed step."""
     wide = 1.0 if gate.verdict == "trusted" else _INDICATIVE
-    found = {"replay": wide * gate.residual_pct / 100, "site": SITE}
-    found |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
+    sigmas = {"replay": wide * gate.residual_pct / 100, "site": SITE}
+    sigmas |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
     for (cause, _), sigma in edited.edge_sigma.items():
         both = [_moved(edited, far * sigma, step, here) for far in (_FAR, -_FAR)]
-        found[cause] = math.hypot(found.get(cause, 0.0), wide * math.hypot(*both) / math.sqrt(6))
-    return found
+        sigmas[cause] = math.hypot(sigmas.get(cause, 0.0), wide * math.hypot(*both) / math.sqrt(6))
+    return sigmas
 
 
 def at_least(
@@ -77,11 +77,11 @@ def at_least(
     Of edits that touch different activities one may hide what is uncertain of the other from the
     critical path of both; it is no less uncertain for that.
     """
-    found = dict(sigmas)
+    widened = dict(sigmas)
     for other, other_step in alone:
         for cause, sigma in other.items():
-            found[cause] = max(found.get(cause, 0.0), sigma * other_step / step)
-    return found
+            widened[cause] = max(widened.get(cause, 0.0), sigma * other_step / step)
+    return widened
 
 
 def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int) -> float:
@@ -102,11 +102,11 @@ def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
     if not asked or not sources:
         return ""
     most = max(sources, key=lambda source: sources[source])
-    whole = math.sqrt(sum(s * s for s in sources.values()))
+    total = math.sqrt(sum(s * s for s in sources.values()))
     remedy = "kernel" if most == "replay" and of.get("structure", 0) > of.get("replay", 0) else most
     stays = _STAYS.get(most, 1 / 3)
-    rest = math.sqrt(whole**2 - sources[most] ** 2 * (1 - stays**2))
-    if rest > _NARROWS * whole:
+    rest = math.sqrt(total**2 - sources[most] ** 2 * (1 - stays**2))
+    if rest > _NARROWS * total:
         return ""
     batch = dict(asked).get("batch")
     more = (
@@ -114,5 +114,5 @@ def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
         if batch is None
         else f"record one more run at batch {batch}, and give both (--with)"
     )
-    gain = f"one sigma of {100 * whole:.1f} % would become about {100 * rest:.1f} %"
+    gain = f"one sigma of {100 * total:.1f} % would become about {100 * rest:.1f} %"
     return f"{_RECORDINGS[remedy].format(more=more)}: {gain}"

@@ -110,12 +110,12 @@ def served_cost(
     call = read(name, dims, types, values, unknown)
     if call is None:
         return "shapes unreadable"
-    return cost_of(lambda given: serving.attention(given, tokens), call)
+    return cost_of(lambda operator: serving.attention(operator, tokens), call)
 
 
 def cost_of(model: Model, call: OperatorCall) -> Found:
     try:
-        found = model(call)
+        cost = model(call)
     except (LookupError, ValueError, TypeError, ArithmeticError):
         return "shapes incomplete"  # such as lists of tensors whose shapes were not recorded
-    return found if found.flops >= 0 and found.bytes >= 0 else "shapes incomplete"
+    return cost if cost.flops >= 0 and cost.bytes >= 0 else "shapes incomplete"

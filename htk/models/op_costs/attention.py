@@ -124,7 +124,7 @@ def _windows(call: OperatorCall, places: Places) -> tuple[int | None, int | None
     if places.window is not None:
         keys = call.value(places.window)
         return (keys - 1 if _is_count(keys) and keys > 0 else None), None
-    sides = [call.value(place) for place in places.windows or ()]
+    sides = [call.value(position) for position in places.windows or ()]
     if places.pair is not None and isinstance(both := call.value(places.pair), list):
         sides = both[:2]
     if len(sides) != 2:
@@ -151,10 +151,10 @@ def _of_ragged(
     call: OperatorCall, places: Places, q: Tensor, k: Tensor, mask: Mask, sequences: int
 ) -> tuple[int, str | None]:
     queries, keys = (t.count // max(t.shape[-1] * t.shape[-2], 1) for t in (q, k))
-    told = [call.value(place) or 0 for place in places.longest or (-1, -1)]
+    lengths = [call.value(position) or 0 for position in places.longest or (-1, -1)]
     longest = [
         min(int(most) or -(-total // sequences), total)
-        for most, total in zip(told, (queries, keys), strict=True)
+        for most, total in zip(lengths, (queries, keys), strict=True)
     ]
     even = all(n * sequences == total for n, total in zip(longest, (queries, keys), strict=True))
     count = ragged(queries, keys, sequences, (longest[0], longest[1]), mask)

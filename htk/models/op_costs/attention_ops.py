@@ -38,8 +38,10 @@ def _paged_by_indices(call: OperatorCall) -> Cost:
     places = Places("tokens first", 12, "bottom right", windows=(13, 14))
     count = ragged(queries, keys, sequences, longest, mask_of(call, places))
     cache = keys * k.shape[-2] * (k.shape[-1] + v.shape[-1]) * k.element
-    said = "one sequence of the longest length, the others alike"
-    return work(q, cache, count * heads, head, v.shape[-1], False, said if sequences > 1 else None)
+    assumed = "one sequence of the longest length, the others alike"
+    return work(
+        q, cache, count * heads, head, v.shape[-1], False, assumed if sequences > 1 else None
+    )
 
 
 _SDPA = "aten::_scaled_dot_product_"

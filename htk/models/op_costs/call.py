@@ -86,35 +86,35 @@ class OperatorCall:
     def tensors(self) -> list[Tensor]:
         return [a for a in self.arguments if isinstance(a, Tensor)]
 
-    def tensor(self, place: int) -> Tensor:
-        found = self.arguments[place]
-        if not isinstance(found, Tensor):
-            raise LookupError(f"{self.name} has no tensor at {place}")
-        return found
+    def tensor(self, position: int) -> Tensor:
+        argument = self.arguments[position]
+        if not isinstance(argument, Tensor):
+            raise LookupError(f"{self.name} has no tensor at {position}")
+        return argument
 
-    def listed(self, place: int) -> tuple[Tensor, ...]:
-        found = self.arguments[place]
-        if not isinstance(found, tuple) or not found:
-            raise LookupError(f"{self.name} has no tensors at {place}")
-        return found
+    def listed(self, position: int) -> tuple[Tensor, ...]:
+        argument = self.arguments[position]
+        if not isinstance(argument, tuple) or not argument:
+            raise LookupError(f"{self.name} has no tensors at {position}")
+        return argument
 
-    def maybe(self, place: int) -> Tensor | None:
-        found = self.arguments[place] if place < len(self.arguments) else None
-        return found if isinstance(found, Tensor) else None
+    def maybe(self, position: int) -> Tensor | None:
+        argument = self.arguments[position] if position < len(self.arguments) else None
+        return argument if isinstance(argument, Tensor) else None
 
-    def value(self, place: int, default: Any = None) -> Any:
+    def value(self, position: int, default: Any = None) -> Any:
         """The recorded value of an argument; a place before the first has none."""
-        found = self.values[place] if 0 <= place < len(self.values) else None
-        return default if found is None else found
+        recorded = self.values[position] if 0 <= position < len(self.values) else None
+        return default if recorded is None else recorded
 
-    def numbers(self, place: int, length: int, default: int) -> Shape:
+    def numbers(self, position: int, length: int, default: int) -> Shape:
         """A list of integers such as strides; one is repeated."""
-        found = self.value(place)
-        if isinstance(found, int) and not isinstance(found, bool):
-            found = [found]
-        if not isinstance(found, list) or not found:
+        recorded = self.value(position)
+        if isinstance(recorded, int) and not isinstance(recorded, bool):
+            recorded = [recorded]
+        if not isinstance(recorded, list) or not recorded:
             return (default,) * length
-        listed = tuple(int(n) for n in found)
+        listed = tuple(int(n) for n in recorded)
         return listed * length if len(listed) == 1 else listed
 
 
@@ -131,16 +131,16 @@ def read(
         return None
     kinds = [*kinds, *[""] * (len(shapes) - len(kinds))]
     arguments = tuple(_argument(s, k, unknown) for s, k in zip(shapes, kinds, strict=False))
-    given = _parsed(values or "[]")
-    plain = tuple(_plain(v) for v in given) if isinstance(given, list) else ()
+    listed = _parsed(values or "[]")
+    plain = tuple(_plain(v) for v in listed) if isinstance(listed, list) else ()
     guessed = any(isinstance(a, tuple) and a for a in arguments)
     return OperatorCall(name, arguments, plain, guessed)
 
 
 def dtype_of(tensors: Sequence[Tensor]) -> str:
     """The type that a result of these would have: floating before integer, wide before narrow."""
-    whole = [t for t in tensors if t.shape] or list(tensors)
-    best = max(whole, key=lambda t: (TYPES[t.type][1] in _FLOATING, t.element))
+    shaped = [t for t in tensors if t.shape] or list(tensors)
+    best = max(shaped, key=lambda t: (TYPES[t.type][1] in _FLOATING, t.element))
     return best.type
 
 
@@ -185,9 +185,9 @@ def _plain(value: Any) -> Any:
         return text == "True"
     if text in ("", "None"):
         return None
-    found = _parsed(text.replace("True", "true").replace("False", "false"))
-    if found is not None:
-        return found
+    parsed = _parsed(text.replace("True", "true").replace("False", "false"))
+    if parsed is not None:
+        return parsed
     try:
         return float(text)  # '0.' is no JSON
     except ValueError:

@@ -98,8 +98,8 @@ def _cudnn_backward(call: OperatorCall) -> Cost:
     each = 2 * gradient.count * math.prod(weight.shape[1:])
     parts = bool(asked[0]) + bool(asked[1])
     moved = parts * (into.bytes + gradient.bytes + weight.bytes)
-    said = None if isinstance(mask, list) else "gradients of input and weight"
-    return Cost(parts * each, moved, "convolution", label(into.type), True, assumed=said)
+    assumed = None if isinstance(mask, list) else "gradients of input and weight"
+    return Cost(parts * each, moved, "convolution", label(into.type), True, assumed=assumed)
 
 
 def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False) -> Cost:

@@ -18,10 +18,10 @@ _NO_WORK = frozenset(_NAMES.split())
 
 
 def fused(call: OperatorCall) -> Cost:
-    found = PATTERN.match(call.name)
-    if not found or not call.tensors:
+    match = PATTERN.match(call.name)
+    if not match or not call.tensors:
         raise LookupError("no tensors")
-    operators = [o for o in found["ops"].split("_") if o and o not in _NO_WORK]
+    operators = [o for o in match["ops"].split("_") if o and o not in _NO_WORK]
     count = max(t.count for t in call.tensors)
     moved = sum(t.bytes for t in call.tensors)
     kind = label(dtype_of(call.tensors))

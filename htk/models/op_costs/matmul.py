@@ -52,8 +52,8 @@ def scaled_mm(call: OperatorCall) -> Cost:
     """Its bias is at another place in each release: the one vector as long as a row."""
     a, b = call.tensor(0), call.tensor(1)
     row = (b.shape[-1],)
-    found = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
-    return _matmul(a, b, next(found, None))
+    biases = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
+    return _matmul(a, b, next(biases, None))
 
 
 def _grouped_mm(call: OperatorCall) -> Cost:

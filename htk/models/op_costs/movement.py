@@ -48,15 +48,15 @@ def _scatter(call: OperatorCall) -> Cost:
     base, index = call.tensor(0), call.tensor(2)
     added = 3 if "add" in call.name or "reduce" in call.name else 2
     in_place = call.name.endswith("_")
-    whole = 0 if in_place else 2 * base.bytes
-    return _moved(call, whole + added * index.count * base.element + index.bytes, base.type)
+    copied = 0 if in_place else 2 * base.bytes
+    return _moved(call, copied + added * index.count * base.element + index.bytes, base.type)
 
 
 def _index_add(call: OperatorCall) -> Cost:
     """self, dim, index, source."""
     base, source = call.tensor(0), call.tensor(3)
-    whole = 0 if call.name.endswith("_") else 2 * base.bytes
-    return _moved(call, whole + 3 * source.bytes + call.tensor(2).bytes, base.type)
+    copied = 0 if call.name.endswith("_") else 2 * base.bytes
+    return _moved(call, copied + 3 * source.bytes + call.tensor(2).bytes, base.type)
 
 
 def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:

@@ -9,8 +9,8 @@ def _fused(call: OperatorCall, lists: int, per_element: int) -> Cost:
     """`lists` of tensors are read, all but the gradients (the second) are written."""
     read = [call.listed(n) for n in range(lists)]
     count = sum(t.count for t in read[0])
-    moved = sum(t.bytes for one in read for t in one)
-    moved += sum(t.bytes for n, one in enumerate(read) if n != 1 for t in one)
+    moved = sum(t.bytes for tensors in read for t in tensors)
+    moved += sum(t.bytes for n, tensors in enumerate(read) if n != 1 for t in tensors)
     return Cost(
         per_element * count, moved, "optimizer", label(read[0][0].type), assumed="element type"
     )
@@ -23,7 +23,7 @@ def foreach(call: OperatorCall) -> Cost:
         raise LookupError("no shapes of the lists")
     first = lists[0]
     count = sum(t.count for t in first)
-    moved = sum(t.bytes for one in lists for t in one) + sum(t.bytes for t in call.tensors)
+    moved = sum(t.bytes for tensors in lists for t in tensors) + sum(t.bytes for t in call.tensors)
     if not call.name.endswith("_norm"):
         moved += _bytes(first)
     each = 2 if "addc" in call.name or "lerp" in call.name or "norm" in call.name else 1

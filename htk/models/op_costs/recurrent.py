@@ -34,8 +34,8 @@ def _selective_scan(call: OperatorCall) -> Cost:
     """u [b, d, l], steps, A [d, n], B, C, …: nine operations for each element and state."""
     u, states = call.tensor(0), call.tensor(2).shape[-1]
     moved = sum(t.bytes for t in call.tensors) + u.bytes
-    said = "nine operations for each element and state"
-    return Cost(9 * u.count * states, moved, "recurrent", label(u.type), assumed=said)
+    assumed = "nine operations for each element and state"
+    return Cost(9 * u.count * states, moved, "recurrent", label(u.type), assumed=assumed)
 
 
 def _causal_convolution(call: OperatorCall) -> Cost:

@@ -67,8 +67,8 @@ def _any_linear(call: OperatorCall) -> Cost:
 def _any_linear_backward(call: OperatorCall) -> Cost:
     """By the arguments of the forward call: a product for each of the two gradients."""
     once = _any_linear(call)
-    said = "arguments of the forward call"
-    return Cost(2 * once.flops, 2 * once.bytes, "gemm", once.dtype, True, assumed=said)
+    assumed = "arguments of the forward call"
+    return Cost(2 * once.flops, 2 * once.bytes, "gemm", once.dtype, True, assumed=assumed)
 
 
 def _experts(call: OperatorCall) -> Cost:
@@ -83,8 +83,8 @@ def _experts(call: OperatorCall) -> Cost:
     used = min(1.0, tokens * per_token / max(w1.shape[0], 1))
     between = 2 * tokens * per_token * (first + inner) * max(x.element, 2)
     moved = 2 * x.bytes + round(used * (w1.bytes + w2.bytes)) + between
-    said = "tokens spread evenly over experts"
-    return Cost(flops, moved, "moe", label(x.type), matrix=True, assumed=said)
+    assumed = "tokens spread evenly over experts"
+    return Cost(flops, moved, "moe", label(x.type), matrix=True, assumed=assumed)
 
 
 _SCALED = "sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm"

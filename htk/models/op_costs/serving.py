@@ -37,10 +37,10 @@ def tokens_of(range_name: str) -> Tokens | None:
     if alone:
         queries, products = int(alone[1]), int(alone[2])
         return Tokens(queries, queries, (products + queries) // 2)
-    found = _RANGE.match(range_name)
-    if not found:
+    match = _RANGE.match(range_name)
+    if not match:
         return None
-    numbers = [int(n) for n in found.groups()]
+    numbers = [int(n) for n in match.groups()]
     queries, keys, pairs = 0, 0, 0
     for q, k, squares, products in (numbers[:4], numbers[4:]):
         queries, keys = queries + q, keys + k
@@ -64,5 +64,5 @@ def attention(call: OperatorCall, tokens: Tokens) -> Cost:
     moved = 2 * tokens.queries * heads * head * q.element
     moved += 2 * tokens.keys * cache.shape[-2] * head * cache.element
     flops = 4 * heads * head * tokens.pairs
-    said = "lengths of requests from the iteration's range"
-    return Cost(flops, moved, "attention", label(q.type), True, assumed=said)
+    assumed = "lengths of requests from the iteration's range"
+    return Cost(flops, moved, "attention", label(q.type), True, assumed=assumed)

@@ -25,9 +25,9 @@ def _lookup(call: OperatorCall) -> Cost:
     read = elements * weights.element + index.bytes + offsets.bytes
     read += factors.bytes if factors is not None else 0
     flops = index.count * width * (2 if factors is not None else 1)
-    said = "rows of mean width" if tables > 1 else None
+    assumed = "rows of mean width" if tables > 1 else None
     moved = round(read + 4 * bags * width)
-    return Cost(round(flops), moved, "embedding", label(weights.type), assumed=said)
+    return Cost(round(flops), moved, "embedding", label(weights.type), assumed=assumed)
 
 
 def _lookup_backward(call: OperatorCall) -> Cost:
@@ -46,8 +46,8 @@ def _lookup_backward(call: OperatorCall) -> Cost:
     moved = 4 * bags * width + index.bytes + offsets.bytes
     moved += 2 * elements * weights.element + 2 * 4 * numbers * state
     flops = index.count * width + 4 * elements
-    said = "arguments of the forward call; no row twice"
-    return Cost(round(flops), round(moved), "embedding", forward.dtype, assumed=said)
+    assumed = "arguments of the forward call; no row twice"
+    return Cost(round(flops), round(moved), "embedding", forward.dtype, assumed=assumed)
 
 
 def _width(call: OperatorCall, tables: int) -> float:

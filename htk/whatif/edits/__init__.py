@@ -80,7 +80,7 @@ REPEATABLE = ("replace", "fix_rank")
 
 
 def edit(name: str) -> Edit:
-    for one in EDITS:
-        if name == one.NAME:
-            return one
+    for candidate in EDITS:
+        if name == candidate.NAME:
+            return candidate
     raise UsageError(f"no what-if {name!r}; there are {', '.join(e.NAME for e in EDITS)}")

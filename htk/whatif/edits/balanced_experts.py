@@ -24,11 +24,11 @@ def apply(scene: StepModel, value: str) -> StepModel:
     length = scene.lengths().astype(np.float64)
     new, chosen = length.copy(), np.zeros(len(length), bool)
     for layer in zip(*parts, strict=True):  # some tens
-        totals = [float(length[its].sum()) for its in layer]
+        totals = [float(length[segment].sum()) for segment in layer]
         mean = float(np.mean(totals))
-        for its, total in zip(layer, totals, strict=True):
-            new[its] = length[its] * (mean / total if total else 1.0)
-            chosen[its] = True
+        for segment, total in zip(layer, totals, strict=True):
+            new[segment] = length[segment] * (mean / total if total else 1.0)
+            chosen[segment] = True
     return scene.with_lengths(chosen, new).with_assumption(
         "what each rank computes between the all-to-alls of a layer takes the mean over ranks"
     )
@@ -37,11 +37,11 @@ def apply(scene: StepModel, value: str) -> StepModel:
 def _between(scene: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
     acts = scene.graph.activities
-    mine = np.flatnonzero(scene.is_collective("all_to_all") & (acts.rank == rank))
-    mine = mine[np.argsort(acts.start[mine], kind="stable")]
+    exchanges = np.flatnonzero(scene.is_collective("all_to_all") & (acts.rank == rank))
+    exchanges = exchanges[np.argsort(acts.start[exchanges], kind="stable")]
     lane = compute_lane(scene, rank)
     lane = lane[acts.kind[lane] == 0]
     return [
         lane[(acts.start[lane] >= acts.end[a]) & (acts.start[lane] < acts.end[b])]
-        for a, b in zip(mine[::2].tolist(), mine[1::2].tolist(), strict=False)
+        for a, b in zip(exchanges[::2].tolist(), exchanges[1::2].tolist(), strict=False)
     ]

@@ -111,9 +111,9 @@ def _lengths(scene: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
     fixed = np.where(rows & (old <= least), 0, fixed)
     moving = old - fixed
     new = fixed + moving * np.where(rows, _steps(scene, attention, ratio), ratio)
-    for which in np.flatnonzero(matrix).tolist():  # some thousand
-        if which in seen.seen:
-            new[which] = (seen.longer if inner[which] else seen.taller)(which, ratio)
+    for kernel in np.flatnonzero(matrix).tolist():  # some thousand
+        if kernel in seen.seen:
+            new[kernel] = (seen.longer if inner[kernel] else seen.taller)(kernel, ratio)
     if ratio < 1:  # libraries take smaller tiles, as far as there are any
         new = np.where(rows, fixed + np.sqrt(np.maximum(new - fixed, 0) * moving * ratio), new)
     return new

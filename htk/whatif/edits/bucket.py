@@ -28,8 +28,8 @@ _MOST_PIECES = 64
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    found = _SIZE.fullmatch(value.strip())
-    size = float(found[1]) * _SCALE[found[2].upper()] if found else 0.0
+    match = _SIZE.fullmatch(value.strip())
+    size = float(match[1]) * _SCALE[match[2].upper()] if match else 0.0
     if size <= 0:
         raise UsageError(f"{NAME} {value!r}: a size such as 100MB was expected")
     reduces = replicating(scene)
@@ -39,10 +39,10 @@ def apply(scene: StepModel, value: str) -> StepModel:
     length = scene.lengths().astype(np.float64)
     works: list[Work] = []
     for rank in scene.graph.ranks:
-        mine = np.flatnonzero(reduces & (acts.rank == rank))
-        mine = mine[np.argsort(acts.start[mine], kind="stable")]
-        _put_together(scene, mine, size, length, fixed)
-        works += _split(scene, mine, size, length, fixed)
+        buckets = np.flatnonzero(reduces & (acts.rank == rank))
+        buckets = buckets[np.argsort(acts.start[buckets], kind="stable")]
+        _put_together(scene, buckets, size, length, fixed)
+        works += _split(scene, buckets, size, length, fixed)
     changed = scene.with_lengths(reduces, length)
     return (
         inserted(changed, works)
@@ -55,55 +55,60 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 def _put_together(
     scene: StepModel,
-    mine: Ints,
+    buckets: Ints,
     size: float,
     length: NDArray[np.float64],
     fixed: NDArray[np.float64],
 ) -> None:
     """All but the last of each bucket take no time, which takes that of their bytes."""
     moving, held = 0.0, 0.0
-    for k, one in enumerate(mine.tolist()):  # some tens of buckets
-        moving += max(length[one] - fixed[one], 0.0)
-        held += float(scene.facts.in_bytes[one])
-        last = k + 1 == len(mine)
-        if not last and held + float(scene.facts.in_bytes[mine[k + 1]]) <= size:
-            length[one] = 0
+    for k, bucket in enumerate(buckets.tolist()):  # some tens of buckets
+        moving += max(length[bucket] - fixed[bucket], 0.0)
+        held += float(scene.facts.in_bytes[bucket])
+        last = k + 1 == len(buckets)
+        if not last and held + float(scene.facts.in_bytes[buckets[k + 1]]) <= size:
+            length[bucket] = 0
             continue
-        length[one] = fixed[one] + moving
+        length[bucket] = fixed[bucket] + moving
         moving, held = 0.0, 0.0
 
 
 def _split(
     scene: StepModel,
-    mine: Ints,
+    buckets: Ints,
     size: float,
     length: NDArray[np.float64],
     fixed: NDArray[np.float64],
 ) -> list[Work]:
     """Pieces of a bucket that is too large, each ready with its share of the compute before it."""
     acts = scene.graph.activities
-    rank = int(acts.rank[mine[0]])
+    rank = int(acts.rank[buckets[0]])
     lane = compute_lane(scene, rank)
-    place = {int(a): k for k, a in enumerate(lane.tolist())}
+    position = {int(a): k for k, a in enumerate(lane.tolist())}
     back = np.flatnonzero(scene.facts.backward[lane])
     low = int(back[0]) if len(back) else 0
     works: list[Work] = []
-    cap = int(scene.facts.in_bytes[mine[1:-1]].min(initial=1 << 62))
-    for number, one in enumerate(mine.tolist()):
-        ready = place.get(waited_for(scene, one, lane), low)
-        bytes_ = int(scene.facts.in_bytes[one])
+    cap = int(scene.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
+    for number, bucket in enumerate(buckets.tolist()):
+        ready = position.get(waited_for(scene, bucket, lane), low)
+        bytes_ = int(scene.facts.in_bytes[bucket])
         pieces = min(int(bytes_ / size), _MOST_PIECES)
         if pieces > 1 and ready > low and bytes_ < 2 * cap:
-            each = float(fixed[one] + max(length[one] - fixed[one], 0.0) / pieces)
+            each = float(fixed[bucket] + max(length[bucket] - fixed[bucket], 0.0) / pieces)
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
             for k in range(1, pieces):
-                at = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
-                joined = -1 if scene.facts.single[one] else number * _MOST_PIECES + k
+                end = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
+                joined = -1 if scene.facts.single[bucket] else number * _MOST_PIECES + k
                 works.append(
                     Work(
-                        one, each, (int(lane[at]),), (one,), collective="all_reduce", joined=joined
+                        bucket,
+                        each,
+                        (int(lane[end]),),
+                        (bucket,),
+                        collective="all_reduce",
+                        joined=joined,
                     )
                 )
-            length[one] = each
+            length[bucket] = each
         low = min(ready + 1, len(lane) - 1)
     return works

@@ -48,6 +48,6 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 def _attention(scene: StepModel, backward: bool) -> float:
     """Length of a layer's attention."""
-    mine = np.array([f == "attention" for f in scene.facts.family], bool)
-    mine &= scene.facts.backward == backward
-    return float(np.median(scene.lengths()[mine])) if mine.any() else 0.0
+    kernels = np.array([f == "attention" for f in scene.facts.family], bool)
+    kernels &= scene.facts.backward == backward
+    return float(np.median(scene.lengths()[kernels])) if kernels.any() else 0.0

@@ -16,14 +16,14 @@ HELP = "Ranks that experts are spread over: 8. Low confidence."
 
 def apply(scene: StepModel, value: str) -> StepModel:
     ranks = whole(value, NAME)
-    mine = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
-    if not mine.any():
+    exchanges = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
+    if not exchanges.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
-    now, node = int(scene.facts.group_size[mine].max()), gpus_of_a_node(scene)
+    now, node = int(scene.facts.group_size[exchanges].max()), gpus_of_a_node(scene)
     old = (now - 1) / now * pace(scene, now, min(now, node))
     new = (ranks - 1) / ranks * pace(scene, ranks, min(ranks, node)) if ranks > 1 else 0.0
-    length = rescaled(scene, mine, new / old if old else 1.0)
-    changed = scene.with_lengths(mine, length if ranks > 1 else np.zeros(len(length)))
+    length = rescaled(scene, exchanges, new / old if old else 1.0)
+    changed = scene.with_lengths(exchanges, length if ranks > 1 else np.zeros(len(length)))
     return (
         replace(changed, low_confidence=True)
         .with_uncertainty("communication", 0.4)

@@ -23,19 +23,19 @@ _KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "lat
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    given = pairs(value, NAME, _KNOWN)
+    options = pairs(value, NAME, _KNOWN)
     changed = scene
-    if "curve" in given:
-        if given["curve"] != "on":
-            raise UsageError(f"{NAME} curve={given['curve']!r}: it can only be on")
+    if "curve" in options:
+        if options["curve"] != "on":
+            raise UsageError(f"{NAME} curve={options['curve']!r}: it can only be on")
         changed = _measured(scene)
     faster, slower = np.ones(len(scene.facts.op)), np.ones(len(scene.facts.op))
     for level, crosses in _LEVELS.items():
-        mine = scene.is_comm
+        affected = scene.is_comm
         if crosses is not None:
-            mine = mine & (scene.facts.crosses == crosses)
-        faster[mine] *= factor(given.get(level + "bandwidth", "1"), "bandwidth")
-        slower[mine] *= factor(given.get(level + "latency", "1"), "latency")
+            affected = affected & (scene.facts.crosses == crosses)
+        faster[affected] *= factor(options.get(level + "bandwidth", "1"), "bandwidth")
+        slower[affected] *= factor(options.get(level + "latency", "1"), "latency")
     length = changed.lengths()
     fixed = np.minimum(latency(changed), length)
     changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
@@ -60,20 +60,20 @@ def _measured(scene: StepModel) -> StepModel:
     moved = numbers(points["busbw_gbps"], np.nan) * time * 1e3
     size = numbers(points["size_bytes"], 0)
     moved = np.where(np.isnan(moved), size, moved).astype(np.float64)
-    told = np.zeros(len(length), bool)
+    benchmarked = np.zeros(len(length), bool)
     for kind in np.unique(types).tolist():  # a few types
         curve = fit(moved[types == kind], time[types == kind])
-        mine = scene.is_collective(kind) & ~np.isnan(sent)
-        told |= mine
-        for one in np.flatnonzero(mine).tolist() if curve else ():  # some hundreds
-            length[one] = 1e3 * predicted_us(curve, float(sent[one]))
-    if not told.any():
+        same_type = scene.is_collective(kind) & ~np.isnan(sent)
+        benchmarked |= same_type
+        for transfer in np.flatnonzero(same_type).tolist() if curve else ():  # some hundreds
+            length[transfer] = 1e3 * predicted_us(curve, float(sent[transfer]))
+    if not benchmarked.any():
         raise UsageError(
             f"{NAME} curve=on: {', '.join(sorted(set(types.tolist())))} were measured, which the "
             "step holds none of with known sizes"
         )
     ranks = sorted({int(n) for n in numbers(points["group_size"], -1).tolist() if n > 0})
-    return scene.with_lengths(told, length).with_assumption(
-        f"{int(told.sum())} of {int(scene.is_comm.sum())} transfers take what the benchmark took, "
-        f"which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"
+    return scene.with_lengths(benchmarked, length).with_assumption(
+        f"{int(benchmarked.sum())} of {int(scene.is_comm.sum())} transfers take what the benchmark "
+        f"took, which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"
     )

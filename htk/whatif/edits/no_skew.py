@@ -34,6 +34,6 @@ def _shortest(scene: StepModel, alone: np.ndarray) -> StepModel:
     length = scene.lengths()
     least = np.zeros(len(length))
     for group in np.unique(alike.group_ids[alone]).tolist():  # kinds of collectives
-        mine = alone & (alike.group_ids == group)
-        least[mine] = np.quantile(length[mine], 0.1)
+        same_group = alone & (alike.group_ids == group)
+        least[same_group] = np.quantile(length[same_group], 0.1)
     return scene.with_lengths(alone, np.minimum(length, least))

@@ -38,8 +38,8 @@ def _hidden(scene: StepModel) -> StepModel:
     bare = scene.with_lengths(scene.is_comm, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
-    found = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
-    return found.with_assumption(
+    hidden = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
+    return hidden.with_assumption(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
         "that is late still is waited for"
     )
@@ -67,13 +67,13 @@ def _realistic(scene: StepModel) -> StepModel:
 def _beside(scene: StepModel) -> Floats:
     """Share of each device's compute that has communication beside it, if all is hidden."""
     acts, length = scene.graph.activities, scene.lengths()
-    found = np.zeros(len(length))
+    phi = np.zeros(len(length))
     for device in np.unique(acts.device).tolist():  # a few
-        mine = acts.device == device
-        comm = int(length[mine & scene.is_comm].sum())
-        compute = int(length[mine & scene.is_compute].sum())
-        found[mine] = min(comm / max(compute, 1), 1.0)
-    return found
+        on_device = acts.device == device
+        comm = int(length[on_device & scene.is_comm].sum())
+        compute = int(length[on_device & scene.is_compute].sum())
+        phi[on_device] = min(comm / max(compute, 1), 1.0)
+    return phi
 
 
 def _serial(scene: StepModel) -> StepModel:
@@ -83,9 +83,9 @@ def _serial(scene: StepModel) -> StepModel:
     start, end = time[graph.start], time[graph.end]
     hidden = []
     for device in np.unique(acts.device).tolist():  # a few
-        mine = acts.device == device
-        comm = union(start[mine & scene.is_comm], end[mine & scene.is_comm])
-        compute = union(start[mine & scene.is_compute], end[mine & scene.is_compute])
+        on_device = acts.device == device
+        comm = union(start[on_device & scene.is_comm], end[on_device & scene.is_comm])
+        compute = union(start[on_device & scene.is_compute], end[on_device & scene.is_compute])
         hidden.append(comm.total - subtract(comm, compute).total)
     alone = float(np.median(hidden))
     return scene.add_step_time("communication", alone, exposed=alone).with_assumption(

@@ -18,9 +18,9 @@ HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confid
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    given = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
-    stages = whole(given.get("stages", ""), NAME)
-    chunks = whole(given.get("interleave", "1"), "interleave")
+    options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
+    stages = whole(options.get("stages", ""), NAME)
+    chunks = whole(options.get("interleave", "1"), "interleave")
     if stages == 1:
         return scene
     many = micro_batches(scene)

@@ -75,13 +75,13 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 def _recorded(scene: StepModel) -> str | None:
     """The type of most time in matrix products."""
-    acts, found = scene.graph.activities, Counter[str]()
+    acts, time_by_type = scene.graph.activities, Counter[str]()
     for k in np.flatnonzero([f == "gemm" for f in scene.facts.family]).tolist():  # of one step
         text = f"{scene.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"
-        known = next((name for name, rule in _TYPES if rule.search(text)), None)
-        if known:
-            found[known] += int(acts.length[k])
-    return found.most_common(1)[0][0] if found else None
+        dtype = next((name for name, rule in _TYPES if rule.search(text)), None)
+        if dtype:
+            time_by_type[dtype] += int(acts.length[k])
+    return time_by_type.most_common(1)[0][0] if time_by_type else None
 
 
 def _rate(gpu: Gpu, name: str) -> float:

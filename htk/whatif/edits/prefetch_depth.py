@@ -28,12 +28,12 @@ def apply(scene: StepModel, value: str) -> StepModel:
     freed = np.zeros(len(graph.src), bool)
     for rank in graph.ranks:
         lane = compute_lane(scene, rank)
-        place = {int(a): k for k, a in enumerate(lane.tolist())}
+        position = {int(a): k for k, a in enumerate(lane.tolist())}
         gathers, users = _used(scene, rank, lane)
         freed |= _holding(scene, gathers[1:], lane)
         for k in range(1, len(gathers)):  # some tens of units
             gather, user = gathers[k], users[max(k - depth, 0)]
-            before = lane[place[user] - 1] if place[user] else -1
+            before = lane[position[user] - 1] if position[user] else -1
             if before >= 0 and k > depth:
                 tails.append(int(graph.end[before]))
                 heads.append(int(graph.start[gather]))
@@ -57,17 +57,17 @@ def _used(scene: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]
     """Gathers of a rank in order, and the first activity of the compute stream to wait for each."""
     graph = scene.graph
     acts = graph.activities
-    mine = np.flatnonzero(scene.is_collective("all_gather") & (acts.rank == rank))
-    mine = mine[np.argsort(acts.start[mine], kind="stable")]
+    all_gathers = np.flatnonzero(scene.is_collective("all_gather") & (acts.rank == rank))
+    all_gathers = all_gathers[np.argsort(acts.start[all_gathers], kind="stable")]
     events = graph.edges("event")
     heads = dict(zip(graph.start[lane].tolist(), lane.tolist(), strict=True))
     gathers, users = [], []
-    for one in mine.tolist():
-        waiting = graph.dst[events & (graph.src == graph.end[one])].tolist()
-        known = [heads[node] for node in waiting if node in heads]
-        if known:
-            gathers.append(one)
-            users.append(min(known, key=lambda a: int(acts.start[a])))
+    for gather in all_gathers.tolist():
+        waiting = graph.dst[events & (graph.src == graph.end[gather])].tolist()
+        waiters = [heads[node] for node in waiting if node in heads]
+        if waiters:
+            gathers.append(gather)
+            users.append(min(waiters, key=lambda a: int(acts.start[a])))
     return gathers, users
 
 

@@ -25,10 +25,10 @@ _FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs,
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    found = _VALUE.fullmatch(value)
-    if found is None:
+    match = _VALUE.fullmatch(value)
+    if match is None:
         raise UsageError(f"{NAME} {value!r}: PATTERN=2x, PATTERN=fused or PATTERN=gone")
-    pattern, how, claimed = found.groups()
+    pattern, how, claimed = match.groups()
     chosen = _named(scene, pattern)
     if not chosen.any():
         raise UsageError(
@@ -68,20 +68,20 @@ def _named(scene: StepModel, pattern: str) -> Mask:
 
 
 def _matching(wanted: re.Pattern[str], names: list[str | None]) -> Mask:
-    known = {n: bool(wanted.search(n)) for n in set(names) if n}
-    return np.array([bool(n and known[n]) for n in names], bool)
+    matches = {n: bool(wanted.search(n)) for n in set(names) if n}
+    return np.array([bool(n and matches[n]) for n in names], bool)
 
 
 def _fused(scene: StepModel, chosen: Mask) -> StepModel:
     """The first of each run of neighbours on a stream takes as long as the longest of them."""
     acts = scene.graph.activities
     order = np.lexsort((acts.start, acts.lane))
-    mine, lane = chosen[order], acts.lane[order]
-    begins = mine & ~np.append(False, mine[:-1] & (lane[1:] == lane[:-1]))
+    fusible, lane = chosen[order], acts.lane[order]
+    begins = fusible & ~np.append(False, fusible[:-1] & (lane[1:] == lane[:-1]))
     run = np.cumsum(begins) - 1
     length = scene.lengths().astype(np.float64)
     longest = np.zeros(int(begins.sum()))
-    np.maximum.at(longest, run[mine], length[order][mine])
+    np.maximum.at(longest, run[fusible], length[order][fusible])
     length[order[begins]] = longest
     firsts = np.zeros(len(chosen), bool)
     firsts[order[begins]] = True

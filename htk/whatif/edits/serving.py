@@ -42,16 +42,16 @@ class Iteration:
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    given = pairs(value, NAME, _KNOWN)
+    options = pairs(value, NAME, _KNOWN)
     now = recorded(scene)
     how = "the recorded one is not known (ranges round iterations tell)"
     new = now
     for name in ("requests", "context", "prefill"):
-        if name in given:
+        if name in options:
             was = getattr(now, name)
-            new = replace(new, **{name: was * against(given[name], was, name, how)})
-    if "captured" in given:
-        new = replace(new, captured=float(whole(given["captured"], "captured")))
+            new = replace(new, **{name: was * against(options[name], was, name, how)})
+    if "captured" in options:
+        new = replace(new, captured=float(whole(options["captured"], "captured")))
         if new.captured < new.requests:
             raise UsageError(f"captured={new.captured:g} does not hold {new.requests:g} requests")
     return _changed(scene, now, new)
@@ -61,14 +61,14 @@ def recorded(scene: StepModel) -> Iteration:
     """The median iteration of the recording."""
     tables = scene.facts.tables
     try:
-        found = serving_iterations.function(
+        iterations = serving_iterations.function(
             tables["annotations"], tables["kernels"], tables["kernel_links"], pattern=None
         )
     except (AnalysisError, MissingTable, UsageError) as why:
         raise UsageError(f"{NAME}: no iterations of a server are seen: {why}") from None
 
     def median(name: str) -> float:
-        values = numbers(found[name].drop_null())
+        values = numbers(iterations[name].drop_null())
         return float(np.median(values)) if len(values) else 0.0
 
     requests = median("decode_requests")

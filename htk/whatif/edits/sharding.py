@@ -53,7 +53,7 @@ def strategy(value: str) -> str:
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    name, _, given = strategy(value).partition(":")
+    name, _, size = strategy(value).partition(":")
     if name not in STRATEGIES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}, NO_SHARD")
     now = sharded(scene) or replicated(scene)
@@ -62,7 +62,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
             f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
             "all_reduces of gradients, with known sizes and several ranks"
         )
-    shards = _shards(scene, now, name, given)
+    shards = _shards(scene, now, name, size)
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
         return scene.with_assumption(f"the recording is {name} already")
     if now.strategy == "ddp":
@@ -85,13 +85,13 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _shards(scene: StepModel, now: Sharded, name: str, given: str) -> int:
+def _shards(scene: StepModel, now: Sharded, name: str, size: str) -> int:
     if name == "ddp":
         return 1
     if name != "hybrid_shard":
         return now.world
     usual = now.ranks if now.strategy == name else min(gpus_of_a_node(scene), now.world // 2)
-    shards = int(given) if given.isdigit() else max(usual, 1)
+    shards = int(size) if size.isdigit() else max(usual, 1)
     if shards < 1 or now.world % shards:
         raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
     return shards
@@ -113,8 +113,8 @@ def _communicated(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
     kept = scene.is_collective("all_gather")
     fixed = [net.latency(n, min(n, node)) for n in (now.ranks, shards)]
     scene = _moved(scene, kept, fixed, net.shared(shards) / net.shared(now.ranks))
-    whole = net.shared(shards) + (0 if apart else across)
-    scene = _moved(scene, reduces, fixed, whole / net.shared(now.ranks))
+    reduced = net.shared(shards) + (0 if apart else across)
+    scene = _moved(scene, reduces, fixed, reduced / net.shared(now.ranks))
     scene = owned(scene, now.ranks / shards)
     if apart:
         size = min(now.world, node)
@@ -126,19 +126,19 @@ def _communicated(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
     return _renamed(scene, now, name, shards, node)
 
 
-def _moved(scene: StepModel, which: Mask, fixed: list[float], ratio: float) -> StepModel:
+def _moved(scene: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
     """With another latency, and so many times as long for the bytes."""
     length = scene.lengths().astype(np.float64)
     moving = np.maximum(length - fixed[0], 0.0)
     return scene.with_lengths(
-        which, np.minimum(length, fixed[0]) + fixed[1] - fixed[0] + moving * ratio
+        chosen, np.minimum(length, fixed[0]) + fixed[1] - fixed[0] + moving * ratio
     )
 
 
 def _copies(scene: StepModel) -> Mask:
     """Of FSDP2, into buffers and out of them."""
-    found = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
-    return np.asarray(found & ~scene.is_comm)
+    copying = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
+    return np.asarray(copying & ~scene.is_comm)
 
 
 def _of_gather(scene: StepModel) -> Mask:
@@ -154,8 +154,8 @@ def _uncopied(scene: StepModel, dropped: Mask) -> Mask:
     acts = scene.graph.activities
     late = np.zeros(len(copies), bool)
     for rank in scene.graph.ranks:
-        mine = acts.rank == rank
-        late |= mine & (acts.start >= int(acts.start[dropped & mine].min(initial=1 << 62)))
+        of_rank = acts.rank == rank
+        late |= of_rank & (acts.start >= int(acts.start[dropped & of_rank].min(initial=1 << 62)))
     return np.asarray(copies & late)
 
 
@@ -172,14 +172,14 @@ def _replicated_apart(
         ready = all_waited_for(scene, reduces, lane)
         rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
         before = (rest,) if rest >= 0 and rest != ready[-1] else ()
-        for k, (one, unit) in enumerate(zip(reduces, ready, strict=True)):
-            after = (one, last) if last >= 0 else (one,)
+        for k, (reduction, unit) in enumerate(zip(reduces, ready, strict=True)):
+            after = (reduction, last) if last >= 0 else (reduction,)
             last = len(acts.start) + len(works)
             calls.append(int(acts.call[next_of(lane, unit)]) if unit >= 0 else -1)
-            size = float(scene.facts.in_bytes[one])
+            size = float(scene.facts.in_bytes[reduction])
             works.append(
                 summed(
-                    one,
+                    reduction,
                     costs[0] + size * costs[1],
                     (after, before),
                     size=size / shards,
@@ -194,9 +194,9 @@ def _replicated_apart(
 def _renamed(scene: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
     """How large the groups of collectives are now, for the edits that follow."""
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
-    found = scene.with_groups(gathers, shards, min(shards, node))
+    regrouped = scene.with_groups(gathers, shards, min(shards, node))
     size = shards if name == "hybrid_shard" else now.world
-    return found.with_groups(reduces, size, min(size, node))
+    return regrouped.with_groups(reduces, size, min(size, node))
 
 
 def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
@@ -210,9 +210,9 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
     acts, lengths, lag = scene.graph.activities, scene.lengths(), launch_ns(scene)
     for rank in scene.graph.ranks:
         lane = compute_lane(scene, rank)
-        mine = acts.rank == rank
-        gathers = _ordered(scene, scene.is_collective("all_gather") & mine)
-        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & mine)
+        of_rank = acts.rank == rank
+        gathers = _ordered(scene, scene.is_collective("all_gather") & of_rank)
+        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & of_rank)
         copies = _copied_out(scene, lane, gathers)
         firsts = _firsts(scene, lane, reduces)
         begin = next(int(a) for a in lane.tolist() if scene.facts.backward[a] or a == firsts[0])
@@ -224,10 +224,10 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
             before = [first] * (copy is None) + reduces[k - 1 : k] * (k > 0)
             sent = len(acts.start) + len(works)
             calls.append(int(acts.call[first]))
-            made = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
+            work = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
             issued = int(acts.call[firsts[k - 1] if k else begin])
             number = k * RANKS + rank // shards
-            works.append(replace(made, joined=number, call=issued, lag=lag))
+            works.append(replace(work, joined=number, call=issued, lag=lag))
             if copy is not None:
                 order = ((sent, _before(lane, first)), (first,))
                 works.append(
@@ -239,42 +239,42 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
 
 
 def _again(
-    scene: StepModel, which: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
+    scene: StepModel, activity: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Work:
     """One like this one."""
     facts = scene.facts
     return Work(
-        which,
+        activity,
         length,
         *order,
-        collective=facts.collective[which],
-        in_bytes=int(facts.in_bytes[which]),
-        out_bytes=int(facts.out_bytes[which]),
-        group_size=int(facts.group_size[which]),
-        per_node=int(facts.per_node[which]),
+        collective=facts.collective[activity],
+        in_bytes=int(facts.in_bytes[activity]),
+        out_bytes=int(facts.out_bytes[activity]),
+        group_size=int(facts.group_size[activity]),
+        per_node=int(facts.per_node[activity]),
     )
 
 
 def _copied_out(scene: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
     """The copy out of the buffer of each gather, where all have one."""
     out = OUT.rpartition(":")[2]
-    found = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
-    return dict(zip(gathers, found, strict=True)) if len(found) == len(gathers) else {}
+    copies = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
+    return dict(zip(gathers, copies, strict=True)) if len(copies) == len(gathers) else {}
 
 
 def _firsts(scene: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
     """The first activity of each unit in the backward pass, the root's in none of them last."""
     regions = backward_regions(scene, lane, all_waited_for(scene, reduces, lane))
-    told = backward_layers(scene, lane, len(regions) - 1)
-    return [r.first for r in (*told, regions[-1])] if told else [r.first for r in regions]
+    layers = backward_layers(scene, lane, len(regions) - 1)
+    return [r.first for r in (*layers, regions[-1])] if layers else [r.first for r in regions]
 
 
-def _ordered(scene: StepModel, which: Mask) -> list[int]:
-    found = np.flatnonzero(which)
-    order = np.argsort(scene.graph.activities.start[found], kind="stable")
-    return [int(f) for f in found[order]]
+def _ordered(scene: StepModel, chosen: Mask) -> list[int]:
+    rows = np.flatnonzero(chosen)
+    order = np.argsort(scene.graph.activities.start[rows], kind="stable")
+    return [int(f) for f in rows[order]]
 
 
-def _before(lane: Ints, which: int) -> int:
-    place = int(np.flatnonzero(lane == which)[0])
-    return int(lane[max(place - 1, 0)])
+def _before(lane: Ints, activity: int) -> int:
+    position = int(np.flatnonzero(lane == activity)[0])
+    return int(lane[max(position - 1, 0)])

@@ -29,9 +29,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if ranks < 2:
         raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
     of = sizes(scene, NAME)
-    whole = replace(of, tokens=of.tokens * (ranks if scene.tensor else 1))
+    unsplit = replace(of, tokens=of.tokens * (ranks if scene.tensor else 1))
     changed = split(scene, pointwise(scene, of) & scene.is_compute, ranks)
-    again = 2 * (ranks - 1) / ranks * ELEMENT * whole.tokens * whole.hidden
+    again = 2 * (ranks - 1) / ranks * ELEMENT * unsplit.tokens * unsplit.hidden
     changed = each_layer(changed, NAME, [], [activation_ns(scene, ranks, again)], ranks)
     return (
         replace(changed, low_confidence=True)

@@ -61,25 +61,25 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 def _groups(scene: StepModel) -> tuple[int, Mask, int]:
     """Ranks of the job; the collectives whose group grows with them, and its size."""
-    found: Sharded | None = sharded(scene) or replicated(scene)
+    layout: Sharded | None = sharded(scene) or replicated(scene)
     split = scene.tensor or tensor_degree(scene)
-    if found is None:
+    if layout is None:
         now = int(scene.facts.group_size.max(initial=-1))
         if now < 2:
             raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
         return now, scene.is_comm & (scene.facts.group_size == now), now
-    if found.strategy == "hybrid_shard":
-        return split * found.world, replicating(scene), found.replicas
-    if found.strategy == "ddp":
-        return split * found.world, replicating(scene), found.ranks
+    if layout.strategy == "hybrid_shard":
+        return split * layout.world, replicating(scene), layout.replicas
+    if layout.strategy == "ddp":
+        return split * layout.world, replicating(scene), layout.ranks
     growing = scene.is_collective("all_gather", "reduce_scatter")
-    return split * found.world, growing, found.ranks
+    return split * layout.world, growing, layout.ranks
 
 
 def _shares(scene: StepModel) -> bool:
     """Do all ranks share the optimizer's work?"""
-    found = sharded(scene)
-    return found is not None and found.strategy != "hybrid_shard"
+    layout = sharded(scene)
+    return layout is not None and layout.strategy != "hybrid_shard"
 
 
 def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
@@ -103,8 +103,8 @@ def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
     last = np.flatnonzero(growing)[np.argsort(acts.start[growing])]
     length = scene.lengths().astype(np.float64)
     for rank in scene.graph.ranks:
-        mine = last[acts.rank[last] == rank]
-        length[mine[-1:]] += later
+        of_rank = last[acts.rank[last] == rank]
+        length[of_rank[-1:]] += later
     return scene.with_lengths(growing, length)
 
 
