@@ -37,7 +37,8 @@ NAMED = (
     "htk/report", "analyses/time", "analyses/kernels", "analyses/run", "dashboard",
     "parsers/nsight", "parsers/xplane", "parsers/rocpd.py", "parsers/rocprof_json.py", "htk/cli",
     "htk/output", "htk/overview", "htk/notebook", "htk/plugins.py", "htk/core",
-    "htk/columns", "htk/names", "htk/whatif", "htk/models",
+    "htk/columns", "htk/names", "htk/whatif", "htk/models", "htk/derived",
+    "htk/measures",
 )  # fmt: skip
 EMPTY_NAMES = {
     "found", "mine", "place", "one", "at", "made", "known", "given", "told", "said", "its",

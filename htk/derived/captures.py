@@ -33,8 +33,8 @@ def captured_ops(
     for replay, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
         op[rows] = launched_by[capture]
         call[rows] = replay
-    known = op != NONE
-    return op, np.where(known, call, NONE)
+    captured = op != NONE
+    return op, np.where(captured, call, NONE)
 
 
 def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
@@ -51,14 +51,14 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
     number = np.cumsum(begins[order])
     rows = order[inside & nodes[order]]
-    which = number[inside & nodes[order]]
-    found: dict[int, list[Ints]] = {}
-    for capture in np.split(rows, np.flatnonzero(np.diff(which)) + 1):  # graphs are few
+    capture_of = number[inside & nodes[order]]
+    by_rank: dict[int, list[Ints]] = {}
+    for capture in np.split(rows, np.flatnonzero(np.diff(capture_of)) + 1):  # graphs are few
         if len(capture):
-            found.setdefault(int(rank[capture[0]]), []).append(capture)
-    for several in found.values():
-        several.sort(key=lambda one: int(numbers(launches["start_ns"])[one[0]]))
-    return found
+            by_rank.setdefault(int(rank[capture[0]]), []).append(capture)
+    for several in by_rank.values():
+        several.sort(key=lambda launched: int(numbers(launches["start_ns"])[launched[0]]))
+    return by_rank
 
 
 def _replays(
@@ -68,15 +68,17 @@ def _replays(
     graph = matching(kernel_links["launch_by"], "graph".__eq__)
     rows = np.flatnonzero(graph)
     call = numbers(kernel_links["launch_row"], NONE)[rows]
-    at = numbers(launches["start_ns"])[call]
-    order = np.lexsort((numbers(kernels["start_ns"])[rows], call, at))
+    called = numbers(launches["start_ns"])[call]
+    order = np.lexsort((numbers(kernels["start_ns"])[rows], call, called))
     rows, call = rows[order], call[order]
     rank = _column(kernels, "rank")
-    found: dict[int, list[tuple[int, Ints]]] = {}
-    for one in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
-        if len(one):
-            found.setdefault(int(rank[rows[one[0]]]), []).append((int(call[one[0]]), rows[one]))
-    return found
+    by_rank: dict[int, list[tuple[int, Ints]]] = {}
+    for replay in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
+        if len(replay):
+            by_rank.setdefault(int(rank[rows[replay[0]]]), []).append(
+                (int(call[replay[0]]), rows[replay])
+            )
+    return by_rank
 
 
 def _column(rows: pa.Table, name: str) -> Ints:
@@ -90,14 +92,14 @@ def _matched(
     captures: dict[int, list[Ints]], replays: dict[int, list[tuple[int, Ints]]]
 ) -> list[tuple[int, Ints, Ints]]:
     """Replays with their activities and the launches of their capture."""
-    found = []
+    matches = []
     for rank, calls in replays.items():
-        known = captures.get(rank, [])
+        recorded = captures.get(rank, [])
         before: int | None = None
         for call, rows in calls:
-            alike = [k for k, capture in enumerate(known) if len(capture) == len(rows)]
-            after = None if before is None else (before + 1) % len(known)
+            alike = [k for k, capture in enumerate(recorded) if len(capture) == len(rows)]
+            after = None if before is None else (before + 1) % len(recorded)
             before = after if after in alike else alike[0] if len(alike) == 1 else None
             if before is not None:
-                found.append((call, rows, known[before]))
-    return found
+                matches.append((call, rows, recorded[before]))
+    return matches

@@ -48,14 +48,14 @@ class Ends:
     @cached_property
     def member_sets(self) -> Ints:
         """A number for each collective: equal where the same processes took part."""
-        numbered, known = np.empty(len(self.count), np.int64), 0
+        numbered, sets = np.empty(len(self.count), np.int64), 0
         for size in np.unique(self.count).tolist():  # a few sizes of groups
             same = np.flatnonzero(self.count == size)
             members = self.process[self.first[same][:, None] + np.arange(size)]
             packed = np.ascontiguousarray(members).view(np.dtype((np.void, 8 * size))).ravel()
-            distinct, which = np.unique(packed, return_inverse=True)
-            numbered[same] = known + which.ravel()
-            known += len(distinct)
+            distinct, inverse = np.unique(packed, return_inverse=True)
+            numbered[same] = sets + inverse.ravel()
+            sets += len(distinct)
         return numbered
 
     def mean(self, values: Floats) -> Floats:
@@ -125,73 +125,73 @@ def fit(ends: Ends, clock: Ints) -> Fit:
     nothing = np.zeros(clocks)
     lead = ends.components(clock)
     weight = np.ones(len(ends.count))
-    found = Fit(clock, lead, zero, nothing, nothing, nothing, weight, FLOOR_NS)
+    fitted = Fit(clock, lead, zero, nothing, nothing, nothing, weight, FLOOR_NS)
     if not len(ends.count):
-        return found
+        return fitted
     blocks = Blocks.of(ends, clock, lead)
-    found = _improved(found, ends, blocks, np.zeros(len(ends.count)))
-    common = ends.mean(found.times(ends, ends.end))
-    middle = _middles(ends, found, common)
+    fitted = _improved(fitted, ends, blocks, np.zeros(len(ends.count)))
+    common = ends.mean(fitted.times(ends, ends.end))
+    middle = _middles(ends, fitted, common)
     since = (common - middle[clock[ends.process[ends.first]]]) / _SECOND
-    found = replace(found, middle=middle)
+    fitted = replace(fitted, middle=middle)
     for _ in range(_ROUNDS):
-        found = _improved(found, ends, blocks, since)
-        found = _weighted(found, ends)
-    return found
+        fitted = _improved(fitted, ends, blocks, since)
+        fitted = _weighted(fitted, ends)
+    return fitted
 
 
-def _weighted(found: Fit, ends: Ends) -> Fit:
+def _weighted(fitted: Fit, ends: Ends) -> Fit:
     """Collectives whose ends lie much further apart than usual count for less (Cauchy weights)."""
-    spread = found.spread(ends)
+    spread = fitted.spread(ends)
     usual = max(float(np.median(spread)), FLOOR_NS)
     width = _EFFICIENT * usual
-    return replace(found, weight=width**2 / (spread**2 + width**2), scatter=usual)
+    return replace(fitted, weight=width**2 / (spread**2 + width**2), scatter=usual)
 
 
-def _middles(ends: Ends, found: Fit, common: Floats) -> Floats:
+def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
     """The middle of what each component recorded, for each of its clocks."""
-    lead = found.lead[found.clock[ends.process[ends.first]]]
-    low, high = np.full(len(found.lead), np.inf), np.full(len(found.lead), -np.inf)
+    lead = fitted.lead[fitted.clock[ends.process[ends.first]]]
+    low, high = np.full(len(fitted.lead), np.inf), np.full(len(fitted.lead), -np.inf)
     np.minimum.at(low, lead, common)
     np.maximum.at(high, lead, common)
     seen = low <= high
-    middle = np.zeros(len(found.lead))
+    middle = np.zeros(len(fitted.lead))
     middle[seen] = (low[seen] + high[seen]) / 2
-    return middle[found.lead]
+    return middle[fitted.lead]
 
 
-def _improved(found: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
+def _improved(fitted: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
     """A round: what is still off is fitted, and added to what was found before."""
     offset, drift = blocks.solved(
-        found, since, found.off_common(ends), found.drift, with_drift=bool(since.any())
+        fitted, since, fitted.off_common(ends), fitted.drift, with_drift=bool(since.any())
     )
-    return replace(found, offset=found.offset + offset, drift=found.drift + drift)
+    return replace(fitted, offset=fitted.offset + offset, drift=fitted.drift + drift)
 
 
-def standard_errors(ends: Ends, found: Fit) -> tuple[Floats, Floats]:
+def standard_errors(ends: Ends, fitted: Fit) -> tuple[Floats, Floats]:
     """Standard errors of each clock's offset (ns) and drift (ns per ns), against the clocks of the
     group where it is known worst.
 
     What the fit leaves over is given random signs and fitted anew, as often as `_PROBES`: offsets
     between groups that few collectives tie together then move most.
     """
-    clocks = len(found.zero)
+    clocks = len(fitted.zero)
     if not len(ends.count):
         return np.zeros(clocks), np.zeros(clocks)
-    blocks = Blocks.of(ends, found.clock, found.lead)
-    clock = found.clock[ends.process]
+    blocks = Blocks.of(ends, fitted.clock, fitted.lead)
+    clock = fitted.clock[ends.process]
     size, seen = ends.count[ends.collective], np.bincount(clock, minlength=clocks)[clock]
-    off = found.off_common(ends)
+    off = fitted.off_common(ends)
     left = np.sqrt(off**2 * size / (size - 1) + FLOOR_NS**2 / (seen + 1))  # few prove little
-    common = ends.mean(found.times(ends, ends.end))
-    since = (common - found.middle[clock[ends.first]]) / _SECOND
+    common = ends.mean(fitted.times(ends, ends.end))
+    since = (common - fitted.middle[clock[ends.first]]) / _SECOND
     dice = np.random.default_rng(0)
     total = np.zeros((2, len(blocks.sets)))
     for _ in range(_PROBES):
         noise = left * dice.choice((-1.0, 1.0), len(left))
         noise -= ends.mean(noise)[ends.collective]
         solved = blocks.solved(
-            found,
+            fitted,
             since,
             noise,
             np.zeros(clocks),
@@ -204,7 +204,7 @@ def standard_errors(ends: Ends, found: Fit) -> tuple[Floats, Floats]:
     error = np.zeros((2, clocks))
     for k in range(2):
         np.maximum.at(error[k], blocks.clock, np.sqrt(total[k] / _PROBES))
-    weight = found.weight[ends.collective]
+    weight = fitted.weight[ends.collective]
     scatter = np.bincount(clock, weight * off**2, clocks) / np.bincount(clock, weight, clocks)
     compared = error[0] > 0
     floor = _ALIKE * np.sqrt(np.nan_to_num(scatter))
@@ -230,10 +230,10 @@ class Blocks:
         size = ends.count[example]
         start = np.cumsum(size) - size
         within = np.arange(len(ends.collective)) - ends.first[ends.collective]
-        place = start[set_of[ends.collective]] + within  # of a process in its set
+        position = start[set_of[ends.collective]] + within  # of a process in its set
         sets = np.repeat(np.arange(len(size)), size)
         whose = np.empty(len(sets), np.int64)
-        whose[place] = clock[ends.process]
+        whose[position] = clock[ends.process]
         order = np.lexsort((whose, sets))  # several processes of a set may share a clock
         new = np.append(True, np.diff(sets[order]) != 0) | np.append(
             True, np.diff(whose[order]) != 0
@@ -242,11 +242,11 @@ class Blocks:
         entry[order] = np.cumsum(new) - 1
         firsts = order[new]
         members = np.bincount(entry).astype(np.float64)
-        return cls(ends, entry[place], sets[firsts], whose[firsts], members, lead)
+        return cls(ends, entry[position], sets[firsts], whose[firsts], members, lead)
 
     def solved(
         self,
-        found: Fit,
+        fitted: Fit,
         since: Floats,
         off: Floats,
         drift: Floats,
@@ -255,10 +255,10 @@ class Blocks:
         rough: bool = False,
     ) -> tuple[Floats, Floats]:
         """Offsets and drifts that take away what rows are off; drifts of clocks are small."""
-        set_of, weight = self.ends.member_sets, found.weight
+        set_of, weight = self.ends.member_sets, fitted.weight
         w = [np.bincount(set_of, weight * since**k) for k in range(3)]
         right = np.stack([self._right(weight, since, off, k) for k in range(2)])
-        prior = (found.scatter / (PRIOR_DRIFT * _SECOND)) ** 2
+        prior = (fitted.scatter / (PRIOR_DRIFT * _SECOND)) ** 2
         right[1] -= prior * drift
         if not with_drift:
             right[1] = 0.0
@@ -287,25 +287,25 @@ class Blocks:
 
     def _right(self, weight: Floats, since: Floats, off: Floats, power: int) -> Floats:
         values = (weight * since**power)[self.ends.collective] * off
-        found = np.bincount(self.clock[self.row_entry], values, len(self.lead)).astype(np.float64)
-        return -found
+        sums = np.bincount(self.clock[self.row_entry], values, len(self.lead)).astype(np.float64)
+        return -sums
 
     @cached_property
     def _sizes(self) -> Floats:
         """Processes of each set."""
-        found: Floats = np.bincount(self.sets, self.members).astype(np.float64)
-        return found
+        sizes: Floats = np.bincount(self.sets, self.members).astype(np.float64)
+        return sizes
 
     def apart(self, x: Floats) -> Floats:
         """Each entry's value less the mean of its set, for all its processes together."""
         value = x[self.clock]
         mean = np.bincount(self.sets, self.members * value) / self._sizes
-        found: Floats = self.members * (value - mean[self.sets])
-        return found
+        apart: Floats = self.members * (value - mean[self.sets])
+        return apart
 
     def _summed(self, values: Floats) -> Floats:
-        found: Floats = np.bincount(self.clock, values, len(self.lead)).astype(np.float64)
-        return found
+        sums: Floats = np.bincount(self.clock, values, len(self.lead)).astype(np.float64)
+        return sums
 
     def _balanced(self, right: Floats) -> Floats:
         """A right side whose offsets add up to nothing in each component, as they must: what

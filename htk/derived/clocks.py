@@ -33,47 +33,50 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
     if (
         profiled.any() and not profiled.all()
     ):  # other records may count ranks within a communicator, on other clocks
-        mine = pa.array(profiled)
-        collectives, collective_matches = collectives.filter(mine), collective_matches.filter(mine)
+        kineto_rows = pa.array(profiled)
+        collectives, collective_matches = (
+            collectives.filter(kineto_rows),
+            collective_matches.filter(kineto_rows),
+        )
     rows = CollectiveRows(collectives)
-    known = np.unique(rows.rank[rows.rank >= 0])
-    ends = _ends(rows, numbers(collective_matches["match"], NONE), known)
-    found = fit(ends, np.arange(len(known)))
+    present = np.unique(rows.rank[rows.rank >= 0])
+    ends = _ends(rows, numbers(collective_matches["match"], NONE), present)
+    fitted = fit(ends, np.arange(len(present)))
     host = _hosts(ranks)
-    shared = _shared_clocks(ends, found, [host.get(r) for r in known.tolist()])
+    shared = _shared_clocks(ends, fitted, [host.get(r) for r in present.tolist()])
     if len(np.unique(shared)) < len(shared):
-        found = fit(ends, shared)
-    return _described(ends, _pushed(ends, found), known)
+        fitted = fit(ends, shared)
+    return _described(ends, _pushed(ends, fitted), present)
 
 
-def _described(ends: Ends, found: Fit, ranks: Ints) -> pa.Table:
+def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     """A row for each rank."""
-    clock = found.clock
-    clocks = len(found.zero)
+    clock = fitted.clock
+    clocks = len(fitted.zero)
     lowest = np.full(clocks, np.iinfo(np.int64).max)
     np.minimum.at(lowest, clock, ranks)
-    offset, reference, drift = found.shifts()
-    residual = _residual(ends, found)
-    sigma, drift_sigma = standard_errors(ends, found)
-    off = np.abs(offset) > SIGNIFICANT * np.hypot(sigma, sigma[found.lead])
-    off |= np.abs(drift) > SIGNIFICANT * np.hypot(drift_sigma, drift_sigma[found.lead])
+    offset, reference, drift = fitted.shifts()
+    residual = _residual(ends, fitted)
+    sigma, drift_sigma = standard_errors(ends, fitted)
+    off = np.abs(offset) > SIGNIFICANT * np.hypot(sigma, sigma[fitted.lead])
+    off |= np.abs(drift) > SIGNIFICANT * np.hypot(drift_sigma, drift_sigma[fitted.lead])
     seen = np.bincount(ends.process, minlength=len(ranks))
-    late = np.bincount(ends.process[_shortfall(ends, found) > FLOOR_NS], minlength=len(ranks))
-    known = (np.bincount(clock, seen, clocks) > 0)[clock]
-    aligned = (np.bincount(found.lead, off, clocks) > 0)[found.lead]
+    late = np.bincount(ends.process[_shortfall(ends, fitted) > FLOOR_NS], minlength=len(ranks))
+    has_clock = (np.bincount(clock, seen, clocks) > 0)[clock]
+    aligned = (np.bincount(fitted.lead, off, clocks) > 0)[fitted.lead]
     columns = [
         number(ranks, pa.int32()),
-        number(lowest[found.lead][clock], pa.int32(), known),
-        number(offset[clock], pa.int64(), known),
-        number(drift[clock] * 1e6, pa.float64(), known),
-        number(reference[clock], pa.int64(), known),
+        number(lowest[fitted.lead][clock], pa.int32(), has_clock),
+        number(offset[clock], pa.int64(), has_clock),
+        number(drift[clock] * 1e6, pa.float64(), has_clock),
+        number(reference[clock], pa.int64(), has_clock),
         number(residual, pa.float64(), seen > 0),
         number(seen, pa.int64()),
         number(late, pa.int64()),
-        number(lowest[clock], pa.int32(), known),
-        number(sigma[clock], pa.float64(), known),
-        number(drift_sigma[clock] * 1e6, pa.float64(), known),
-        boolean(aligned[clock] & known),
+        number(lowest[clock], pa.int32(), has_clock),
+        number(sigma[clock], pa.float64(), has_clock),
+        number(drift_sigma[clock] * 1e6, pa.float64(), has_clock),
+        boolean(aligned[clock] & has_clock),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
 
@@ -100,20 +103,22 @@ def aligned_matches(
     short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)  # pyright: ignore[reportArgumentType]
     lacking = matching(collective_matches["reason"], LACKING.__eq__)
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
-    made = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
-    made |= timed_columns(rows, match, waited, before, start, end)
-    made["before_window"] = boolean(before)
-    made["clock_offset_ns"] = number(shift, pa.int64())
-    sigma, known = _wait_sigma(rank_clocks, rows, match)
-    made["wait_sigma_ns"] = number(sigma, pa.int64(), known & waited.known)
-    return pa.table([made[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
+    columns = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
+    columns |= timed_columns(rows, match, waited, before, start, end)
+    columns["before_window"] = boolean(before)
+    columns["clock_offset_ns"] = number(shift, pa.int64())
+    sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
+    columns["wait_sigma_ns"] = number(sigma, pa.int64(), has_sigma & waited.known)
+    return pa.table([columns[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     """What to add to times of ranks, so that they are on one clock; 0 where the ranks' own clocks
     agree, and where it is unknown."""
-    place = _Places(clocks, rank)
-    return np.where(place.known & truths(place.clocks["aligned"])[place.row], place.shift(time), 0)
+    places = _Places(clocks, rank)
+    return np.where(
+        places.known & truths(places.clocks["aligned"])[places.row], places.shift(time), 0
+    )
 
 
 class _Places:
@@ -142,27 +147,27 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     It is that of the rank's clock and of the least certain one of the others; where clocks are left
     as recorded, what the fit says that they are off comes on top. One clock leaves none.
     """
-    place = _Places(clocks, rows.rank)
-    sigma, known = np.zeros(rows.length), np.zeros(rows.length, bool)
+    places = _Places(clocks, rows.rank)
+    sigma, has_sigma = np.zeros(rows.length), np.zeros(rows.length, bool)
     chosen = np.flatnonzero(match != NONE)
     if not len(chosen):
-        return sigma.astype(np.int64), known
+        return sigma.astype(np.int64), has_sigma
     members = Groups.by_keys(match[chosen])
-    row = place.row[chosen]
-    since = rows.start[chosen] - numbers(place.clocks["reference_ns"])[row]
-    drifted = numbers(place.clocks["drift_sigma_ppm"], 0.0)[row] * 1e-6 * since
-    own = np.hypot(numbers(place.clocks["sigma_ns"], 0.0)[row], drifted)
-    left = np.where(truths(place.clocks["aligned"])[row], 0, place.shift(rows.start)[chosen])
+    row = places.row[chosen]
+    since = rows.start[chosen] - numbers(places.clocks["reference_ns"])[row]
+    drifted = numbers(places.clocks["drift_sigma_ppm"], 0.0)[row] * 1e-6 * since
+    own = np.hypot(numbers(places.clocks["sigma_ns"], 0.0)[row], drifted)
+    left = np.where(truths(places.clocks["aligned"])[row], 0, places.shift(rows.start)[chosen])
     apart = (members.max(left) - members.min(left))[members.group_ids].astype(np.float64)
     most = np.zeros(len(members))
     np.maximum.at(most, members.group_ids, own)
-    clock, lead = (numbers(place.clocks[c], NONE)[row] for c in ("clock", "aligned_with"))
+    clock, lead = (numbers(places.clocks[c], NONE)[row] for c in ("clock", "aligned_with"))
     one_clock = _equal(members, clock)
-    told = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
-    sigma[chosen] = np.where(one_clock, 0.0, told)
-    comparable = members.min((place.known[chosen] & (lead != NONE)).astype(np.int64)) > 0
-    known[chosen] = comparable[members.group_ids] & _equal(members, lead)
-    return np.rint(sigma).astype(np.int64), known
+    combined = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
+    sigma[chosen] = np.where(one_clock, 0.0, combined)
+    comparable = members.min((places.known[chosen] & (lead != NONE)).astype(np.int64)) > 0
+    has_sigma[chosen] = comparable[members.group_ids] & _equal(members, lead)
+    return np.rint(sigma).astype(np.int64), has_sigma
 
 
 def _equal(members: Groups, values: Ints) -> Mask:
@@ -182,31 +187,31 @@ def _ends(rows: CollectiveRows, match: Ints, ranks: Ints) -> Ends:
     several = Groups.by_keys(match[chosen])
     chosen = chosen[(several.count > 1)[several.group_ids]]
     process = np.searchsorted(ranks, rows.rank[chosen])
-    which = Groups.by_keys(match[chosen]).group_ids
-    order = np.lexsort((process, which))
+    collective = Groups.by_keys(match[chosen]).group_ids
+    order = np.lexsort((process, collective))
     chosen = chosen[order]
-    return Ends(which[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
+    return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
-def _span(ends: Ends, found: Fit) -> Floats:
+def _span(ends: Ends, fitted: Fit) -> Floats:
     """How long the recordings of each clock's component last together, in ns."""
-    length = np.zeros(len(found.zero))
+    length = np.zeros(len(fitted.zero))
     if len(ends.count):
-        times = found.times(ends, ends.end) - found.middle[found.clock[ends.process]]
-        np.maximum.at(length, found.lead[found.clock[ends.process]], 2 * np.abs(times))
-    return length[found.lead]
+        times = fitted.times(ends, ends.end) - fitted.middle[fitted.clock[ends.process]]
+        np.maximum.at(length, fitted.lead[fitted.clock[ends.process]], 2 * np.abs(times))
+    return length[fitted.lead]
 
 
-def _shared_clocks(ends: Ends, found: Fit, hosts: list[str | None]) -> Ints:
+def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
     """The clock of each process, from a fit that gave each its own."""
-    shift, _, drift = found.shifts()
-    turn = drift * _span(ends, found) / 2  # by drift alone, at either end
-    residual = _residual(ends, found)
+    shift, _, drift = fitted.shifts()
+    turn = drift * _span(ends, fitted) / 2  # by drift alone, at either end
+    residual = _residual(ends, fitted)
     clock = np.arange(len(hosts))
     codes = {name: k for k, name in enumerate(dict.fromkeys(h for h in hosts if h))}
     host = np.array([codes.get(h or "", NONE) for h in hosts], np.int64)
     named = np.flatnonzero(host != NONE)
-    compared = Groups.by_keys(np.column_stack([host[named], found.lead[named]]))
+    compared = Groups.by_keys(np.column_stack([host[named], fitted.lead[named]]))
     apart = compared.max(shift[named]) - compared.min(shift[named]) + _width(compared, turn[named])
     widest = np.zeros(len(compared))
     np.maximum.at(widest, compared.group_ids, residual[named])
@@ -218,7 +223,7 @@ def _shared_clocks(ends: Ends, found: Fit, hosts: list[str | None]) -> Ints:
     for k in np.flatnonzero(host == NONE).tolist():  # ranks in order, each compared with one
         near = min(SIGNIFICANT * max(residual[k], residual[lead]), _NEIGHBOURS_NS)
         off = abs(int(shift[k] - shift[lead])) + abs(turn[k] - turn[lead])
-        if lead >= 0 and found.lead[k] == found.lead[lead] and off <= near:
+        if lead >= 0 and fitted.lead[k] == fitted.lead[lead] and off <= near:
             clock[k] = lead
         else:
             lead = k
@@ -234,36 +239,36 @@ def _width(groups: Groups, values: Floats) -> Floats:
     return width
 
 
-def _residual(ends: Ends, found: Fit) -> Floats:
+def _residual(ends: Ends, fitted: Fit) -> Floats:
     """How far each process's ends are off the common end, root mean square."""
     if not len(ends.count):
         return np.zeros(ends.processes)
-    weight = found.weight[ends.collective]
-    squares = np.bincount(ends.process, weight * found.off_common(ends) ** 2, ends.processes)
+    weight = fitted.weight[ends.collective]
+    squares = np.bincount(ends.process, weight * fitted.off_common(ends) ** 2, ends.processes)
     total = np.bincount(ends.process, weight, ends.processes)
     return np.sqrt(squares / np.maximum(total, 1e-30))
 
 
-def _shortfall(ends: Ends, found: Fit) -> Floats:
+def _shortfall(ends: Ends, fitted: Fit) -> Floats:
     """By how much each end lies before the last start of its collective (0: it does not)."""
     if not len(ends.count):
         return np.empty(0)
-    latest = np.maximum.reduceat(found.times(ends, ends.start), ends.first)
-    late: Floats = latest[ends.collective] - found.times(ends, ends.end)
+    latest = np.maximum.reduceat(fitted.times(ends, ends.start), ends.first)
+    late: Floats = latest[ends.collective] - fitted.times(ends, ends.end)
     return np.where(late > 0.5, late, 0.0)
 
 
-def _pushed(ends: Ends, found: Fit) -> Fit:
+def _pushed(ends: Ends, fitted: Fit) -> Fit:
     """The fit, moved so that nobody ends before the last one has begun."""
     if not len(ends.count):
-        return found
-    spread = found.spread(ends)
+        return fitted
+    spread = fitted.spread(ends)
     trusted = spread <= SIGNIFICANT * max(float(np.median(spread)), FLOOR_NS)
     for _ in range(_PUSHES):
-        late = np.where(trusted[ends.collective], _shortfall(ends, found), 0.0)
+        late = np.where(trusted[ends.collective], _shortfall(ends, fitted), 0.0)
         if not late.any():
             break
-        push = np.zeros(len(found.zero))
-        np.maximum.at(push, found.clock[ends.process], late)
-        found = replace(found, offset=found.offset + (push - np.median(push)) / 2)
-    return found
+        push = np.zeros(len(fitted.zero))
+        np.maximum.at(push, fitted.clock[ends.process], late)
+        fitted = replace(fitted, offset=fitted.offset + (push - np.median(push)) / 2)
+    return fitted

@@ -158,17 +158,17 @@ class HostStates:
             (annotations, ranges, on_cpu & (ranges != PYTHON)),
             (python_calls, python, python != PYTHON),
         ]
-        found = [np.full(len(cost), _ANYWHERE, np.int64)]
+        thread_parts = [np.full(len(cost), _ANYWHERE, np.int64)]
         starts, ends = [numbers(overheads["start_ns"])], [numbers(overheads["end_ns"])]
         states = [cost]
         for table, state, chosen in parts:
             rows = np.flatnonzero(chosen)
-            found.append(threads.of(table)[rows].astype(np.int64))
+            thread_parts.append(threads.of(table)[rows].astype(np.int64))
             starts.append(numbers(table["start_ns"])[rows])
             ends.append(numbers(table["end_ns"])[rows])
             states.append(state[rows])
         return cls(
-            np.concatenate(found),
+            np.concatenate(thread_parts),
             np.concatenate(starts),
             np.concatenate(ends),
             np.concatenate(states),
@@ -192,10 +192,10 @@ class HostStates:
         return union(self.start[rows], self.end[rows])
 
     def _sets(self, thread: int) -> Sequence[Spans]:
-        mine = (self.thread == thread) | (self.thread == _ANYWHERE)
+        of_thread = (self.thread == thread) | (self.thread == _ANYWHERE)
         sets = []
         for state in range(PYTHON):
-            rows = mine & (self.state == state)
+            rows = of_thread & (self.state == state)
             sets.append(union(self.start[rows], self.end[rows]))
         return sets
 
@@ -208,7 +208,7 @@ def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
 
 def _main_thread(annotations: pa.Table, launches: pa.Table, threads: Threads) -> int:
     steps = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    for found in (threads.of(annotations)[steps], threads.of(launches)):
-        if len(found):
-            return int(np.bincount(found).argmax())
+    for candidates in (threads.of(annotations)[steps], threads.of(launches)):
+        if len(candidates):
+            return int(np.bincount(candidates).argmax())
     return _ANYWHERE

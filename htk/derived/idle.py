@@ -75,22 +75,22 @@ def idle_causes(
 ) -> pa.Table:
     """Idle time of each device and of each of its streams, cut by cause."""
     threads = Threads()
-    found = _gaps_of(kernels)
+    gaps = _gaps_of(kernels)
     host = HostStates.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
-    launch = numbers(kernel_links["launch_row"], NONE)[found.row]
-    pieces = _pieces(found, launch, launches, kernel_links, thread[launch], host)
-    waits = _waits_for_events(kernels, kernel_links, launches, syncs)[found.row]
-    handed = waits & _handed_over(found, kernels, launch, launches)
+    launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
+    pieces = _pieces(gaps, launch, launches, kernel_links, thread[launch], host)
+    waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
+    handed = waits & _handed_over(gaps, kernels, launch, launches)
     waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
     waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
     cause = np.where(waiting, STREAM_WAIT, pieces.cause)
     if not cpu_ops.num_rows:  # nothing tells operators from Python
         cause = np.where(cause == PYTHON, UNKNOWN, cause)
-    staging = numbers(kernels["size_bytes"])[found.row] * COPY_NS_PER_BYTE
-    never = np.where(found.stream == NONE, 0, np.inf)  # other streams explain a blocking call
+    staging = numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
+    never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
     pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
-    return _table(pieces, found, kernels)
+    return _table(pieces, gaps, kernels)
 
 
 def _gaps_of(kernels: pa.Table) -> _Gaps:
@@ -98,8 +98,8 @@ def _gaps_of(kernels: pa.Table) -> _Gaps:
     stream = numbers(kernels["stream"], NONE)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     nobody = np.full(len(device), NONE, np.int64)
-    whole = _gaps_in(np.stack([device, nobody], axis=1), start, end)
-    return whole.joined(_gaps_in(np.stack([device, stream], axis=1), start, end))
+    of_devices = _gaps_in(np.stack([device, nobody], axis=1), start, end)
+    return of_devices.joined(_gaps_in(np.stack([device, stream], axis=1), start, end))
 
 
 def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
@@ -119,7 +119,7 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
 
 
 def _pieces(
-    found: _Gaps,
+    gaps: _Gaps,
     launch: Ints,
     launches: pa.Table,
     kernel_links: pa.Table,
@@ -129,25 +129,25 @@ def _pieces(
     """Gaps cut where the host is no longer late, and by what the host did until then."""
     linked = launch >= 0
     call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
-    late = found.start.copy()  # until when the host is late
-    start, end = found.start[linked], found.end[linked]
+    late = gaps.start.copy()  # until when the host is late
+    start, end = gaps.start[linked], gaps.end[linked]
     quick = end - np.maximum(call, start) <= LATENCY_NS
     late[linked] = np.clip(np.where(quick, call, done), start, end)
     rocm = matching(launches["name"], lambda n: n.startswith("hip")).any()
     floor = FLOOR_ROCM_NS if rocm else FLOOR_CUDA_NS
-    tick = found.end - found.start <= floor
-    late[tick] = found.start[tick]
-    carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[found.row]
-    known = (linked | carried) & (found.end - late <= LATENCY_NS)
-    rest = np.select([tick, known], [BACK_TO_BACK, LATENCY], UNKNOWN)
-    busy = found.end > late
-    parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], found.end[busy])]
-    waiting = np.flatnonzero(late > found.start)
-    for one in np.unique(thread[waiting]).tolist():  # the few threads that launch
-        mine = waiting[thread[waiting] == one]
-        line = host.timeline(one)
-        cut = clip(found.start[mine], late[mine], line.start, line.end)
-        parts.append(_Pieces(mine[cut.row], line.state[cut.window], cut.start, cut.end))
+    tick = gaps.end - gaps.start <= floor
+    late[tick] = gaps.start[tick]
+    carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[gaps.row]
+    queued = (linked | carried) & (gaps.end - late <= LATENCY_NS)
+    rest = np.select([tick, queued], [BACK_TO_BACK, LATENCY], UNKNOWN)
+    busy = gaps.end > late
+    parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], gaps.end[busy])]
+    waiting = np.flatnonzero(late > gaps.start)
+    for launcher in np.unique(thread[waiting]).tolist():  # the few threads that launch
+        of_thread = waiting[thread[waiting] == launcher]
+        line = host.timeline(launcher)
+        cut = clip(gaps.start[of_thread], late[of_thread], line.start, line.end)
+        parts.append(_Pieces(of_thread[cut.row], line.state[cut.window], cut.start, cut.end))
     return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -167,11 +167,11 @@ def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> 
     return pieces._replace(cause=cause)
 
 
-def _handed_over(found: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
+def _handed_over(gaps: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
     """Gaps between streams whose next activity was queued already: short, yet a dependency."""
     stream = numbers(kernels["stream"], NONE)
     done = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
-    return np.asarray((stream[found.row] != stream[found.before]) & (done <= found.start))
+    return np.asarray((stream[gaps.row] != stream[gaps.before]) & (done <= gaps.start))
 
 
 def _waits_for_events(
@@ -188,8 +188,10 @@ def _waits_for_events(
     if not syncs.num_rows:
         called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
         nowhere = np.full(len(stream), NONE, np.int64)
-        at = numbers(launches["start_ns"])[called]
-        return _after(nowhere, launch, np.full(len(at), NONE, np.int64), at) & (launch > NO_TIME)
+        called_ns = numbers(launches["start_ns"])[called]
+        return _after(nowhere, launch, np.full(len(called_ns), NONE, np.int64), called_ns) & (
+            launch > NO_TIME
+        )
     called = matching(syncs["name"], lambda n: "Stream Wait" in n)
     waited = matching(syncs["name"], "event_wait".__eq__)
     on = numbers(syncs["stream"], NONE)
@@ -198,30 +200,30 @@ def _waits_for_events(
     return queued | _after(stream, numbers(kernels["start_ns"]), on[waited], end[waited])
 
 
-def _after(lane: Ints, time: Ints, on: Ints, at: Ints) -> Mask:
+def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
     order = np.lexsort((time, lane))
     before = np.append(NO_TIME, time[order][:-1])
     before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NO_TIME
-    moments = SegmentTimes(on, at)
+    moments = SegmentTimes(on, moment_ns)
     until_now = moments.count_until(lane[order], time[order])[1]
     passed = np.zeros(len(time), bool)
     passed[order] = until_now > moments.count_until(lane[order], before)[1]
     return passed
 
 
-def _table(pieces: _Pieces, found: _Gaps, kernels: pa.Table) -> pa.Table:
+def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     order = np.lexsort((pieces.start, pieces.gap))
     gap = pieces.gap[order]
-    device, stream = found.device[gap], found.stream[gap]
+    device, stream = gaps.device[gap], gaps.stream[gap]
     columns = {
         "device": number(device, pa.int32(), device >= 0),
         "stream": number(stream, pa.int64(), stream >= 0),
-        "gap_start_ns": number(found.start[gap], pa.int64()),
-        "gap_end_ns": number(found.end[gap], pa.int64()),
+        "gap_start_ns": number(gaps.start[gap], pa.int64()),
+        "gap_end_ns": number(gaps.end[gap], pa.int64()),
         "cause": text(pieces.cause[order], pa.array(CAUSES)),
         "start_ns": number(pieces.start[order], pa.int64()),
         "end_ns": number(pieces.end[order], pa.int64()),
-        "next_event": number(numbers(kernels["event"])[found.row[gap]], pa.int64()),
+        "next_event": number(numbers(kernels["event"])[gaps.row[gap]], pa.int64()),
     }
     return pa.table(columns)

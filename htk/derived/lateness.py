@@ -50,9 +50,9 @@ def lateness(
     own = _own_time(rows, chosen, start[chosen], end[chosen])
     members = Groups.by_keys(match[chosen])
     least = members.min(own)[members.group_ids]
-    mine = np.where(least != NONE, own - least, NONE)
-    late[chosen] = mine
-    guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, mine, start[chosen]))
+    behind = np.where(least != NONE, own - least, NONE)
+    late[chosen] = behind
+    guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, behind, start[chosen]))
     others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
     guilty &= ~before[chosen] & (others > 0)
     blamed[chosen] = guilty
@@ -67,9 +67,9 @@ def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     order = np.lexsort((start, lane))
     same = np.append(False, lane[order][1:] == lane[order][:-1])
     gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(same, gap, NONE)
-    return found
+    own_time = np.empty(len(order), np.int64)
+    own_time[order] = np.where(same, gap, NONE)
+    return own_time
 
 
 def _guilty(rank: Ints, members: Groups, measure: Ints) -> Mask:

@@ -47,12 +47,12 @@ def kernel_links(
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
     by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
-    at, thread = _moment(
+    moment, thread = _moment(
         launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
     )
     by_flow = np.zeros(len(kernels), bool)
-    if (at == NONE).any() and len(flows):
-        by_flow = _follow_flows(kernels, flows, threads, ops, at, thread, op)
+    if (moment == NONE).any() and len(flows):
+        by_flow = _follow_flows(kernels, flows, threads, ops, moment, thread, op)
     graph = np.append(matching(launches["name"], lambda n: "GraphLaunch" in n), False)[launch]
     how = np.select([~linked, graph], [NONE, 1], 0)
     op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
@@ -64,8 +64,8 @@ def kernel_links(
             number(np.append(launch_end, 0)[launch], pa.int64(), linked),
             _row(op),
             text(op_how, pa.array(["nesting", "external_id", "flow"])),
-            _step_column(_steps_at(annotations, at)),
-            _row(UserRanges(annotations, cpu_ops, threads).around(thread, at)),
+            _step_column(_steps_at(annotations, moment)),
+            _row(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
             boolean(_carry_in(kernels, launches, linked)),
             boolean(linked & _is_ambiguous(kernels, launches)),
         ],
@@ -153,9 +153,9 @@ def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
     ids = numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
     wanted = numbers(kernels["external_id"])
-    found = look_up(ids[usable], usable, wanted)
-    found[wanted <= 0] = NONE
-    return found
+    ops = look_up(ids[usable], usable, wanted)
+    ops[wanted <= 0] = NONE
+    return ops
 
 
 def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
@@ -165,9 +165,9 @@ def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
     if (keys[1:] < keys[:-1]).any():
         order = np.argsort(keys, kind="stable")
         keys, rows = keys[order], rows[order]
-    place = np.searchsorted(keys, wanted, side="right") - 1
-    hit = (place >= 0) & (keys[np.maximum(place, 0)] == wanted)
-    return np.where(hit, rows[np.maximum(place, 0)], NONE)
+    position = np.searchsorted(keys, wanted, side="right") - 1
+    hit = (position >= 0) & (keys[np.maximum(position, 0)] == wanted)
+    return np.where(hit, rows[np.maximum(position, 0)], NONE)
 
 
 def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
@@ -187,13 +187,13 @@ def _moment(
 ) -> tuple[Rows, NDArray[np.int32]]:
     """When and on which thread an activity was launched: its call, else its operator."""
     op_start = np.append(numbers(cpu_ops["start_ns"]), NONE)
-    at = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
+    moment = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
     thread = np.where(
         launch != NONE,
         np.append(launch_thread, np.int32(NONE))[launch],
         np.append(op_thread, np.int32(NONE))[op],
     )
-    return at, thread.astype(np.int32)
+    return moment, thread.astype(np.int32)
 
 
 def _follow_flows(
@@ -201,7 +201,7 @@ def _follow_flows(
     flows: pa.Table,
     threads: Threads,
     ops: Nested,
-    at: Rows,
+    moment: Rows,
     thread: NDArray[np.int32],
     op: Rows,
 ) -> NDArray[np.bool_]:
@@ -212,13 +212,13 @@ def _follow_flows(
     codes, ids = codes_of(starts["flow"])
     as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
     keys = np.append(as_number, NONE)[codes]
-    found = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
-    known = numbers(kernels["correlation"], NONE) > 0
-    use: NDArray[np.bool_] = (at == NONE) & (found != NONE) & known
+    arrows = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
+    has_id = numbers(kernels["correlation"], NONE) > 0
+    use: NDArray[np.bool_] = (moment == NONE) & (arrows != NONE) & has_id
     if use.any():
-        at[use] = numbers(starts["time_ns"])[found[use]]
-        thread[use] = threads.of(starts)[found[use]]
-        op[use] = ops.around(thread[use], at[use])
+        moment[use] = numbers(starts["time_ns"])[arrows[use]]
+        thread[use] = threads.of(starts)[arrows[use]]
+        op[use] = ops.around(thread[use], moment[use])
     return use
 
 
@@ -235,35 +235,37 @@ def _carry_in(
     start = numbers(kernels["start_ns"])
     never = np.iinfo(np.int64).max
     streams = np.column_stack([numbers(kernels[c], NONE) for c in ("stream", "device")])
-    which = Groups.by_keys(streams).group_ids
-    first = np.full(int(which.max(initial=-1)) + 1, never, np.int64)
-    np.minimum.at(first, which[linked], start[linked])
+    stream_ids = Groups.by_keys(streams).group_ids
+    first = np.full(int(stream_ids.max(initial=-1)) + 1, never, np.int64)
+    np.minimum.at(first, stream_ids[linked], start[linked])
     ids = numbers(launches["correlation"])
     first_id = ids[ids > 0].min() if (ids > 0).any() else 0
     own = numbers(kernels["correlation"])
-    early = np.where(first[which] < never, start < first[which], (own > 0) & (own < first_id))
+    early = np.where(
+        first[stream_ids] < never, start < first[stream_ids], (own > 0) & (own < first_id)
+    )
     return ~linked & early
 
 
 def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
     """ProfilerSteps of the CPU in order of time: number, start, end."""
-    mine = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
-    step = numbers(annotations["step"])[mine]
-    start, end = numbers(annotations["start_ns"])[mine], numbers(annotations["end_ns"])[mine]
+    rows = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    step = numbers(annotations["step"])[rows]
+    start, end = numbers(annotations["start_ns"])[rows], numbers(annotations["end_ns"])[rows]
     order = np.argsort(start, kind="stable")
     step, start, end = step[order], start[order], end[order]
     first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
     return step[first], start[first], end[first]
 
 
-def _steps_at(annotations: pa.Table, at: Rows) -> NDArray[np.int32]:
+def _steps_at(annotations: pa.Table, time: Rows) -> NDArray[np.int32]:
     """Step that runs at each time, whichever thread asks."""
     step, start, end = steps_of(annotations)
     if not len(step):
-        return np.full(len(at), NONE, np.int32)
-    place = np.searchsorted(start, at, side="right") - 1
-    inside = (place >= 0) & (at < end[np.maximum(place, 0)])
-    return np.where(inside, step[np.maximum(place, 0)], NONE).astype(np.int32)
+        return np.full(len(time), NONE, np.int32)
+    position = np.searchsorted(start, time, side="right") - 1
+    inside = (position >= 0) & (time < end[np.maximum(position, 0)])
+    return np.where(inside, step[np.maximum(position, 0)], NONE).astype(np.int32)
 
 
 def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
@@ -282,9 +284,9 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
     for thread in np.unique(forward_thread[behind]).tolist():  # one or a few
         wants = behind[forward_thread[behind] == thread]
-        found = _made_on_one_thread(ahead, wants, sequence, ops)
-        good = found != NONE
-        forward[wants[good]] = found[good]
+        forward_ops = _made_on_one_thread(ahead, wants, sequence, ops)
+        good = forward_ops != NONE
+        forward[wants[good]] = forward_ops[good]
         how[wants[good]] = 0
     _inherit(forward, how, ops)
     return forward, how
@@ -299,11 +301,11 @@ def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -
     most = 0
     for thread in np.unique(ops.thread[ahead]).tolist():  # one or a few
         own = ahead[ops.thread[ahead] == thread]
-        found = look_up(sequence[own], own, sequence[wants])
-        found[(found != NONE) & (ops.start[found] >= ops.start[wants])] = NONE
-        count = int((found != NONE).sum())
+        candidates = look_up(sequence[own], own, sequence[wants])
+        candidates[(candidates != NONE) & (ops.start[candidates] >= ops.start[wants])] = NONE
+        count = int((candidates != NONE).sum())
         if count > most:
-            best, most = found, count
+            best, most = candidates, count
     return best
 
 

@@ -35,24 +35,24 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
     """The match of each collective, row by row, and its waits on the ranks' own clocks."""
     rows = CollectiveRows(collectives)
     by, slot = _slots(rows)
-    found = _matched(rows, slot)
-    waited = waits(rows, found.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
-    short = short_of_members(rows, found.present, ranks)  # pyright: ignore[reportArgumentType]
+    matched = _matched(rows, slot)
+    waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
+    short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.known & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
-    before = before_window(rows, found.match, rows.start, began)
-    known = found.match != NONE
-    made = {
-        "match": number(found.match, pa.int64(), known),
-        "matched_by": text(np.where(known, by, NONE), pa.array(BY)),
-        "reason": _reasons(rows, found, waited, lacking),
+    before = before_window(rows, matched.match, rows.start, began)
+    has_match = matched.match != NONE
+    columns = {
+        "match": number(matched.match, pa.int64(), has_match),
+        "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
+        "reason": _reasons(rows, matched, waited, lacking),
         "members_expected": _optional32(rows.group_size),
-        "members_present": number(found.present, pa.int32(), known),
+        "members_present": number(matched.present, pa.int32(), has_match),
         "before_window": boolean(before),
-        **timed_columns(rows, found.match, waited, before, rows.start, rows.end),
+        **timed_columns(rows, matched.match, waited, before, rows.start, rows.end),
     }
-    return build(COLLECTIVE_MATCHES, made, rows.length)
+    return build(COLLECTIVE_MATCHES, columns, rows.length)
 
 
 def timed_columns(
@@ -78,8 +78,8 @@ def _undetermined(
 ) -> tuple[Ints, pa.DataType, Mask]:
     """Wait or transfer; of a call that nobody else recorded, or that has no match, all of it."""
     several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*_SILENT)
-    whole = np.where(waited.known, waited.undetermined, duration)
-    return whole, pa.int64(), several
+    undetermined = np.where(waited.known, waited.undetermined, duration)
+    return undetermined, pa.int64(), several
 
 
 class CollectiveRows:
@@ -175,9 +175,9 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     return by, slot
 
 
-def _number(slot: Ints, mine: Mask, rows: CollectiveRows, key: Ints) -> None:
+def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
     """Slots from a key that is alike on all ranks; the k-th of a rank with one key is the k-th."""
-    chosen = np.flatnonzero(mine)
+    chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
     same = Groups.by_keys(np.column_stack([key[chosen], rows.rank[chosen]])).group_ids
@@ -186,13 +186,13 @@ def _number(slot: Ints, mine: Mask, rows: CollectiveRows, key: Ints) -> None:
     since = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     occurrence = np.empty(len(order), np.int64)
     occurrence[order] = since
-    found = Groups.by_keys(np.column_stack([key[chosen], occurrence])).group_ids
-    slot[chosen] = found + slot.max() + 1
+    slots = Groups.by_keys(np.column_stack([key[chosen], occurrence])).group_ids
+    slot[chosen] = slots + slot.max() + 1
 
 
-def _by_order(slot: Ints, mine: Mask, rows: CollectiveRows) -> None:
+def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     """Slots from the order within a lane: a group, or two ranks that exchange messages."""
-    chosen = np.flatnonzero(mine)
+    chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
     lane = _lanes(rows, chosen)
@@ -276,10 +276,10 @@ def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
     shared = Groups.by_keys(slot[chosen])
     several = shared.count > 1  # a rank is in a slot once
     begun = shared.min(np.where(rows.order[chosen] >= 0, rows.order[chosen], 2**62))
-    place = np.full(len(shared), NONE, np.int64)
+    numbered = np.full(len(shared), NONE, np.int64)
     wanted = np.flatnonzero(several)
-    place[wanted[np.argsort(begun[wanted], kind="stable")]] = np.arange(len(wanted))
-    match[chosen] = place[shared.group_ids]
+    numbered[wanted[np.argsort(begun[wanted], kind="stable")]] = np.arange(len(wanted))
+    match[chosen] = numbered[shared.group_ids]
     present[chosen] = shared.count[shared.group_ids]
     return _Found(match, present)
 
@@ -305,8 +305,8 @@ def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     groups = Groups.by_keys(both)
     first = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(first, groups.group_ids[rows.length :], start)
-    known = first[groups.group_ids[: rows.length]]
-    return np.where(known == np.iinfo(np.int64).max, NEVER, known)
+    began = first[groups.group_ids[: rows.length]]
+    return np.where(began == np.iinfo(np.int64).max, NEVER, began)
 
 
 LACKING = "ranks of its group are not recorded: known in part"
@@ -323,12 +323,12 @@ _REASONS = (
 )
 
 
-def _reasons(rows: CollectiveRows, found: _Found, waited: Waits, lacking: Mask) -> pa.Array:
+def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask) -> pa.Array:
     """Why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
-    unmatched = found.match == NONE
+    unmatched = matched.match == NONE
     cases = [
         rows.is_type(*_SILENT),
         rows.group_size == 1,

@@ -69,10 +69,10 @@ def _sides(
 ) -> _Side:
     codes, names = codes_of(collectives["source"])
     listed = names.to_pylist()
-    mine = np.isin(codes, [k for k, n in enumerate(listed) if n in wanted])
+    of_source = np.isin(codes, [k for k, n in enumerate(listed) if n in wanted])
     comm_rank = numbers(collectives["comm_rank"], NONE).astype(np.int64)
     rank = rows.rank if by_rank else np.where(comm_rank >= 0, comm_rank, rows.rank)
-    chosen = np.flatnonzero(mine & (rank >= 0) & ~rows.is_type("barrier", "coalesced"))
+    chosen = np.flatnonzero(of_source & (rank >= 0) & ~rows.is_type("barrier", "coalesced"))
     side = _Side()
     if not len(chosen):
         return side
@@ -81,9 +81,9 @@ def _sides(
     order = np.lexsort((rows.order[chosen], groups.group_ids))
     ends = np.cumsum(groups.count)
     for k, (group, member) in enumerate(groups.keys.tolist()):  # a few groups of each rank
-        place = chosen[order[ends[k] - groups.count[k] : ends[k]]]
-        side.rows[group, member] = place
-        side.size[group] = int(rows.group_size[place[0]])
+        member_rows = chosen[order[ends[k] - groups.count[k] : ends[k]]]
+        side.rows[group, member] = member_rows
+        side.size[group] = int(rows.group_size[member_rows[0]])
     return side
 
 
@@ -95,20 +95,20 @@ def _join(
         if group is None:
             continue
         members = _members(rows, ours, group)
-        for (which, comm_rank), source in theirs.rows.items():
-            mine = ours.rows.get((group, members.get(comm_rank, NONE)))
-            if which == comm and mine is not None:
-                _pair(rows, mine, source, joined)
+        for (communicator, comm_rank), source in theirs.rows.items():
+            target = ours.rows.get((group, members.get(comm_rank, NONE)))
+            if communicator == comm and target is not None:
+                _pair(rows, target, source, joined)
         _by_size(rows, table, ours, theirs, group, comm, joined)
 
 
 def _members(rows: CollectiveRows, ours: _Side, group: int) -> dict[int, int]:
     """Global rank of each rank of a group; the same where the group is not recorded."""
-    first = next(place[0] for (g, _), place in sorted(ours.rows.items()) if g == group)
+    first = next(member_rows[0] for (g, _), member_rows in sorted(ours.rows.items()) if g == group)
     codes, listed = rows.group_ranks
-    known = listed[codes[first]] if codes[first] != NONE else ()
-    ranks = known or sorted(r for g, r in ours.rows if g == group)
-    return dict(enumerate(ranks)) if known else {r: r for r in ranks}
+    recorded = listed[codes[first]] if codes[first] != NONE else ()
+    ranks = recorded or sorted(r for g, r in ours.rows if g == group)
+    return dict(enumerate(ranks)) if recorded else {r: r for r in ranks}
 
 
 def _group_of(rows: CollectiveRows, ours: _Side, theirs: _Side, comm: int) -> int | None:
@@ -128,43 +128,43 @@ def _agreement(rows: CollectiveRows, ours: _Side, theirs: _Side, group: int, com
     """Share of the profiler's calls whose type and size the communicator has made."""
     members = _members(rows, ours, group)
     agreed = total = 0
-    for (which, comm_rank), source in theirs.rows.items():
-        mine = ours.rows.get((group, members.get(comm_rank, NONE)))
-        if which == comm and mine is not None:
-            made = set(_signatures(rows, source))
-            agreed += sum(s in made for s in _signatures(rows, mine))
-            total += len(mine)
+    for (communicator, comm_rank), source in theirs.rows.items():
+        target = ours.rows.get((group, members.get(comm_rank, NONE)))
+        if communicator == comm and target is not None:
+            signatures = set(_signatures(rows, source))
+            agreed += sum(s in signatures for s in _signatures(rows, target))
+            total += len(target)
     return agreed / total if total else 0.0
 
 
-def _signatures(rows: CollectiveRows, place: Ints) -> list[tuple[int, int]]:
-    kind, size, _ = _sequence(rows, place)
+def _signatures(rows: CollectiveRows, chosen: Ints) -> list[tuple[int, int]]:
+    kind, size, _ = _sequence(rows, chosen)
     return list(zip(kind.tolist(), size.tolist(), strict=True))
 
 
-def _sequence(rows: CollectiveRows, place: Ints) -> Sequence:
-    time = np.where(rows.timed[place], rows.end[place], NONE)
-    return rows.type[place], rows.size[place], time
+def _sequence(rows: CollectiveRows, chosen: Ints) -> Sequence:
+    time = np.where(rows.timed[chosen], rows.end[chosen], NONE)
+    return rows.type[chosen], rows.size[chosen], time
 
 
-def _pair(rows: CollectiveRows, mine: Ints, source: Ints, joined: _Joined) -> None:
+def _pair(rows: CollectiveRows, target: Ints, source: Ints, joined: _Joined) -> None:
     """Calls of one rank by order; the shift by time, or because no other fits."""
-    base, own = _sequence(rows, source), _sequence(rows, mine)
-    timed = bool(rows.timed[source].all() and rows.timed[mine].all())
+    base, own = _sequence(rows, source), _sequence(rows, target)
+    timed = bool(rows.timed[source].all() and rows.timed[target].all())
     if not timed:
         shifts = fitting_shifts(base, own)
         if len(shifts) != 1:
             return
-        places = np.arange(len(mine)) + shifts[0]
+        places = np.arange(len(target)) + shifts[0]
         places = np.where((places >= 0) & (places < len(source)), places, NONE)
     else:
         places = aligned_positions(base, own)
         far = np.abs(base[2][places] - own[2]) > _NEAR_NS
         places = np.where(far, NONE, places)
-    found = places != NONE
-    joined.row[mine[found]] = source[places[found]]
-    joined.source[mine[found]] = source[places[found]]
-    joined.by[mine[found]] = 0 if timed else 1
+    paired = places != NONE
+    joined.row[target[paired]] = source[places[paired]]
+    joined.source[target[paired]] = source[places[paired]]
+    joined.by[target[paired]] = 0 if timed else 1
 
 
 def _by_size(
@@ -184,17 +184,17 @@ def _by_size(
     protocol, _ = codes_of(table["protocol"])
     answers: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
     example: dict[tuple[int, int], int] = {}
-    for (which, _), place in theirs.rows.items():
-        if which != comm:
+    for (owner, _), member_rows in theirs.rows.items():
+        if owner != comm:
             continue
-        told = place[algorithm[place] >= 0]
-        for row, key in zip(told.tolist(), _signatures(rows, told), strict=True):
+        with_facts = member_rows[algorithm[member_rows] >= 0]
+        for row, key in zip(with_facts.tolist(), _signatures(rows, with_facts), strict=True):
             answers[key].add((int(algorithm[row]), int(protocol[row])))
             example[key] = row
-    for (which, _), place in ours.rows.items():
-        if which != group:
+    for (owner, _), member_rows in ours.rows.items():
+        if owner != group:
             continue
-        for row, key in zip(place.tolist(), _signatures(rows, place), strict=True):
+        for row, key in zip(member_rows.tolist(), _signatures(rows, member_rows), strict=True):
             has = joined.source[row] != NONE and algorithm[joined.source[row]] >= 0
             if not has and len(answers.get(key, ())) == 1:
                 joined.source[row] = example[key]
@@ -202,27 +202,27 @@ def _by_size(
 
 
 def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
-    known = joined.source != NONE
-    source = number(np.maximum(joined.source, 0), pa.int64(), known)
+    has_facts = joined.source != NONE
+    source = number(np.maximum(joined.source, 0), pa.int64(), has_facts)
     low, high = _channel_times(collectives, channels)
     low, high = (np.append(x, NONE)[joined.row] for x in (low, high))
     names, listed = codes_of(collectives["source"])
-    made = {
+    columns = {
         "joined_by": text(joined.by, pa.array(BY)),
         "facts_from": text(np.append(names, -1)[joined.source], listed),
         "channel_min_ns": number(low, pa.int64(), low >= 0),
         "channel_max_ns": number(high, pa.int64(), high >= 0),
     }
     there = number(np.maximum(joined.row, 0), pa.int64(), joined.row != NONE)
-    other = collectives.take(there) if len(known) else collectives
-    made["comm_hash"], made["seq"] = other["comm_hash"], other["seq"]
-    made["source_duration_ns"] = pc.coalesce(
+    other = collectives.take(there) if len(has_facts) else collectives
+    columns["comm_hash"], columns["seq"] = other["comm_hash"], other["seq"]
+    columns["source_duration_ns"] = pc.coalesce(
         other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
     )
     for column in ("algorithm", "protocol", "channels"):
-        taken = collectives[column].take(source) if len(known) else collectives[column]
-        made[column] = texts(taken.to_pylist()) if column != "channels" else taken
-    return build(COLLECTIVE_FACTS, made, len(known))
+        taken = collectives[column].take(source) if len(has_facts) else collectives[column]
+        columns[column] = texts(taken.to_pylist()) if column != "channels" else taken
+    return build(COLLECTIVE_FACTS, columns, len(has_facts))
 
 
 def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Ints]:

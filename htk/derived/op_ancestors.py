@@ -61,7 +61,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     labels = names.to_pylist()
     is_module = np.array([n.startswith(MODULE) for n in labels] + [False], bool)[codes]
     path = np.full(len(codes) + 1, NONE, np.int64)  # the last one for no caller
-    found: dict[tuple[int, int], int] = {}
+    path_codes: dict[tuple[int, int], int] = {}
     paths: list[str] = []
     depth = calls.depth
     order = np.argsort(depth, kind="stable")
@@ -73,14 +73,14 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
         distinct = Groups.by_keys(
             np.stack([path[modules], codes[modules].astype(np.int64)], axis=1)
         )
-        made = []
+        level_codes = []
         for above, name in distinct.keys.tolist():  # a distinct module each
-            if (above, name) not in found:
-                found[above, name] = len(paths)
+            if (above, name) not in path_codes:
+                path_codes[above, name] = len(paths)
                 own = labels[name].removeprefix(MODULE)
                 paths.append(f"{paths[above]}.{own}" if above != NONE else own)
-            made.append(found[above, name])
-        path[modules] = np.array(made, np.int64)[distinct.group_ids]
+            level_codes.append(path_codes[above, name])
+        path[modules] = np.array(level_codes, np.int64)[distinct.group_ids]
     return path[:-1], pa.array(paths, pa.string())
 
 

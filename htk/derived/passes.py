@@ -189,8 +189,8 @@ def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: 
     chosen[forward[forward != NONE]] = True
     chosen &= ~backward
     operators = matching(cpu_ops["name"], lambda name: "::" in name)
-    found = calls.inside(chosen) | calls.around(chosen, operators)
-    return np.where(found, FORWARD, OTHER)
+    forward_ops = calls.inside(chosen) | calls.around(chosen, operators)
+    return np.where(forward_ops, FORWARD, OTHER)
 
 
 def _of_ranges(annotations: pa.Table, annotation_links: pa.Table, links: pa.Table) -> Ints:

@@ -61,8 +61,8 @@ def depends_on_all(rows: Rows) -> Mask:
     """Rows that wait for every member: a broadcast waits for its root, a message for its peer."""
     is_root = global_root(rows) == rows.rank
     apart = rows.is_type("broadcast", "scatter", "send", "recv")
-    found: Mask = ~apart & (~rows.is_type("reduce", "gather") | is_root)
-    return found
+    depends: Mask = ~apart & (~rows.is_type("reduce", "gather") | is_root)
+    return depends
 
 
 def with_undetermined(
@@ -80,8 +80,8 @@ def with_undetermined(
     if len(seen):
         fast = np.full(len(codes), NONE, np.int64)
         fast[seen.keys.ravel()] = seen.quantiles(waited.transfer[complete], [_FASTEST])[0]
-        known = fast[codes.group_ids]
-        pace = np.where(known >= 0, known, pace)
+        fastest = fast[codes.group_ids]
+        pace = np.where(fastest >= 0, fastest, pace)
     transfer = np.where(lacking, np.minimum(waited.transfer, pace), waited.transfer)
     return replace(
         waited,

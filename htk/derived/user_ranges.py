@@ -39,11 +39,11 @@ class UserRanges:
         self._autograd = _autograd_threads(cpu_ops, threads)
         self._main = _main_thread(steps, self._ranges, self._autograd)
 
-    def around(self, thread: Int32, at: Rows) -> Ints:
+    def around(self, thread: Int32, time: Rows) -> Ints:
         """Return the innermost range that holds what each thread does at each time, or NONE."""
-        inner = self._ranges.around(thread, at)
+        inner = self._ranges.around(thread, time)
         lost = np.flatnonzero((inner == NONE) & self._works_for_main(thread))
-        inner[lost] = self._of_main(at[lost])
+        inner[lost] = self._of_main(time[lost])
         return np.append(self._rows, NONE)[inner]
 
     @property
@@ -59,8 +59,8 @@ class UserRanges:
         parent[self._rows] = np.append(self._rows, NONE)[above]
         return parent
 
-    def _of_main(self, at: Rows) -> Rows:
-        return self._ranges.around(np.full(len(at), self._main, np.int32), at)
+    def _of_main(self, time: Rows) -> Rows:
+        return self._ranges.around(np.full(len(time), self._main, np.int32), time)
 
     def _works_for_main(self, thread: Int32) -> np.ndarray:
         """Threads of autograd, and those that have no ranges of their own."""

@@ -52,31 +52,33 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     common[chosen] = _dependency(rows, chosen, members, latest, start)
     span[chosen] = members.max(end[chosen])[members.group_ids] - latest
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
-    known = common != NEVER
-    known[chosen] &= (members.count > 1)[members.group_ids]
-    common = np.where(known, common, start)
+    has_wait = common != NEVER
+    has_wait[chosen] &= (members.count > 1)[members.group_ids]
+    common = np.where(has_wait, common, start)
     duration = end - start
-    wait = np.where(known, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
-    rest = np.where(known, duration - wait, 0)
-    return Waits(known, common, wait, rest, np.zeros(length, np.int64), span, last)
+    wait = np.where(has_wait, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
+    rest = np.where(has_wait, duration - wait, 0)
+    return Waits(has_wait, common, wait, rest, np.zeros(length, np.int64), span, last)
 
 
 def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
     """S of each chosen row; NEVER where whom it depends on is not at hand."""
     own = start[chosen]
-    mine = rows.rank[chosen]
+    own_rank = rows.rank[chosen]
     root = global_root(rows)[chosen]
-    is_root = (root == mine) & (root >= 0)
+    is_root = (root == own_rank) & (root >= 0)
     of_root = members.max(np.where(is_root, own, NEVER))[members.group_ids]
     from_root = rows.is_type("broadcast", "scatter")[chosen]
     to_root = rows.is_type("reduce", "gather")[chosen]
-    found = latest
-    found = np.where(from_root, np.where(is_root, own, of_root), found)
-    found = np.where(to_root, np.where(root < 0, NEVER, np.where(is_root, latest, own)), found)
+    dependency = latest
+    dependency = np.where(from_root, np.where(is_root, own, of_root), dependency)
+    dependency = np.where(
+        to_root, np.where(root < 0, NEVER, np.where(is_root, latest, own)), dependency
+    )
     message = rows.is_type("send", "recv")[chosen]
     other = members.sum(own)[members.group_ids] - own  # of two
     pair = (members.count == 2)[members.group_ids]
-    return np.where(message, np.where(pair, other, NEVER), found)
+    return np.where(message, np.where(pair, other, NEVER), dependency)
 
 
 def global_root(rows: Rows) -> Ints:
@@ -84,12 +86,12 @@ def global_root(rows: Rows) -> Ints:
     codes, groups = rows.group_ranks
     root = rows.root.copy()
     for code, ranks in enumerate(groups):  # a few groups
-        mine = (codes == code) & (root >= 0)
+        in_group = (codes == code) & (root >= 0)
         lookup = np.array([*ranks, NONE], np.int64)
-        root[mine] = lookup[np.minimum(rows.root[mine], len(ranks))]
+        root[in_group] = lookup[np.minimum(rows.root[in_group], len(ranks))]
     unlisted = (codes == NONE) & (root >= 0)
-    whole = unlisted & (rows.group_size > rows.rank.max(initial=-1))  # everyone is in it
-    root[unlisted & ~whole] = NONE
+    everyone = unlisted & (rows.group_size > rows.rank.max(initial=-1))  # everyone is in it
+    root[unlisted & ~everyone] = NONE
     return root
 
 

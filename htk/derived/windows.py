@@ -41,14 +41,14 @@ def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Tabl
     step = numbers(kernel_links["step"], -1)
     lows, highs, devices = _extent(device, start, end)
     rows: list[tuple[int, int, int, int, bool]] = []
-    for low, high, which in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
-        mine = (device == which) & (step >= 0)  # a few devices in one process
+    for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
+        in_steps = (device == device_id) & (step >= 0)  # a few devices in one process
         recorded = steps_of(annotations)[0]
         rows += _steps(
-            which,
+            device_id,
             (low, high),
-            Spans(start[mine], end[mine]),
-            step[mine],
+            Spans(start[in_steps], end[in_steps]),
+            step[in_steps],
             recorded,
             _cut_step(annotations),
         )
@@ -102,11 +102,11 @@ def _cut_step(annotations: pa.Table) -> int:
 
 
 def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    devices, which = np.unique(device, return_inverse=True)
+    devices, inverse = np.unique(device, return_inverse=True)
     lows = np.full(len(devices), np.iinfo(np.int64).max, np.int64)
     highs = np.full(len(devices), np.iinfo(np.int64).min, np.int64)
-    np.minimum.at(lows, which, start)
-    np.maximum.at(highs, which, end)
+    np.minimum.at(lows, inverse, start)
+    np.maximum.at(highs, inverse, end)
     return lows, highs, devices
 
 
@@ -171,13 +171,13 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     rows, places, starts, ends = [], [], [], []
     order = np.argsort(lane, kind="stable")
     lane = lane[order]
-    for which in np.unique(window_lane).tolist():  # one device of one rank after the other
-        mine = order[slice(*np.searchsorted(lane, [which, which + 1]))]
-        its = np.flatnonzero(window_lane == which)
-        its = its[np.argsort(from_[its], kind="stable")]
-        cut = clip(start[mine], end[mine], from_[its], to[its])
-        rows.append(mine[cut.row])
-        places.append(its[cut.window])
+    for lane_id in np.unique(window_lane).tolist():  # one device of one rank after the other
+        lane_spans = order[slice(*np.searchsorted(lane, [lane_id, lane_id + 1]))]
+        lane_windows = np.flatnonzero(window_lane == lane_id)
+        lane_windows = lane_windows[np.argsort(from_[lane_windows], kind="stable")]
+        cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
+        rows.append(lane_spans[cut.row])
+        places.append(lane_windows[cut.window])
         starts.append(cut.start)
         ends.append(cut.end)
     return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))

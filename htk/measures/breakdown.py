@@ -89,10 +89,10 @@ def summed(
     ).astype(np.int64)
     order = keys.copy()
     order[:, 2] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
-    _, first, which = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(order, axis=0, return_index=True, return_inverse=True)
     who = keys[first]
     complete = np.ones(len(first), bool)
-    np.logical_and.at(complete, which.ravel(), truths(windows["complete"]))
+    np.logical_and.at(complete, inverse.ravel(), truths(windows["complete"]))
     columns = {
         "rank": _nullable(who[:, 0]),
         "device": _nullable(who[:, 1]),
@@ -102,7 +102,7 @@ def summed(
     sums = {}
     for name, value in values.items():
         sums[name] = np.zeros(len(first), np.int64)
-        np.add.at(sums[name], which.ravel(), value)
+        np.add.at(sums[name], inverse.ravel(), value)
     return columns, sums
 
 
@@ -114,14 +114,14 @@ def pooled(per: Pool, rank: Ints, step: Ints) -> Ints:
     ).astype(np.int64)
 
 
-def percent(part: Ints, whole: Ints) -> pa.Array:
+def percent(part: Ints, total: Ints) -> pa.Array:
     """100·part/whole; null where there is no whole."""
-    return number(quotient(100.0 * part, whole), pa.float64(), whole > 0)
+    return number(quotient(100.0 * part, total), pa.float64(), total > 0)
 
 
-def ratio(part: Ints, whole: Ints) -> pa.Array:
+def ratio(part: Ints, total: Ints) -> pa.Array:
     """part/whole; null where there is no whole."""
-    return number(quotient(part, whole), pa.float64(), whole > 0)
+    return number(quotient(part, total), pa.float64(), total > 0)
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:

@@ -49,13 +49,13 @@ class CollectiveCalls:
     def waits(self) -> Waits:
         """As they were found over all ranks, whichever of them are looked at."""
         column = {n: numbers(self.matches[n], NONE) for n in _TIMED}
-        known = column["wait_ns"] != NONE
+        has_wait = column["wait_ns"] != NONE
         return Waits(
-            known,
+            has_wait,
             column["common_start_ns"],
-            np.where(known, column["wait_ns"], 0),
-            np.where(known, column["transfer_ns"], 0),
-            np.where(known, column["undetermined_ns"], 0),
+            np.where(has_wait, column["wait_ns"], 0),
+            np.where(has_wait, column["transfer_ns"], 0),
+            np.where(has_wait, column["undetermined_ns"], 0),
             column["span_ns"],
             column["last_rank"].astype(np.int64),
         )
@@ -121,9 +121,9 @@ class CollectiveCalls:
         """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
         kept = np.full(self.rows.length, NONE, np.int64)
         for first, rows in self.with_splits():
-            found, own = self.sent(first), _place(self, first)
-            if found is not None and 0 <= own < len(found):
-                kept[rows] = found[own]
+            sent, own = self.sent(first), _place(self, first)
+            if sent is not None and 0 <= own < len(sent):
+                kept[rows] = sent[own]
         return kept
 
     def with_splits(self) -> Iterator[tuple[int, Ints]]:
@@ -154,15 +154,15 @@ class CollectiveCalls:
     def _per_peer(self, row: int, split: str, total: str) -> list[int] | None:
         listed = self.table[split][row].as_py()
         dtype = self.table["dtype"][row].as_py()
-        whole = self.table[total][row].as_py()
+        message = self.table[total][row].as_py()
         if listed:
             elements = _elements(listed)
             count = sum(elements)
-            width = whole // count if whole is not None and count else dtype_bytes(dtype or "")
+            width = message // count if message is not None and count else dtype_bytes(dtype or "")
             return None if width is None else [n * width for n in elements]
         size = int(self.size[row])
         even = self.table["in_bytes"][row].as_py() == self.table["out_bytes"][row].as_py()
-        return [whole // size] * size if whole is not None and size > 0 and even else None
+        return [message // size] * size if message is not None and size > 0 and even else None
 
 
 # Who knows times best comes first.
@@ -187,9 +187,9 @@ _TIMED = (
 
 def _place(calls: CollectiveCalls, row: int) -> int:
     """A rank's place in its group (NONE: unknown)."""
-    place = calls.table["comm_rank"][row].as_py()
-    if place is not None:
-        return int(place)
+    comm_rank = calls.table["comm_rank"][row].as_py()
+    if comm_rank is not None:
+        return int(comm_rank)
     members = calls.members(row) or ()
     rank = int(calls.rows.rank[row])
     return members.index(rank) if rank in members else NONE
@@ -202,9 +202,9 @@ def _elements(listed: str) -> tuple[int, ...]:
 
 def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
     """GB/s (bytes a nanosecond); null where either is unknown."""
-    known = ~np.isnan(bytes_) & (time_ns > 0)
-    found = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=known)
-    return number(found, pa.float64(), known)
+    defined = ~np.isnan(bytes_) & (time_ns > 0)
+    rate = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=defined)
+    return number(rate, pa.float64(), defined)
 
 
 def hosts_of(ranks: pa.Table) -> dict[int, str]:
@@ -217,12 +217,12 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
     """Whether each group lies within a node or spans several; null where hosts are unknown."""
     hosts = hosts_of(calls.ranks)
     codes, groups = calls.rows.group_ranks
-    found = []
+    scope_codes = []
     for members in groups:  # a few groups
         seen = [hosts.get(r) for r in members]
         several = len({h for h in seen if h}) > 1
-        found.append(1 if several else 0 if seen and None not in seen else NONE)
-    return text(np.array([*found, NONE])[codes], pa.array(["node", "across nodes"]))
+        scope_codes.append(1 if several else 0 if seen and None not in seen else NONE)
+    return text(np.array([*scope_codes, NONE])[codes], pa.array(["node", "across nodes"]))
 
 
 def only_source(
@@ -231,10 +231,10 @@ def only_source(
     """Rows that one source wrote."""
     if source is None:
         return table, matches
-    mine = matching(table["source"], source.__eq__)
-    if mine.all():
+    of_source = matching(table["source"], source.__eq__)
+    if of_source.all():
         return table, matches
-    return table.filter(pa.array(mine)), matches.filter(pa.array(mine))
+    return table.filter(pa.array(of_source)), matches.filter(pa.array(of_source))
 
 
 def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:

@@ -28,33 +28,33 @@ class Mismatch:
     words: str
 
 
-def mismatch(history: Histories, place: Place) -> Mismatch | None:
+def mismatch(history: Histories, call_site: Place) -> Mismatch | None:
     """How the calls made at a place disagree; None: they do not, or there is one only."""
-    calls = {r: c for r, c in history.at.get(place, {}).items() if c.operations}
-    if place.pair:
-        return _message(place, calls)
-    uneven = _uneven(history, place, calls)
-    inconsistent = None if uneven else _inconsistent(place, calls)
+    calls = {r: c for r, c in history.at.get(call_site, {}).items() if c.operations}
+    if call_site.pair:
+        return _message(call_site, calls)
+    uneven = _uneven(history, call_site, calls)
+    inconsistent = None if uneven else _inconsistent(call_site, calls)
     if inconsistent:
         return inconsistent
     for what, facet in _FACETS.items():
         if what == "size" and uneven:
             continue
-        said = {r: facet(c) for r, c in calls.items()}
-        known = {r: s for r, s in said.items() if s is not None}
-        if len(set(known.values())) > 1:
-            return _in_order(history, _vote(place, what, known))
-    return _exchanged(history, place, calls)
+        facets = {r: facet(c) for r, c in calls.items()}
+        recorded = {r: s for r, s in facets.items() if s is not None}
+        if len(set(recorded.values())) > 1:
+            return _in_order(history, _vote(call_site, what, recorded))
+    return _exchanged(history, call_site, calls)
 
 
-def _uneven(history: Histories, place: Place, calls: Mapping[int, RecordedCall]) -> bool:
+def _uneven(history: Histories, call_site: Place, calls: Mapping[int, RecordedCall]) -> bool:
     """Whether members may legally differ in size: each gives or takes a part of its own length."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) < len(calls):
         return False
     if all(_VARIABLE.search(o["raw_name"] or "") for o in alone):
         return True
-    if len(alone) != len(history.members(place)):
+    if len(alone) != len(history.members(call_site)):
         return False
     if all(o["type"] == "all_gather" for o in alone):
         parts, wholes = "in_shapes", "out_shapes"
@@ -70,9 +70,9 @@ def _uneven(history: Histories, place: Place, calls: Mapping[int, RecordedCall])
 _VARIABLE = re.compile(r"(?:gather|scatter|all|tensor)_?v(?:_single|_2d)?$", re.IGNORECASE)
 
 
-def _vote(place: Place, what: str, said: Mapping[int, Hashable]) -> Mismatch:
+def _vote(call_site: Place, what: str, facets: Mapping[int, Hashable]) -> Mismatch:
     sides: dict[Hashable, list[int]] = defaultdict(list)
-    for rank, saying in sorted(said.items()):
+    for rank, saying in sorted(facets.items()):
         sides[saying].append(rank)
     ranked = sorted(sides.items(), key=lambda side: -len(side[1]))
     decided = len(ranked[0][1]) > len(ranked[1][1])
@@ -82,7 +82,7 @@ def _vote(place: Place, what: str, said: Mapping[int, Hashable]) -> Mismatch:
         f"{named(ranks)} {'calls' if len(ranks) == 1 else 'call'} {saying}"
         for saying, ranks in ranked[:4]
     )
-    return Mismatch(place, what, culprits, decided, words)
+    return Mismatch(call_site, what, culprits, decided, words)
 
 
 def _type(call: RecordedCall) -> str | None:
@@ -125,9 +125,9 @@ def elements(shapes: str | None) -> str:
 
 @lru_cache(maxsize=100_000)
 def _counts(shapes: str | None) -> list[int]:
-    found = json.loads(shapes or "[]")
+    parsed = json.loads(shapes or "[]")
     counts = []
-    for shape in found:
+    for shape in parsed:
         total = 1
         for size in shape:
             total *= size
@@ -143,9 +143,9 @@ _CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
 }
 
 
-def _inconsistent(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+def _inconsistent(call_site: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     """Calls that contradict themselves: nobody else is needed to tell."""
-    size = len(place.group.ranks)
+    size = len(call_site.group.ranks)
     wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
     if not wrong or len(wrong) == len(calls):
         return None
@@ -154,7 +154,7 @@ def _inconsistent(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch |
         f"{named(wrong)}: {operation['type']} with {elements(operation['in_shapes'])} elements "
         f"in and {elements(operation['out_shapes'])} out, in a group of {size}"
     )
-    return Mismatch(place, "size", tuple(wrong), True, words)
+    return Mismatch(call_site, "size", tuple(wrong), True, words)
 
 
 def _contradicts(call: RecordedCall, size: int) -> bool:
@@ -167,11 +167,11 @@ def _contradicts(call: RecordedCall, size: int) -> bool:
 
 
 def _exchanged(
-    history: Histories, place: Place, calls: Mapping[int, RecordedCall]
+    history: Histories, call_site: Place, calls: Mapping[int, RecordedCall]
 ) -> Mismatch | None:
     """All-to-all: what all send is what all receive. Who is wrong cannot be told from sums."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
-    if len(alone) != len(history.members(place)):
+    if len(alone) != len(history.members(call_site)):
         return None
     if any(o["type"] != "all_to_all" for o in alone):
         return None
@@ -180,33 +180,33 @@ def _exchanged(
     if sent == received or not sent or not received:
         return None
     words = f"all ranks send {sent} elements and receive {received}"
-    return Mismatch(place, "size", tuple(sorted(calls)), False, words)
+    return Mismatch(call_site, "size", tuple(sorted(calls)), False, words)
 
 
-def _message(place: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
-    if len(calls) < 2 or place.pair is None:
+def _message(call_site: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+    if len(calls) < 2 or call_site.pair is None:
         return None
-    sender, receiver = place.pair
+    sender, receiver = call_site.pair
     sent = elements(calls[sender].operations[0]["in_shapes"])
     received = elements(calls[receiver].operations[0]["out_shapes"])
     if sent == received:
         return None
     words = f"rank {sender} sends {sent} elements, rank {receiver} expects {received}"
-    return Mismatch(place, "size", (sender, receiver), False, words)
+    return Mismatch(call_site, "size", (sender, receiver), False, words)
 
 
-def _in_order(history: Histories, found: Mismatch) -> Mismatch:
+def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
     """Whether the culprit made the calls of the others in another order, skipped or added one.
 
     Only where its calls match those of the others shifted by one, and do not match unshifted: in a
     loop of calls that are all alike, one that differs is a mismatch and moves nothing.
     """
-    if not found.decided:
-        return found
-    right = next(r for r in sorted(history.at[found.place]) if r not in found.culprits)
-    theirs = _sayings(history, found.place, right)
-    for rank in found.culprits:
-        own = _sayings(history, found.place, rank)
+    if not vote.decided:
+        return vote
+    right = next(r for r in sorted(history.at[vote.place]) if r not in vote.culprits)
+    theirs = _sayings(history, vote.place, right)
+    for rank in vote.culprits:
+        own = _sayings(history, vote.place, rank)
         if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:
             continue
         swapped = own[:2] == theirs[1::-1] and _agree(own[2:], theirs[2:]) is not False
@@ -222,19 +222,19 @@ def _in_order(history: Histories, found: Mismatch) -> Mismatch:
             if early
             else "makes a call that the others do not"
         )
-        words = f"rank {rank} {how}; {found.words}"
-        return Mismatch(found.place, "order", found.culprits, True, words)
-    return found
+        words = f"rank {rank} {how}; {vote.words}"
+        return Mismatch(vote.place, "order", vote.culprits, True, words)
+    return vote
 
 
 _COMPARED = 8  # calls behind one that differs
 
 
-def _sayings(history: Histories, place: Place, rank: int) -> list[tuple[Any, ...]]:
+def _sayings(history: Histories, call_site: Place, rank: int) -> list[tuple[Any, ...]]:
     """What a rank says of a call and of those behind it in its group, until one is not recorded."""
     sayings = []
-    for seq in range(place.seq, place.seq + _COMPARED):
-        call = history.at.get(Place(place.group, seq), {}).get(rank)
+    for seq in range(call_site.seq, call_site.seq + _COMPARED):
+        call = history.at.get(Place(call_site.group, seq), {}).get(rank)
         if call is None or not call.operations:
             break
         sayings.append((_type(call), _size(call), _dtype(call)))

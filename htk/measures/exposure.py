@@ -25,13 +25,13 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
     lanes = Groups.by_keys(np.concatenate([lane, lanes_of(compute)])).group_ids
     ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
     order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
-    for which in np.unique(ours).tolist():  # one device after the other
-        mine = order[slice(*np.searchsorted(ours[order], [which, which + 1]))]
-        mine = mine[end[mine] > start[mine]]
-        busy = order_too[slice(*np.searchsorted(theirs[order_too], [which, which + 1]))]
+    for lane_id in np.unique(ours).tolist():  # one device after the other
+        spans = order[slice(*np.searchsorted(ours[order], [lane_id, lane_id + 1]))]
+        spans = spans[end[spans] > start[spans]]
+        busy = order_too[slice(*np.searchsorted(theirs[order_too], [lane_id, lane_id + 1]))]
         computing = union(begin[busy], finish[busy])
-        shares[mine, 0] = shared(start[mine], end[mine], None)
-        shares[mine, 1] = shared(start[mine], end[mine], computing)
+        shares[spans, 0] = shared(start[spans], end[spans], None)
+        shares[spans, 1] = shared(start[spans], end[spans], computing)
     return shares
 
 
@@ -45,8 +45,8 @@ def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
     """Shared time of each span outside what is covered."""
     if not len(start):
         return np.empty(0, np.int64)
-    whole = Spans(np.array([start.min()]), np.array([end.max()]))
-    free = whole if covered is None else subtract(whole, covered)
+    extent = Spans(np.array([start.min()]), np.array([end.max()]))
+    free = extent if covered is None else subtract(extent, covered)
     pieces = clip(start, end, free.start, free.end)
     return _split(pieces, len(start))
 
@@ -67,10 +67,10 @@ def _split(pieces: Clipped, length: int) -> Ints:
     owner, segment = owner[order], segment[order]
     active = np.bincount(segment, minlength=len(edges))[segment]
     new = np.append(True, segment[1:] != segment[:-1])
-    place = np.arange(len(segment)) - np.maximum.accumulate(
+    rank_in_segment = np.arange(len(segment)) - np.maximum.accumulate(
         np.where(new, np.arange(len(segment)), 0)
     )
     width = edges[np.minimum(segment + 1, len(edges) - 1)] - edges[segment]
-    share = width // active + (place < width % active)
+    share = width // active + (rank_in_segment < width % active)
     np.add.at(total, row[owner], share)
     return total

@@ -124,8 +124,8 @@ class Histories:
     def dumped(self) -> list[int]:
         return sorted(self.calls)
 
-    def members(self, place: Place) -> tuple[int, ...]:
-        return place.pair or place.group.ranks or tuple(sorted(self.at[place]))
+    def members(self, call_site: Place) -> tuple[int, ...]:
+        return call_site.pair or call_site.group.ranks or tuple(sorted(self.at[call_site]))
 
     def pending(self, rank: int) -> list[RecordedCall]:
         """The first call of a rank that has not completed, and what is in one batch with it."""
@@ -149,36 +149,38 @@ class Histories:
         away = {r for p in places for r in (*self.absent(p), *self.unknown(p))}
         return away - {rank}
 
-    def passed(self, rank: int, place: Place) -> bool:
+    def passed(self, rank: int, call_site: Place) -> bool:
         """It completed the call, recorded or overwritten since."""
-        call = self.at.get(place, {}).get(rank)
+        call = self.at.get(call_site, {}).get(rank)
         if call is not None:
             return call.completed
-        if place.pair:
+        if call_site.pair:
             return False
-        key = (rank, place.group)
+        key = (rank, call_site.group)
         done = self.status.get(key, {}).get("last_completed")
-        if done is not None and done >= place.seq:
+        if done is not None and done >= call_site.seq:
             return True
-        return place.seq < self.first_seq.get(key, 0)
+        return call_site.seq < self.first_seq.get(key, 0)
 
-    def arrived(self, rank: int, place: Place) -> bool:
+    def arrived(self, rank: int, call_site: Place) -> bool:
         """It came to the call: it made it, and waits at no earlier one."""
-        if self.passed(rank, place):
+        if self.passed(rank, call_site):
             return True
-        call = self.at.get(place, {}).get(rank)
+        call = self.at.get(call_site, {}).get(rank)
         if call is not None:
             return call.started or any(call is c for c in self.pending(rank))
-        made = self.status.get((rank, place.group), {}).get("last_enqueued")
-        return made is not None and not place.pair and made >= place.seq
+        enqueued = self.status.get((rank, call_site.group), {}).get("last_enqueued")
+        return enqueued is not None and not call_site.pair and enqueued >= call_site.seq
 
-    def absent(self, place: Place) -> list[int]:
+    def absent(self, call_site: Place) -> list[int]:
         """Members with a dump that have not come to a call."""
-        return [r for r in self.members(place) if r in self.calls and not self.arrived(r, place)]
+        return [
+            r for r in self.members(call_site) if r in self.calls and not self.arrived(r, call_site)
+        ]
 
-    def unknown(self, place: Place) -> list[int]:
+    def unknown(self, call_site: Place) -> list[int]:
         """Members without a dump."""
-        return [r for r in self.members(place) if r not in self.calls]
+        return [r for r in self.members(call_site) if r not in self.calls]
 
 
 def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
@@ -189,7 +191,7 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     records, states = newest_polls(records, states)
     inferred = _resolve_groups(records, states)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
-    at: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
+    by_site: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
     status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
@@ -203,23 +205,25 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     for row in records:
         group = group_id(row)
         descriptions.setdefault(group, row["group_desc"] or "")
-        place = messages.place(row, group) if row["seq_kind"] == "p2p" else _place(row, group)
-        if place is None:
+        call_site = messages.place(row, group) if row["seq_kind"] == "p2p" else _place(row, group)
+        if call_site is None:
             continue
         rank = row["rank"]
-        if place.pair is None:
-            first.setdefault((rank, group), place.seq)
-        call = at[place].get(rank)
+        if call_site.pair is None:
+            first.setdefault((rank, group), call_site.seq)
+        call = by_site[call_site].get(rank)
         if call is None:
-            batch = (group, row["seq"]) if place.pair and row["coalesced"] else None
-            call = at[place][rank] = RecordedCall(rank, place, row["event"] or 0, batch=batch)
+            batch = (group, row["seq"]) if call_site.pair and row["coalesced"] else None
+            call = by_site[call_site][rank] = RecordedCall(
+                rank, call_site, row["event"] or 0, batch=batch
+            )
             calls.setdefault(rank, []).append(call)
         _add(call, row)
     for row in states:
         descriptions.setdefault(group_id(row), row["group_desc"] or "")
-        _from_status(row, calls, at, first)
+        _from_status(row, calls, by_site, first)
     libraries = {r["library"] for r in records if r["library"]}
-    return Histories(calls, dict(at), status, descriptions, first, inferred, libraries, moved)
+    return Histories(calls, dict(by_site), status, descriptions, first, inferred, libraries, moved)
 
 
 def _enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
@@ -258,21 +262,21 @@ def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]])
     Another dump knows them, or they are the ranks that used the group.
     """
     rows = [*records, *states]
-    known: dict[str, set[str]] = defaultdict(set)
+    recorded: dict[str, set[str]] = defaultdict(set)
     users: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         users[row["group"] or ""].add(row["rank"])
         if row["group_ranks"]:
-            known[row["group"] or ""].add(row["group_ranks"])
+            recorded[row["group"] or ""].add(row["group_ranks"])
     inferred = set()
     for row in rows:
         if row["group_ranks"]:
             continue
         name = row["group"] or ""
-        fitting = [k for k in known[name] if row["rank"] in json.loads(k)]
+        fitting = [k for k in recorded[name] if row["rank"] in json.loads(k)]
         if len(fitting) == 1:
             row["group_ranks"] = fitting[0]
-        elif not known[name]:
+        elif not recorded[name]:
             row["group_ranks"] = json.dumps(sorted(users[name]), separators=(",", ":"))
             inferred.add(group_id(row))
     return inferred
@@ -281,21 +285,21 @@ def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]])
 def _from_status(
     row: Mapping[str, Any],
     calls: dict[int, list[RecordedCall]],
-    at: dict[Place, dict[int, RecordedCall]],
+    by_site: dict[Place, dict[int, RecordedCall]],
     first: Mapping[tuple[int, GroupId], int],
 ) -> None:
     """Of a dump that lost its records, or the oldest, the counters tell where its rank waits."""
-    made, done = row["last_enqueued"], row["last_completed"]
-    if made is None or done is None or made <= max(done, 0):
+    enqueued, done = row["last_enqueued"], row["last_completed"]
+    if enqueued is None or done is None or enqueued <= max(done, 0):
         return
-    rank, place = row["rank"], Place(group_id(row), max(done, 0) + 1)
-    oldest = first.get((rank, place.group))
-    if calls[rank] and (oldest is None or oldest <= place.seq or done <= 0):
+    rank, call_site = row["rank"], Place(group_id(row), max(done, 0) + 1)
+    oldest = first.get((rank, call_site.group))
+    if calls[rank] and (oldest is None or oldest <= call_site.seq or done <= 0):
         return
-    if oldest is not None and at[Place(place.group, oldest)][rank].completed:
+    if oldest is not None and by_site[Place(call_site.group, oldest)][rank].completed:
         return  # the counter lags behind
-    call = RecordedCall(rank, place, 0, states={"scheduled"})
-    at[place][rank] = call
+    call = RecordedCall(rank, call_site, 0, states={"scheduled"})
+    by_site[call_site][rank] = call
     calls[rank].insert(0, call)
 
 
@@ -316,8 +320,8 @@ def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
             codes, texts = codes_of(column)
-            known = [*texts.to_pylist(), None]
-            values.append([known[code] for code in codes.tolist()])
+            listed = [*texts.to_pylist(), None]
+            values.append([listed[code] for code in codes.tolist()])
         else:
             values.append(column.to_pylist())
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
@@ -373,10 +377,10 @@ def _add(call: RecordedCall, row: Mapping[str, Any]) -> None:
 def cycle_among(waits_for: Mapping[int, Iterable[int]]) -> list[int]:
     """Ranks that wait for each other in a circle, in that order; every rank given waits."""
     path: list[int] = []
-    place: dict[int, int] = {}
+    position: dict[int, int] = {}
     rank = min(waits_for, default=None)
-    while rank is not None and rank not in place:
-        place[rank] = len(path)
+    while rank is not None and rank not in position:
+        position[rank] = len(path)
         path.append(rank)
         rank = min((r for r in waits_for[rank] if r in waits_for), default=None)
-    return path[place[rank] :] if rank is not None else []
+    return path[position[rank] :] if rank is not None else []

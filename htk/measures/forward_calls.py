@@ -19,8 +19,8 @@ def forward_calls(cpu_ops: pa.Table) -> Ints:
     """Return the forward call of each operator whose work is told by that alone, or NONE."""
     calls = np.full(cpu_ops.num_rows, NONE, np.int64)
     name, names = labels_of(cpu_ops["name"])
-    place = {label: k for k, label in enumerate(names)}
-    wanted = np.array([place.get(forward_name(n) or "", NONE) for n in names], np.int64)[name]
+    code_of = {label: k for k, label in enumerate(names)}
+    wanted = np.array([code_of.get(forward_name(n) or "", NONE) for n in names], np.int64)[name]
     nodes = np.flatnonzero(wanted != NONE)
     if not len(nodes):
         return calls
@@ -50,8 +50,8 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints) -> Ints:
     following = np.append(np.minimum.accumulate(following[::-1])[::-1], length)[1:]  # after it
     there = np.append(order, 0)[following]
     alike = (following < length) & (rank[there] == rank[order]) & (thread[there] == thread[order])
-    made = np.where(alike, sequence[there] - 1, NONE)
-    made = np.where(ordered != NONE, ordered, made)
+    number = np.where(alike, sequence[there] - 1, NONE)
+    number = np.where(ordered != NONE, ordered, number)
     numbers_ = np.empty(length, np.int64)
-    numbers_[order] = made
+    numbers_[order] = number
     return numbers_

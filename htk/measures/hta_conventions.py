@@ -88,14 +88,14 @@ def rank_windows(activities: pa.Table) -> pa.Table:
     who = np.stack([numbers(activities[c], -1).astype(np.int64) for c in ("rank", "cycle")], axis=1)
     ranks = Groups.by_keys(who)
     rank, cycle = ranks.keys[:, 0], ranks.keys[:, 1]
-    made = {
+    arrays = {
         "rank": number(rank, pa.int32(), rank >= 0),
         "cycle": number(cycle, pa.int32(), cycle >= 0),
         "start_ns": number(ranks.min(numbers(activities["start_ns"])), pa.int64()),
         "end_ns": number(ranks.max(numbers(activities["end_ns"])), pa.int64()),
         "complete": pa.array(np.ones(len(ranks), bool)),
     }
-    columns = [made.get(f.name, nulls(f.type, len(ranks))) for f in WINDOWS]
+    columns = [arrays.get(f.name, nulls(f.type, len(ranks))) for f in WINDOWS]
     return pa.table(columns, schema=WINDOWS)
 
 
@@ -126,8 +126,8 @@ def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.nda
         return keep
     whose = numbers(annotations["rank"], -1)[steps]
     start = numbers(annotations["start_ns"])[steps]
-    for one in np.unique(rank).tolist():  # a rank each
-        mine = rank == one
-        last = start[whose == one].max(initial=np.iinfo(np.int64).min)
-        keep[mine] = (launch[mine] > NO_TIME) & (launch[mine] < last)
+    for rank_id in np.unique(rank).tolist():  # a rank each
+        of_rank = rank == rank_id
+        last = start[whose == rank_id].max(initial=np.iinfo(np.int64).min)
+        keep[of_rank] = (launch[of_rank] > NO_TIME) & (launch[of_rank] < last)
     return keep

@@ -26,15 +26,15 @@ class Launched:
         linked = np.flatnonzero(launch != NONE)
         start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
         order = linked[np.lexsort((start[linked], launch[linked]))]
-        call, at, count = np.unique(launch[order], return_index=True, return_counts=True)
+        call, begin, count = np.unique(launch[order], return_index=True, return_counts=True)
         sums = np.append(0, np.cumsum((end - start)[order]))
-        first = order[at]
+        first = order[begin]
         began = numbers(kernel_links["launch_start_ns"])[first]
         ended = numbers(kernel_links["launch_end_ns"])[first]
         return cls(
             call.astype(np.int64),
             count.astype(np.int64),
-            sums[at + count] - sums[at],
+            sums[begin + count] - sums[begin],
             first,
             ended - began,
             np.maximum(start[first] - ended, 0),
@@ -47,13 +47,13 @@ def launched_within(
     """Of spans that follow one another on their ranks, the one that launched each activity."""
     launch = numbers(kernel_links["launch_start_ns"])
     linked = valid(kernel_links["launch_start_ns"])
-    found = np.full(len(launch), NONE, np.int64)
+    launcher = np.full(len(launch), NONE, np.int64)
     owner = numbers(kernels["rank"], NONE)
-    for one in np.unique(rank).tolist():  # ranks
-        mine = np.flatnonzero(rank == one)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        theirs = np.flatnonzero((owner == one) & linked)
-        place = np.searchsorted(start[mine], launch[theirs], side="right") - 1
-        inside = (place >= 0) & (launch[theirs] < end[mine][place])
-        found[theirs[inside]] = mine[place[inside]]
-    return found
+    for rank_id in np.unique(rank).tolist():  # ranks
+        spans = np.flatnonzero(rank == rank_id)
+        spans = spans[np.argsort(start[spans], kind="stable")]
+        theirs = np.flatnonzero((owner == rank_id) & linked)
+        position = np.searchsorted(start[spans], launch[theirs], side="right") - 1
+        inside = (position >= 0) & (launch[theirs] < end[spans][position])
+        launcher[theirs[inside]] = spans[position[inside]]
+    return launcher

@@ -76,8 +76,8 @@ def _inferred(
     death = np.where(freed == NONE, _NEVER, use.time[freed])
     phase = when.phase(use.table.take(pa.array(born)))
     code[born] = _by_life(phase, birth, death, host, when)
-    known = (freed != NONE) & (use.size[freed] < 0)
-    code[freed[known]] = code[born[known]]
+    was_freed = (freed != NONE) & (use.size[freed] < 0)
+    code[freed[was_freed]] = code[born[was_freed]]
     return code
 
 
@@ -86,21 +86,23 @@ def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
 
     It frees the block, or (where that was not recorded) gives its address to another.
     """
-    told = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
-    address = codes_of(use.table["address"])[0][told].astype(np.int64)
-    place = Groups.by_keys(np.column_stack([use.devices.group_ids[told], address])).group_ids
-    order = told[np.argsort(place, kind="stable")]
-    place = np.sort(place)
+    with_address = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
+    address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
+    block = Groups.by_keys(
+        np.column_stack([use.devices.group_ids[with_address], address])
+    ).group_ids
+    order = with_address[np.argsort(block, kind="stable")]
+    block = np.sort(block)
     size = use.size[order]
     here = np.flatnonzero(size > 0)
     after = np.minimum(here + 1, max(len(order) - 1, 0))
-    freed = (after > here) & (place[after] == place[here])
+    freed = (after > here) & (block[after] == block[here])
     return order[here], np.where(freed, order[after], NONE)
 
 
 def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -> Ints:
     forward, backward, step = (
-        when.next(one, host, birth) for one in (FORWARD, BACKWARD, OPTIMIZER)
+        when.next(pass_code, host, birth) for pass_code in (FORWARD, BACKWARD, OPTIMIZER)
     )
     kept = death == _NEVER
     trained = when.ever(BACKWARD, host)
@@ -108,13 +110,15 @@ def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -
     code = np.full(len(phase), UNKNOWN, np.int64)
     code[phase == DATALOADER] = _INPUT
     code[(phase == OTHER) & kept & (forward != _NEVER)] = _PARAMETER
-    mine = phase == FORWARD
-    code[mine & ~kept & (death < backward)] = _TEMPORARY
-    code[mine & trained & (death >= backward) & ~outlives] = _ACTIVATION
-    mine = phase == BACKWARD
-    code[mine] = np.where(death >= step, _GRADIENT, np.where(kept, _GRADIENT, _TEMPORARY))[mine]
-    mine = phase == OPTIMIZER
-    code[mine] = np.where(death < np.minimum(forward, backward), _TEMPORARY, _STATE)[mine]
+    in_phase = phase == FORWARD
+    code[in_phase & ~kept & (death < backward)] = _TEMPORARY
+    code[in_phase & trained & (death >= backward) & ~outlives] = _ACTIVATION
+    in_phase = phase == BACKWARD
+    code[in_phase] = np.where(death >= step, _GRADIENT, np.where(kept, _GRADIENT, _TEMPORARY))[
+        in_phase
+    ]
+    in_phase = phase == OPTIMIZER
+    code[in_phase] = np.where(death < np.minimum(forward, backward), _TEMPORARY, _STATE)[in_phase]
     return code
 
 
@@ -129,9 +133,9 @@ class _When:
         self._of_ops = phase_codes(op_passes)
         host = hosts(cpu_ops)
         self._starts = {
-            one: SegmentTimes(host[mine], self._start[mine])
-            for one in (FORWARD, BACKWARD, OPTIMIZER)
-            if (mine := self._of_ops == one).any()
+            pass_code: SegmentTimes(host[in_phase], self._start[in_phase])
+            for pass_code in (FORWARD, BACKWARD, OPTIMIZER)
+            if (in_phase := self._of_ops == pass_code).any()
         }
 
     def phase(self, events: pa.Table) -> Ints:

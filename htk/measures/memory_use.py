@@ -23,12 +23,12 @@ class MemoryUse:
 
     @classmethod
     def of(cls, memory: pa.Table) -> "MemoryUse":
-        told = memory.filter(
+        events = memory.filter(
             pa.array(matching(memory["name"], lambda name: name != "[OutOfMemory]"))
         )
-        keys = _devices(told)
-        order = np.lexsort((numbers(told["event"]), numbers(told["time_ns"]), *keys.T[::-1]))
-        return cls(told.take(pa.array(order)), Groups.by_keys(keys[order]))
+        keys = _devices(events)
+        order = np.lexsort((numbers(events["event"]), numbers(events["time_ns"]), *keys.T[::-1]))
+        return cls(events.take(pa.array(order)), Groups.by_keys(keys[order]))
 
     @property
     def time(self) -> Ints:
@@ -50,8 +50,8 @@ class MemoryUse:
         """Columns rank, device_kind and device of some devices."""
         rank, kind, device = self.devices.keys[devices].T
         names = [*_KINDS.values(), "not recorded"]
-        known = list(_KINDS)
-        codes = [names.index(_KINDS[k]) if k in known else len(names) - 1 for k in kind.tolist()]
+        kinds = list(_KINDS)
+        codes = [names.index(_KINDS[k]) if k in kinds else len(names) - 1 for k in kind.tolist()]
         return [
             number(rank, pa.int32(), rank >= 0),
             text(np.array(codes, np.int32), pa.array(names)),
@@ -83,11 +83,11 @@ def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
         columns.append(codes_of(both)[0].astype(np.int64))
     ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
     thread = Groups.by_keys(np.column_stack([np.concatenate(ranks), *columns])).group_ids
-    at = numbers(memory["time_ns"])
-    starts = np.concatenate([numbers(cpu_ops["start_ns"]), at])
-    ends = np.concatenate([numbers(cpu_ops["end_ns"]), at - 1])  # calls that end then are over
+    time = numbers(memory["time_ns"])
+    starts = np.concatenate([numbers(cpu_ops["start_ns"]), time])
+    ends = np.concatenate([numbers(cpu_ops["end_ns"]), time - 1])  # calls that end then are over
     parent, _ = nest(thread.astype(np.int32), starts, ends)
-    found = parent[cpu_ops.num_rows :].astype(np.int64)
-    told = columns[1][cpu_ops.num_rows :] != NONE
+    ops = parent[cpu_ops.num_rows :].astype(np.int64)
+    has_thread = columns[1][cpu_ops.num_rows :] != NONE
     # two events of one instant may seem to hold one another: only operators hold
-    return np.where((found < cpu_ops.num_rows) & told, found, NONE)
+    return np.where((ops < cpu_ops.num_rows) & has_thread, ops, NONE)

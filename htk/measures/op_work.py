@@ -68,20 +68,21 @@ class OperatorWork:
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         calls = _calls(cpu_ops, _with_callers(tree, launching), forward_calls(cpu_ops))
         tokens, iteration = _iterations(annotations, kernels, kernel_links)
-        told = np.array([isinstance(f, Cost) for f in calls.costs], bool)
+        modelled_kinds = np.array([isinstance(f, Cost) for f in calls.costs], bool)
         served = (
-            np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool) & ~told
+            np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool)
+            & ~modelled_kinds
         )
-        known = told | served
-        modelled = np.append(known, False)[calls.kind]
+        priced = modelled_kinds | served
+        modelled = np.append(priced, False)[calls.kind]
         comm = matching(kernels["kind"], lambda kind: kind == "comm")
         best = np.append(_answering(tree, launching, modelled), NONE)[launcher]
         row = np.where((best != NONE) & ~comm, best, launcher)
-        kind, found = _served(calls, np.append(calls.kind, NONE)[row], served, iteration, tokens)
-        costed = np.array([isinstance(f, Cost) for f in found] + [False], bool)
+        kind, costs = _served(calls, np.append(calls.kind, NONE)[row], served, iteration, tokens)
+        costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
         again = truths(op_passes["recomputed"])
-        return cls(row, kind, found, replay, length, again, bears)
+        return cls(row, kind, costs, replay, length, again, bears)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
         """Calls that answer for chosen activities, by their operator, and the first of these of
@@ -102,13 +103,13 @@ class OperatorWork:
         carried = truths(kernel_links["carry_in"])
         graph = matching(kernel_links["launch_by"], lambda by: by == "graph")
         rest = ~self.modelled
-        found = {
+        by_reason = {
             "communication": rest & comm,
             "launched before the recording": rest & ~comm & carried & (self.row == NONE),
             "in CUDA graphs": rest & ~comm & ~carried & (self.row == NONE) & graph,
             "launched outside operators": rest & ~comm & ~carried & (self.row == NONE) & ~graph,
         }
-        sums = Counter({why: int(self.length[rows].sum()) for why, rows in found.items()})
+        sums = Counter({why: int(self.length[rows].sum()) for why, rows in by_reason.items()})
         left = np.flatnonzero(rest & ~comm & (self.row != NONE))
         kinds = np.bincount(self.kind[left], self.length[left])
         for k in np.flatnonzero(kinds).tolist():
@@ -120,14 +121,14 @@ def coverage_facts(
     work: OperatorWork, cpu_ops: pa.Table, kernels: pa.Table, kernel_links: pa.Table
 ) -> dict[str, object]:
     """How much of the GPU time is modelled, and why the rest is not."""
-    whole = int(work.length.sum())
+    total = int(work.length.sum())
     comm = matching(kernels["kind"], lambda kind: kind == "comm")
     carried = truths(kernel_links["carry_in"])
     own = int(work.length[~comm & ~carried].sum())
     modelled = int(work.length[work.modelled].sum())
     left = work.missing(kernels, kernel_links)
     return {
-        "modelled_pct_of_device_time": round(100 * modelled / whole, 2) if whole else None,
+        "modelled_pct_of_device_time": round(100 * modelled / total, 2) if total else None,
         "modelled_pct_of_time_launched_here_less_communication": (
             round(100 * modelled / own, 2) if own else None
         ),
@@ -139,9 +140,9 @@ def coverage_facts(
 
 def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
     """Operators of which some kernel computes in TF32."""
-    found = np.zeros(operators + 1, bool)
-    found[work.row[matching(kernels["name"], lambda name: "tf32" in name.lower())]] = True
-    return found[:-1]
+    in_tf32 = np.zeros(operators + 1, bool)
+    in_tf32[work.row[matching(kernels["name"], lambda name: "tf32" in name.lower())]] = True
+    return in_tf32[:-1]
 
 
 def _worst(work: OperatorWork, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
@@ -163,7 +164,7 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
 
 def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
     """`forward`: the call whose arguments tell what an operator does; its own follow them."""
-    which = np.full(cpu_ops.num_rows, NONE, np.int64)
+    kind = np.full(cpu_ops.num_rows, NONE, np.int64)
     linked = forward[rows] != NONE
     told_by = np.where(linked, forward[rows], rows)
     described = [(c, rows) for c in _DESCRIBED]
@@ -171,7 +172,7 @@ def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
         described += [(c, told_by) for c in _DESCRIBED[1:]]
     codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
     groups = Groups.by_keys(np.column_stack([codes[c][source] for c, source in described]))
-    which[rows] = groups.group_ids
+    kind[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
     columns = [
         cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist() for c, source in described
@@ -185,7 +186,7 @@ def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
             for own, theirs, link in zip(signatures, by_forward, also, strict=True)
         ]
     costs = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in signatures]  # one a kind
-    return CallSignatures(which, costs, signatures, unknown)
+    return CallSignatures(kind, costs, signatures, unknown)
 
 
 def _followed(first: str | None, second: str | None) -> str | None:
@@ -201,8 +202,8 @@ def _iterations(
     """Iterations of a server that tell their tokens, and that of each activity (or NONE)."""
     codes, names = codes_of(annotations["name"])
     by_name = [tokens_of(str(name)) for name in names.to_pylist()]
-    told = np.array([t is not None for t in by_name] + [False], bool)[codes]
-    rows = np.flatnonzero(told & ~truths(annotations["on_gpu"]))
+    with_tokens = np.array([t is not None for t in by_name] + [False], bool)[codes]
+    rows = np.flatnonzero(with_tokens & ~truths(annotations["on_gpu"]))
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = numbers(annotations["rank"], NONE)[rows]
     iteration = launched_within(rank, start, end, kernels, kernel_links)
@@ -217,14 +218,14 @@ def _served(
     if not len(rows):
         return kind, calls.costs
     groups = Groups.by_keys(np.column_stack([kind[rows], iteration[rows]]))
-    found = []
-    for k, at in groups.keys.tolist():  # as many as there are shapes and iterations
+    costs = []
+    for k, step in groups.keys.tolist():  # as many as there are shapes and iterations
         name, dims, types, values = calls.signatures[k]
-        there = tokens[at] if at != NONE else None
-        found.append(op_costs.served_cost(name, dims, types, values, there, calls.unknown))
+        there = tokens[step] if step != NONE else None
+        costs.append(op_costs.served_cost(name, dims, types, values, there, calls.unknown))
     refined = kind.copy()
     refined[rows] = len(calls.costs) + groups.group_ids
-    return refined, [*calls.costs, *found]
+    return refined, [*calls.costs, *costs]
 
 
 def _usual_type(cpu_ops: pa.Table) -> str:

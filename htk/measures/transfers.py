@@ -37,29 +37,31 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     sources, source_names = codes_of(points["source"])
     types, type_names = codes_of(points["type"])
     ranks, nodes = numbers(points["group_size"], -1), numbers(points["nodes"], -1)
-    place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
-    groups = Groups.by_keys(np.column_stack([sources, types, ranks, nodes, place]).astype(np.int64))
+    in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
+    groups = Groups.by_keys(
+        np.column_stack([sources, types, ranks, nodes, in_place]).astype(np.int64)
+    )
     size = numbers(points["size_bytes"], 0).astype(np.float64)
     time = numbers(points["time_us"], 0.0)
-    found = []
+    curves = []
     for k, (source, kind, n, hosts, where) in enumerate(groups.keys.tolist()):  # a few curves
-        mine = groups.group_ids == k
+        of_curve = groups.group_ids == k
         times = factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
         if not times:
             continue
-        found.append(
+        curves.append(
             Transfers(
                 source_names[source].as_py(),
                 type_names[kind].as_py(),
                 None if hosts < 1 else "node" if hosts == 1 else "across nodes",
                 n,
                 None if where < 0 else bool(where),
-                size[mine],
-                size[mine] * times,
-                time[mine],
+                size[of_curve],
+                size[of_curve] * times,
+                time[of_curve],
             )
         )
-    return found
+    return curves
 
 
 def of_trace(calls: CollectiveCalls) -> list[Transfers]:
@@ -72,7 +74,7 @@ def of_trace(calls: CollectiveCalls) -> list[Transfers]:
     chosen = np.flatnonzero(matched)
     first[chosen[Groups.by_keys(calls.match[chosen]).first_row]] = True
     alone = useful & (~calls.waits.known | calls.lacking) & (calls.duration > 0)
-    found = []
+    curves = []
     for basis, rows, time in (
         ("matched", np.flatnonzero(first), calls.waits.span),
         ("fastest tenth", np.flatnonzero(alone), calls.duration),
@@ -81,9 +83,9 @@ def of_trace(calls: CollectiveCalls) -> list[Transfers]:
             np.column_stack([calls.rows.type[rows], level[rows], calls.size[rows]])
         )
         for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
-            mine = rows[kinds.group_ids == k]
-            points = _fast(size[mine], time[mine], basis != "matched")
-            found.append(
+            of_kind = rows[kinds.group_ids == k]
+            points = _fast(size[of_kind], time[of_kind], basis != "matched")
+            curves.append(
                 Transfers(
                     basis,
                     calls.rows.types[kind],
@@ -91,11 +93,11 @@ def of_trace(calls: CollectiveCalls) -> list[Transfers]:
                     n,
                     None,
                     points[0],
-                    points[0] * float(times[mine[0]]),
+                    points[0] * float(times[of_kind[0]]),
                     points[1] / 1e3,
                 )
             )
-    return found
+    return curves
 
 
 def _fast(size: Floats, time: Ints, only_fast: bool) -> tuple[Floats, Floats]:

@@ -29,8 +29,8 @@ def held_by(
     `links` has `annotation_row` and `step` of each of the `rows`, which have a rank and a cycle.
     """
     inside = np.zeros(links.num_rows, bool)
-    for which, ranges in enclosing(annotation_links, numbers(links["annotation_row"], NONE)):
-        inside[which[wanted[ranges]]] = True
+    for held, ranges in enclosing(annotation_links, numbers(links["annotation_row"], NONE)):
+        inside[held[wanted[ranges]]] = True
     steps = wanted & valid(annotations["step"]) & ~truths(annotations["on_gpu"])
     if steps.any():
         chosen = _step_keys(annotations, annotations["step"])[steps]
