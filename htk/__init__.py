@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from htk import hta
-    from htk.answers.ask import ask as run
     from htk.answers.ask import catalog
     from htk.errors import HtkError
-    from htk.notebook.session import Session, open
+    from htk.notebook.session import Session, open, run
     from htk.output.result import Result
     from htk.recording.capture import capture
     from htk.trace.trace import Trace
@@ -32,7 +31,7 @@ _HOME = {
     "catalog": "htk.answers.ask:catalog",
     "hta": "htk.hta",
     "open": "htk.notebook.session:open",
-    "run": "htk.answers.ask:ask",
+    "run": "htk.notebook.session:run",
     "whatif": "htk.whatif",
 }
 

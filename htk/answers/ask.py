@@ -1,5 +1,6 @@
 """Answer one question about a trace, with the coverage the answer rests on."""
 
+import difflib
 from typing import Any
 
 import pyarrow as pa
@@ -15,18 +16,22 @@ from htk.trace.trace import Trace
 
 
 def catalog() -> dict[str, str]:
-    """Return the question that each analysis answers, by the name of the analysis."""
+    """Return the question that each analysis answers, by the name of the analysis.
+
+    >>> import htk
+    >>> htk.catalog()["kernel_top"]
+    'Which kernels cost most GPU time?'
+    """
     return {name: entry.question for name, entry in ANALYSES.items()}
 
 
 def ask(trace: Trace, name: str, **options: Any) -> Result:
     """Return the answer of the analysis called `name`, e.g. `ask(trace, "kernel_top", n=20)`."""
     chosen = find(name)
-    unknown = sorted(set(options) - set(chosen.options))
-    if unknown:
-        raise UsageError(
-            f"{chosen.name} has no option {unknown[0]!r}; it has {', '.join(chosen.options)}"
-        )
+    for unknown in sorted(set(options) - set(chosen.options)):
+        near = difflib.get_close_matches(unknown, chosen.options, 1)
+        rest = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(chosen.options)}"
+        raise UsageError(f"{chosen.name} has no option {unknown!r}; {rest}")
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")

@@ -18,30 +18,62 @@ if TYPE_CHECKING:
 
 
 class Session(Questions, Trace):
-    """An open trace. `trace.kernel_top(n=20)` asks a question; `trace.sel(steps=[3])` narrows it.
+    """An open recording: each analysis is a method; `tables` holds the Arrow tables behind them.
 
-    `trace.tables["kernels"]` are the Arrow tables behind the answers.
+    >>> import htk
+    >>> trace = htk.open("sample")
+    >>> trace.ranks
+    [0, 1]
+    >>> trace.kernel_top(n=3).shape[0]
+    4
+    >>> trace.tables["kernels"].num_rows
+    1808
     """
 
     def ask(self, name: str, **options: Any) -> Result:
-        """Ask a question by its name."""
+        """Return the answer of the analysis called `name`, as its method would.
+
+        Args:
+            name: an analysis of `htk.catalog()`.
+            options: the options of that analysis, e.g. `n=20`.
+
+        >>> import htk
+        >>> htk.open("sample").ask("time_breakdown").shape[0]
+        2
+        """
         return ask(self, name, **options)
 
     def sql(self, query: str, *, seconds: float = 60.0, memory: str = "4GB") -> Result:
-        """The answer to an SQL query over tables and analyses, by name: one reading statement."""
+        """Return the rows of a read-only SQL query; tables and analyses are there by name.
+
+        Args:
+            query: one statement of DuckDB's SQL. Analyses take options: `kernel_top(n := 3)`.
+            seconds: stop the query after this time.
+            memory: the most memory the query may take.
+
+        >>> import htk
+        >>> htk.open("sample").sql("select count(*) as n from kernels").to_pylist()
+        [{'n': 1808}]
+        """
         from htk.query.sql import query as answer
         from htk.query.worker import Limits
 
         return answer(self, query, Limits(seconds, memory))
 
     def whatif(self) -> "WhatIf":
-        """What would a step take if: `trace.whatif().batch(64).run()`."""
+        """Return a what-if of this recording: add edits to it, then `run()` it.
+
+        >>> import htk
+        >>> answer = htk.open("sample").whatif().batch("2x").run()
+        >>> answer.shape[0]
+        1
+        """
         from htk.whatif.api import WhatIf
 
         return WhatIf(self)
 
     def timeline(self) -> Any:
-        """All that ran, on a timeline to zoom and search: a widget of a notebook."""
+        """Return a notebook widget: all events on a timeline to zoom and search."""
         from htk.notebook.widget import timeline
         from htk.timeline.answers import TraceTimeline
 
@@ -50,7 +82,18 @@ class Session(Questions, Trace):
     def report(
         self, path: str | Path = "report.html", *, title: str = "", whatif: bool = True
     ) -> Path:
-        """Write one file that tells it all, in the form of its ending: html, md, json, pdf."""
+        """Write one document to forward and return its path.
+
+        Args:
+            path: where to write; its ending chooses the form: .html, .md, .json or .pdf.
+            title: the heading; by default the folder's name.
+            whatif: whether to include predictions.
+
+        >>> import htk, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> htk.open("sample").report(f"{folder}/run.md", whatif=False).name
+        'run.md'
+        """
         from htk.report.content import form_of, gathered
         from htk.report.write import write
 
@@ -61,20 +104,40 @@ class Session(Questions, Trace):
         return Path(path)
 
     def summary(self) -> Result:
-        """Where did the time go, and what should be looked at first?"""
+        """Return where the time went and what to look at first: times in ns, shares in percent.
+
+        >>> import htk
+        >>> set(htk.open("sample").summary()["part"].to_pylist()) >= {"time", "cause"}
+        True
+        """
         from htk.overview.summary import result, verdict
 
         return result(verdict(self))
 
     def doctor(self) -> Result:
-        """What was recorded, what is missing for which question, and what is damaged?"""
+        """Return what was recorded, what is missing for which question, and what is damaged.
+
+        >>> import htk
+        >>> "state" in htk.open("sample").doctor().columns
+        True
+        """
         from htk.overview.doctor import doctor
         from htk.trace.coverage import coverage
 
         return Result(doctor.label, doctor(self), coverage(self, ()))
 
     def diff(self, new: Trace, *, n: int = 10) -> Result:
-        """What changed from this recording to another? `n` rows of each kind, 0: all."""
+        """Return what changed from this recording to `new`, the largest changes first.
+
+        Args:
+            new: the recording to compare with, opened with `htk.open`.
+            n: rows of each kind (kernels, operators, …); 0 keeps all.
+
+        >>> import htk
+        >>> trace = htk.open("sample")
+        >>> trace.diff(trace, n=1).shape[0] > 0
+        True
+        """
         from htk.compare.runs import DIFF, EACH, compare
         from htk.core.analysis import coverage_of
 
@@ -82,7 +145,7 @@ class Session(Questions, Trace):
         return Result(DIFF, table, coverage_of(table))
 
     def whatif_panel(self) -> Any:
-        """What-ifs to try by hand: widgets that predict the step as they are changed."""
+        """Return notebook widgets that predict the step as their controls are moved."""
         from htk.notebook.panel import panel
 
         return panel(self)
@@ -96,9 +159,19 @@ class Session(Questions, Trace):
         to_ns: int | None = None,
         annotation: str | None = None,
     ) -> Self:
-        """The same trace, narrowed: `trace.sel(ranks="0..3", steps=[3, 4], annotation="forward")`.
+        """Return the same recording narrowed to a selection; nothing is computed until it is asked.
 
-        Nothing is computed until something is asked. Times are ns since the trace began.
+        Args:
+            ranks: a rank, a list of ranks, or text such as "0..3,8".
+            steps: steps by their recorded numbers, in the same forms.
+            from_ns: start of a time window, in ns since the recording's first event.
+            to_ns: end of that window.
+            annotation: name of a user range; a pattern with `*` matches several.
+
+        >>> import htk
+        >>> one = htk.open("sample").sel(ranks=0, steps="10..11")
+        >>> one.ranks
+        [0]
         """
         return super().sel(
             ranks=_listed(ranks),
@@ -185,9 +258,39 @@ def open(
     cache_by_content: bool = False,
     time_unit: str | None = None,
 ) -> Session:
-    """Open a trace: a file, a folder, a glob, several, an archive, a URL, or 'sample'."""
+    """Open a recording and return it as a `Session`.
+
+    Args:
+        inputs: a file, a folder, a glob, an archive, a URL, a list of these, or "sample".
+        cache: keep the parsed tables on disk, and use those kept before.
+        strict: fail where a file is damaged, unread or incomplete, instead of counting it.
+        rank: the rank of a single file that does not say it.
+        rank_pattern: a regular expression whose group finds the rank in each file's name.
+        keep_unknown_arguments: keep event arguments that no table has a column for.
+        cache_by_content: name cache entries by a hash of the bytes, not by size and time.
+        time_unit: unit of operation-level rows that do not say it: "s", "ms", "us" or "ns".
+
+    >>> import htk
+    >>> htk.open("sample")
+    <htk trace: 2 files, ranks 0, 1, 1,808 GPU activities>
+    """
     options = OpenOptions(
         cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content, time_unit
     )
     trace = open_trace(inputs, options)
     return Session(trace.files, trace.selection, trace.unread, trace.failed)
+
+
+def run(trace: Trace | Inputs, name: str, **options: Any) -> Result:
+    """Return the answer of one analysis about an open recording, or about files that it opens.
+
+    Args:
+        trace: a recording from `htk.open`, or whatever `htk.open` takes.
+        name: an analysis of `htk.catalog()`.
+        options: the options of that analysis, e.g. `n=20`.
+
+    >>> import htk
+    >>> htk.run("sample", "kernel_top", n=5).shape[0]
+    6
+    """
+    return ask(trace if isinstance(trace, Trace) else open_trace(trace), name, **options)

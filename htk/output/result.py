@@ -47,7 +47,7 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns, in order."""
+        """Column names, in order."""
         return list(self.table.column_names)
 
     @property
@@ -57,11 +57,16 @@ class Result:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and number of columns."""
         return self.table.num_rows, self.table.num_columns
 
     def head(self, n: int = 5) -> "Result":
-        """Return the first `n` rows as a result of their own."""
+        """Return the first `n` rows as a result of their own.
+
+        >>> import htk
+        >>> htk.open("sample").kernel_top().head(2).shape[0]
+        2
+        """
         return Result(self.analysis, self.table.slice(0, max(n, 0)), self.coverage)
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
@@ -86,6 +91,11 @@ class Result:
 
         Integers, booleans and texts are pandas' nullable types, in which <NA> is what was not
         recorded; floating-point numbers are float64 with NaN.
+
+        >>> import htk
+        >>> frame = htk.open("sample").kernel_top(n=3).to_pandas()
+        >>> str(frame["total_ns"].dtype)
+        'Int64'
         """
         require("pandas", "to_pandas()")
         import pandas
@@ -102,19 +112,32 @@ class Result:
         return plain_text(self.table).to_pandas(types_mapper=nullable.get)
 
     def to_polars(self) -> Any:
-        """Return a Polars DataFrame."""
+        """Return a Polars DataFrame; it needs `pip install polars`."""
         require("polars", "to_polars()")
         import polars
 
         return polars.from_arrow(self.table)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return the rows, each a dict by column name."""
+        """Return the rows, each a dict by column name; a value that was not recorded is None.
+
+        >>> import htk
+        >>> [row["rank"] for row in htk.open("sample").time_breakdown().to_pylist()]
+        [0, 1]
+        """
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
 
     def plot(self, *, dark: bool = False) -> Any:
-        """Return the picture of the answer, a plotly figure."""
+        """Return the answer's chart, a plotly figure.
+
+        Args:
+            dark: draw for a dark page.
+
+        >>> import htk
+        >>> type(htk.open("sample").time_breakdown().plot()).__name__
+        'Figure'
+        """
         if self.analysis.chart is None:
             raise UsageError(f"{self.analysis.name} has no picture; its table is in .table")
         return face("figure")(self.table, self.analysis.chart, dark=dark)
@@ -124,7 +147,12 @@ class Result:
         return face("timeline")(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return one object: the question, its columns, its rows, and the coverage."""
+        """Return one object of plain values: analysis, columns, rows and coverage.
+
+        >>> import htk
+        >>> sorted(htk.open("sample").kernel_top().to_json())
+        ['analysis', 'columns', 'coverage', 'rows', 'schema_version']
+        """
         return {
             "analysis": self.analysis.name,
             "schema_version": SCHEMA_VERSION,

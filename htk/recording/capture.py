@@ -82,10 +82,23 @@ def capture(
 
 
 def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> Any:
-    """Record the training that runs in the block.
+    """Record the training that runs in the block, one file for each rank.
 
-    `operations=False`: profile some steps (`profiled_steps` has the options).
-    `operations=True`: log a row for each operation, always (`logged_operations` has the options).
+    Args:
+        folder: where the files go.
+        operations: False profiles some steps in full detail; True logs one row for each
+            operation, cheaply enough to be left on.
+        options: with operations=False, `wait`, `warmup`, `active`, `repeat` and `skip_first`
+            (numbers of steps), `ranks` ("all", a list, or how many), `shapes`, `memory`,
+            `stacks` and `environment`; with operations=True, `rotate_mib`, `keep`,
+            `first_step` and `worker`.
+
+    >>> import htk, tempfile
+    >>> with htk.capture(tempfile.mkdtemp(), wait=0, warmup=0, active=2) as recording:
+    ...     for _ in range(2):
+    ...         recording.step()
+    >>> len(recording.paths)
+    1
     """
     recorded = logged_operations if operations else profiled_steps
     return recorded(folder, **options)

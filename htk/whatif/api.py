@@ -20,10 +20,16 @@ from htk.whatif.traffic import traffic
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Edits of a trace's step, collected by name; `run` answers. Each call gives a new one.
+    """Edits of the recorded step, collected by name; `run()` predicts the step with them.
 
-    `run()` is a table (its columns are described in `htk.whatif.label.RETURNS`), `answers()` the
-    same as objects. Without any edit: what could be won at most, each cause alone.
+    Each method returns a new what-if, so that one can branch. Without any edit `run()` returns
+    the best-case saving of each cause alone.
+
+    >>> import htk
+    >>> base = htk.open("sample").whatif()
+    >>> larger = base.batch("2x").run()
+    >>> larger["step_time_ns_lo90"][0].as_py() < larger["step_time_ns"][0].as_py()
+    True
     """
 
     trace: Trace
@@ -36,58 +42,132 @@ class WhatIf:
 
     @cached_property
     def stage(self) -> Baseline:
-        """The untouched step, replayed and judged."""
+        """The recorded step, replayed without edits, and whether the replay is faithful."""
         return baseline(self.trace.tables, [(t.tables, ratio) for t, ratio in self.others])
 
     def calibrate_with(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
-        """One more recording of the same job at another batch: kernels' lengths go through both.
+        """Return the what-if calibrated with one more recording of the job at another batch.
 
-        `ratio`: its micro-batch over that of the first, where shapes do not tell it.
+        Args:
+            trace: the other recording; kernel times are interpolated through both.
+            ratio: its micro-batch over that of the first, where shapes do not tell it.
+
+        >>> import htk
+        >>> base = htk.open("sample").whatif()
+        >>> len(base.calibrate_with("sample", 1.0).others)
+        1
         """
         return replace(self, others=(*self.others, (_opened(trace), ratio)))
 
     def batch(self, value: int | float | str) -> "WhatIf":
-        """Micro-batch: a number, or '2x' the recorded one."""
+        """Change the micro-batch.
+
+        Args:
+            value: samples a rank takes at once, or a factor such as "2x".
+
+        >>> import htk
+        >>> htk.open("sample").whatif().batch("2x").edits
+        (('batch', '2x'),)
+        """
         return self.change("batch", value)
 
     def sharding(self, strategy: str) -> "WhatIf":
-        """full_shard, shard_grad_op, hybrid_shard[:ranks], ddp."""
+        """Change how parameters, gradients and optimizer state are sharded.
+
+        Args:
+            strategy: full_shard, shard_grad_op, hybrid_shard[:ranks] or ddp.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().sharding("ddp").run().shape[0]
+        1
+        """
         return self.change("sharding", strategy)
 
     def world(self, ranks: int) -> "WhatIf":
-        """Ranks of the job, each with the work that it has now."""
+        """Change the number of ranks; each keeps its work.
+
+        Args:
+            ranks: ranks of the whole job.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().world(8).edits
+        (('world', '8'),)
+        """
         return self.change("world", ranks)
 
     def network(self, *, bandwidth: float = 1.0, latency: float = 1.0) -> "WhatIf":
-        """Rates of collectives, by a factor."""
+        """Change the network.
+
+        Args:
+            bandwidth: factor on the rate of transfers; 2.0 is twice as fast.
+            latency: factor on the latency of each collective.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().network(bandwidth=2).edits
+        (('network', 'bandwidth=2,latency=1'),)
+        """
         return self.change("network", f"bandwidth={bandwidth:g},latency={latency:g}")
 
     def change(self, name: str, value: int | float | str = "on") -> "WhatIf":
-        """Any edit by its name."""
+        """Add any edit by its name; `htk whatif --help` lists them.
+
+        Args:
+            name: the edit.
+            value: its value as on the command line; "on" for edits without one.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().change("graphs").edits
+        (('graphs', 'on'),)
+        """
         edit(name)
         return self._with(replace(self, edits=(*self.edits, (name, str(value)))))
 
     def sweep(self, name: str, *values: int | float | str) -> "WhatIf":
-        """Every value of an edit; several sweeps give every combination."""
+        """Predict the step for each value of an edit; several sweeps give every combination.
+
+        Args:
+            name: the edit.
+            values: its values.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().sweep("batch", "1x", "2x").run().shape[0]
+        2
+        """
         edit(name)
         each = (name, tuple(str(v) for v in values))
         return self._with(replace(self, sweeps=(*self.sweeps, each)))
 
     def measured(self, step_ns: int) -> "WhatIf":
-        """The step as it takes without the profiler."""
+        """State the step time without the profiler, to which predictions are then scaled.
+
+        Args:
+            step_ns: the measured step time, in ns.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().measured(58_000_000).measured_step_ns
+        58000000
+        """
         return self._with(replace(self, measured_step_ns=step_ns))
 
     def economy(self, **terms: float | None) -> "WhatIf":
-        """price of a GPU-hour, run_tokens, watts of a GPU, node_hours_between_failures, restart_s,
-        checkpoint_s, gpus_per_node: give the cost of tokens and of a run, energy, goodput."""
+        """State prices and failures; `run()` then returns cost, energy and goodput too.
+
+        Args:
+            terms: any of price (of a GPU-hour), run_tokens, watts (of a GPU),
+                node_hours_between_failures, restart_s, checkpoint_s, gpus_per_node.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().economy(price=2.5).terms.price
+        2.5
+        """
         return self._with(replace(self, terms=replace(self.terms, **terms)))  # type: ignore[arg-type]
 
     def recommend(self) -> "WhatIf":
-        """What can be done without other hardware, by gain over doubt."""
+        """Rank what can be changed without other hardware, by gain over uncertainty."""
         return self._with(replace(self, wants_advice=True))
 
     def answers(self) -> list[Answer]:
-        """One for each combination; without any edit, what could be won at most."""
+        """Return the predictions as objects, one for each combination of edits."""
         if self.wants_advice:
             return recommended(self.stage, self.measured_step_ns)
         if not self.edits and not self.sweeps:
@@ -95,6 +175,14 @@ class WhatIf:
         return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns)
 
     def run(self) -> Result:
+        """Return the predicted step for each combination of edits, with 50 % and 90 % intervals.
+
+        Times are in ns. Without any edit: the best-case saving of each cause alone.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
+        'fix_rank all'
+        """
         judged, answers = self.stage.gate, self.answers()
         facts = coverage(self.trace, set(READS)) | {
             "step": self.stage.graph.step,
@@ -113,13 +201,18 @@ class WhatIf:
 
     @property
     def _shown(self) -> str | None:
-        """What the rows are, where no edit says so."""
+        """Describe the rows where no edit does."""
         if self.wants_advice:
-            return "what can be done, most gain for its doubt first"
+            return "what can be changed, largest gain for its uncertainty first"
         return None if self.edits or self.sweeps else "what could be won at most, each cause alone"
 
     def traffic(self) -> Result:
-        """What a rank sends in a step by type, group and scope: as recorded, and predicted."""
+        """Return the bytes a rank sends in a step by type, group and scope, recorded and predicted.
+
+        >>> import htk
+        >>> "wire_bytes" in htk.open("sample").whatif().traffic().columns
+        True
+        """
         edits = ordered(self.edits)
         edited = None
         if edits and not self.stage.refused:
@@ -128,7 +221,15 @@ class WhatIf:
         return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
 
     def write(self, folder: str | Path) -> list[Path]:
-        """The predicted step as trace files, one for each recorded file."""
+        """Write the predicted step as trace files, one for each recorded file; return their paths.
+
+        Args:
+            folder: where the files go.
+
+        >>> import htk, tempfile
+        >>> len(htk.open("sample").whatif().batch("2x").write(tempfile.mkdtemp()))
+        2
+        """
         from htk.whatif.predicted_trace import write_predicted
 
         written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
@@ -141,7 +242,15 @@ class WhatIf:
 
 
 def whatif(trace: Trace | Inputs) -> WhatIf:
-    """What would a step of this trace take if something were changed?"""
+    """Return a what-if of a recording: add edits, then `run()` it.
+
+    Args:
+        trace: a recording from `htk.open`, or whatever `htk.open` takes.
+
+    >>> import htk
+    >>> htk.whatif("sample").network(bandwidth=2).run().shape[0]
+    1
+    """
     return WhatIf(_opened(trace))
 
 

@@ -1,18 +1,18 @@
 """An answer in pandas, Polars, Arrow and pickle: a column has one type, whatever the file."""
 
-import doctest
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import htk
-import htk.output.result
-from htk.analyses import ANALYSES
+from htk.analyses import ANALYSES, find
 from htk.core.label import Label
 from htk.errors import HtkError
 from htk.output.result import Result
 
+ROOT = Path(__file__).parents[3]
 BIG = (1 << 53) + 1  # a float cannot hold it
 
 
@@ -41,13 +41,23 @@ def test_whole_numbers_survive_pandas(answer: Result) -> None:
     assert int(frame["event"][0]) == BIG and frame["event"][1] is pandas.NA
 
 
+_SAMPLES = ("sample", *(str(ROOT / "sample_traces" / n) for n in ("flight_recorder", "ras")))
+_JOB = str(ROOT / "sample_traces" / "operation_timeline")
+
+
+def _answered(name: str) -> Result:
+    """The answer of the first sample that has one, else no rows of the declared columns."""
+    for sample in (*_SAMPLES, _JOB):
+        try:
+            return htk.run(sample, name)
+        except HtkError:
+            continue
+    return Result(find(name).label, find(name).returns.empty_table())
+
+
 @pytest.mark.parametrize("name", ANALYSES)
 def test_every_answer_goes_round_and_keeps_its_types(name: str) -> None:
-    trace = htk.open("sample")
-    try:
-        whole = trace.ask(name)
-    except HtkError:
-        pytest.skip(f"the sample does not answer {name}")
+    whole = _answered(name)
     some = whole.head(0)
     assert (whole.to_pandas().dtypes == some.to_pandas().dtypes).all()
     for field in whole.schema:
@@ -57,10 +67,6 @@ def test_every_answer_goes_round_and_keeps_its_types(name: str) -> None:
     assert again.to_pylist() == whole.to_pylist() and again.analysis == whole.analysis
     assert pa.table(whole.to_polars()).num_rows == len(whole)
     assert pa.Table.from_pandas(whole.to_pandas(), preserve_index=False).num_rows == len(whole)
-
-
-def test_the_examples_of_its_docstrings_run() -> None:
-    assert doctest.testmod(htk.output.result).failed == 0
 
 
 def test_ranks_that_were_not_recorded_are_refused_at_once() -> None:
