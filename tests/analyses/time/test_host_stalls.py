@@ -87,3 +87,32 @@ def test_start_up_is_a_cause_of_its_own(tmp_path: Path) -> None:
     assert caused["start-up", "cudaLaunchKernel"] == 3_000_000
     idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
     assert idle["host_start_up"] == 3_600_000
+
+
+def test_a_short_synchronise_is_not_charged_with_a_long_operator_after_it(tmp_path: Path) -> None:
+    """The GPU runs dry at 10 during a call of 8 us; aten::sort keeps the host for 5 ms from 16 on.
+
+    The call explains 1 us meanwhile and 5 until 16; the 2 that it could explain beyond are lost in
+    what the operator takes.
+    """
+    events = [
+        launch(1, 0), kernel("gemm", 2, 8, 1), call("cudaStreamSynchronize", 3, 8),
+        op("aten::sort", 16, 5000), op("aten::mm", 5020, 8), launch(2, 5022),
+        kernel("gemm", 5030, 5, 2),
+    ]  # fmt: skip
+    path = write(tmp_path / "sort.json", *events)
+    assert stalls(path) == [
+        ("operator", "aten::sort", None, 1, 5_000_000, 5_000_000),
+        ("synchronising call", "cudaStreamSynchronize", None, 1, 8_000, 6_000),
+    ]
+    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    assert idle["host_operator"] == 5_002_000, "what ran is said as before"
+
+
+def test_python_after_a_synchronise_is_not_its_cost(tmp_path: Path) -> None:
+    events = [
+        launch(1, 0), kernel("gemm", 2, 48, 1), call("cudaStreamSynchronize", 40, 12),
+        launch(2, 900), kernel("gemm", 905, 5, 2), op("aten::mm", 990, 1),
+    ]  # fmt: skip
+    (row,) = stalls(write(tmp_path / "python.json", *events))
+    assert row[3:] == (1, 12_000, 12_000), "of 855 us idle no more than it blocked"
