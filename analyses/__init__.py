@@ -22,8 +22,10 @@ class MenuEntry:
     question: str
 
     def load(self, name: str) -> "Analysis[...]":
-        found: Analysis[...] = getattr(importlib.import_module(f"{__name__}.{self.module}"), name)
-        return found
+        analysis: Analysis[...] = getattr(
+            importlib.import_module(f"{__name__}.{self.module}"), name
+        )
+        return analysis
 
 
 # fmt: off
@@ -92,10 +94,10 @@ class Added(MenuEntry):
     def load(self, name: str) -> "Analysis[...]":
         from htk.core.analysis import Analysis
 
-        found = plugins.added("htk.analyses")[name].load()
-        if not isinstance(found, Analysis) or found.name != name:
+        analysis = plugins.added("htk.analyses")[name].load()
+        if not isinstance(analysis, Analysis) or analysis.name != name:
             raise HtkError(f"{name!r} of {self.question} is no analysis of that name")
-        return found
+        return analysis
 
 
 for _name, _one in plugins.added("htk.analyses").items():
@@ -105,7 +107,7 @@ for _name, _one in plugins.added("htk.analyses").items():
 
 def find(name: str) -> "Analysis[...]":
     """The analysis of that name, with hyphens or underscores."""
-    known = name.replace("-", "_")
-    if known not in ANALYSES:
+    identifier = name.replace("-", "_")
+    if identifier not in ANALYSES:
         raise UnknownAnalysis(f"no analysis {name!r}; `htk analyses` lists them")
-    return ANALYSES[known].load(known)
+    return ANALYSES[identifier].load(identifier)

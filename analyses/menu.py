@@ -21,13 +21,13 @@ _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 def collected() -> dict[str, tuple[str, str]]:
     """Every analysis of the folder: its module and its question."""
-    found = {}
+    entries = {}
     prefix = analyses.__name__ + "."
     for info in pkgutil.walk_packages(analyses.__path__, prefix):
         for value in vars(importlib.import_module(info.name)).values():
             if isinstance(value, Analysis) and value.function.__module__ == info.name:
-                found[value.name] = (info.name.removeprefix(prefix), value.question)
-    return dict(sorted(found.items()))
+                entries[value.name] = (info.name.removeprefix(prefix), value.question)
+    return dict(sorted(entries.items()))
 
 
 def text() -> str:
@@ -54,12 +54,14 @@ def stub() -> str:
     """The methods of a session, as a type checker reads them."""
     methods = []
     for name, (module, question) in collected().items():
-        found: Analysis[...] = getattr(
+        analysis: Analysis[...] = getattr(
             importlib.import_module(f"{analyses.__name__}.{module}"), name
         )
-        options = [f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in found.options.values()]
-        given = ", ".join(["self", *(["*", *options] if options else [])])
-        methods.append(f'    def {name}({given}) -> Result:\n        """{question}"""\n')
+        options = [
+            f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in analysis.options.values()
+        ]
+        signature = ", ".join(["self", *(["*", *options] if options else [])])
+        methods.append(f'    def {name}({signature}) -> Result:\n        """{question}"""\n')
     return _STUB_HEAD + "\n".join(methods)
 
 

@@ -143,10 +143,10 @@ def _salvaged(data: bytes) -> dict[str, Any]:
     for key, value in itertools.pairwise(left):
         if key in ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version"):
             dump.setdefault(key, value)
-    entries = [found for found in left if _is_entry(found)]
-    for found in left:
-        if isinstance(found, list):
-            entries += [e for e in found if _is_entry(e)]
+    entries = [item for item in left if _is_entry(item)]
+    for item in left:
+        if isinstance(item, list):
+            entries += [e for e in item if _is_entry(e)]
     if entries:
         dump["entries"] = entries
     return dump
@@ -237,13 +237,15 @@ class _Groups:
         return max(sizes, default=0) or None
 
     def rows(self, status: Any) -> list[dict[str, Any]]:
-        found = {name: dict(group) for name, group in self._known.items()}
+        groups = {name: dict(group) for name, group in self._known.items()}
         for key, state in status.items() if isinstance(status, dict) else ():
             name = self._name_of.get(_text(key), _text(key))
-            if name in found and isinstance(state, dict):
+            if name in groups and isinstance(state, dict):
                 for step in ("enqueued", "started", "completed"):
-                    found[name][f"last_{step}"] = whole_number(state.get(f"last_{step}_collective"))
-        return list(found.values())
+                    groups[name][f"last_{step}"] = whole_number(
+                        state.get(f"last_{step}_collective")
+                    )
+        return list(groups.values())
 
 
 def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -275,12 +277,12 @@ def _name_of_group(entry: Mapping[str, Any]) -> str:
 
 
 def _group(name: str, value: Any) -> dict[str, Any]:
-    known = value if isinstance(value, dict) else {"ranks": value}
-    ranks = _ranks(known.get("ranks"))
+    members = value if isinstance(value, dict) else {"ranks": value}
+    ranks = _ranks(members.get("ranks"))
     return {
         "source": NAME,
         "group": name,
-        "group_desc": said(known.get("desc")),
+        "group_desc": said(members.get("desc")),
         "group_ranks": None if ranks is None else compact_json(ranks),
         "group_size": None if ranks is None else len(ranks),
         "ranks": ranks,
@@ -293,8 +295,8 @@ def _ranks(value: Any) -> list[int] | None:
     if not isinstance(parts, list):
         return None
     ranks = [whole_number(p) for p in parts]
-    known = [r for r in ranks if r is not None and r >= 0]
-    return known if known and len(known) == len(ranks) else None
+    valid = [r for r in ranks if r is not None and r >= 0]
+    return valid if valid and len(valid) == len(ranks) else None
 
 
 def _rows(entries: list[dict[str, Any]], groups: _Groups, issues: Issues) -> list[dict[str, Any]]:
@@ -346,20 +348,20 @@ def _duration(millis: Any) -> int | None:
 
 
 def _tensors(entry: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for side, prefix in (("input", "in"), ("output", "out")):
         shapes = _shapes(entry.get(f"{side}_sizes"))
         dtypes = [_text(d) or "" for d in _list(entry.get(f"{side}_dtypes"))[:_MOST_TENSORS]]
         counts = [_product(s) for s in shapes]
-        found[f"{prefix}_shapes"] = compact_json(shapes)
-        found["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
+        columns[f"{prefix}_shapes"] = compact_json(shapes)
+        columns["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
         if shapes:
-            found[f"{prefix}_elements"] = sum(counts)
+            columns[f"{prefix}_elements"] = sum(counts)
             widths = [dtype_bytes(d) for d in dtypes]
             if len(widths) == len(counts) and None not in widths:
                 sizes = (n * (w or 0) for n, w in zip(counts, widths, strict=True))
-                found[f"{prefix}_bytes"] = sum(sizes)
-    return found
+                columns[f"{prefix}_bytes"] = sum(sizes)
+    return columns
 
 
 def _shapes(value: Any) -> list[list[int]]:

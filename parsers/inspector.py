@@ -46,18 +46,18 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         if record is None:
             continue
         try:
-            call, mine = _call(record, number)
+            call, call_channels = _call(record, number)
         except (KeyError, TypeError, ValueError) as error:
             issues.add("broken_line", f"{type(error).__name__}: {error}", offset)
             continue
         metadata = record.get("metadata") or metadata
         calls.append(call)
-        channels += mine
+        channels += call_channels
         groups.setdefault((call["comm_hash"], call["comm_rank"]), _group(call, record["header"]))
     if not calls:
         raise MalformedTrace(f"{source.name}: no whole line of NCCL Inspector output")
-    found = {"collectives": calls, "comm_channels": channels, "comm_groups": [*groups.values()]}
-    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.items()}
+    records = {"collectives": calls, "comm_channels": channels, "comm_groups": [*groups.values()]}
+    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in records.items()}
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {
         "host": said(metadata.get("hostname")),

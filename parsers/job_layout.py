@@ -28,17 +28,17 @@ _NAMES = {
 def sniff(head: Head) -> bool:
     if not head.whole or len(head.data) > _MOST_BYTES:
         return False
-    known = _values(head.data.decode("utf8", "replace"))
-    return {"dp_size", "pp_size"} <= {role for role in _NAMES if _size(known, role)}
+    values = _values(head.data.decode("utf8", "replace"))
+    return {"dp_size", "pp_size"} <= {role for role in _NAMES if _size(values, role)}
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    known = _values(read_whole(source, issues, options.progress).decode("utf8", "replace"))
-    row: dict[str, object] = {role: _size(known, role) for role in _NAMES}
+    values = _values(read_whole(source, issues, options.progress).decode("utf8", "replace"))
+    row: dict[str, object] = {role: _size(values, role) for role in _NAMES}
     if not row["dp_size"] or not row["pp_size"]:
         raise MalformedTrace(f"{source.name}: a job's layout without dp_size and pp_size")
-    row["job"] = known.get("trial_name") or known.get("job")
+    row["job"] = values.get("trial_name") or values.get("job")
     tables = {"job_layouts": table_of("job_layouts", [row], of_one_rank=True)}
     return Parsed(tables | {"parse_issues": issues.table()}, facts={"events": 1})
 
@@ -47,14 +47,14 @@ def _values(text: str) -> dict[str, str]:
     """Flat keys and values, of YAML lines or a JSON object."""
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError):
             return {}
-        return {k: str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        return {k: str(v) for k, v in parsed.items()} if isinstance(parsed, dict) else {}
     matches = (_LINE.match(line) for line in text.splitlines()[:200])
     return {m[1]: m[2] for m in matches if m}
 
 
-def _size(known: dict[str, str], role: str) -> int | None:
-    sizes = (whole_number(known.get(name)) for name in _NAMES[role])
+def _size(values: dict[str, str], role: str) -> int | None:
+    sizes = (whole_number(values.get(name)) for name in _NAMES[role])
     return next((size for size in sizes if size and 0 < size < 1 << 31), None)

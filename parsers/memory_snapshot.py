@@ -125,8 +125,8 @@ def _reserved(event: Mapping[str, Any]) -> int:
 
 def _is_event(event: Mapping[str, Any]) -> bool:
     size, micros = whole_number(event.get("size")), whole_number(event.get("time_us"))
-    known = isinstance(event.get("action"), str) and size is not None and micros is not None
-    return known and abs(size or 0) < _MOST_BYTES and abs(micros or 0) < _FURTHEST_US
+    complete = isinstance(event.get("action"), str) and size is not None and micros is not None
+    return complete and abs(size or 0) < _MOST_BYTES and abs(micros or 0) < _FURTHEST_US
 
 
 def _time(event: Mapping[str, Any]) -> int:
@@ -164,18 +164,18 @@ def _stack(frames: Any) -> str | None:
 
 def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = load_plain(data)
+        snapshot = load_plain(data)
     except MemoryError:
         raise
     except Refused as refused:
         raise MalformedTrace(f"{name}: cut or broken memory snapshot (asks {refused})") from None
     except Exception as error:  # a broken pickle can fail in any way
         raise MalformedTrace(f"{name}: cut or broken memory snapshot ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(snapshot, dict):
         raise MalformedTrace(f"{name}: a memory snapshot is a dict")
-    return found
+    return snapshot
 
 
 def _listed(snapshot: Mapping[str, Any], key: str) -> list[Any]:
-    found = snapshot.get(key)
-    return found if isinstance(found, list) else []
+    items = snapshot.get(key)
+    return items if isinstance(items, list) else []

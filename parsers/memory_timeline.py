@@ -80,11 +80,11 @@ def _rows(data: bytes, issues: Issues) -> Any:
 
 
 def _raw(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
-    whole = [r for r in rows if isinstance(r, list) and len(r) == 4 and _integers(r)]
-    if len(whole) < len(rows):
-        issues.add("broken_event", "not four integers", count=len(rows) - len(whole))
-    found = np.array(whole, np.int64).reshape(-1, 4)
-    times, action, sizes, category = found.T
+    complete = [r for r in rows if isinstance(r, list) and len(r) == 4 and _integers(r)]
+    if len(complete) < len(rows):
+        issues.add("broken_event", "not four integers", count=len(rows) - len(complete))
+    columns = np.array(complete, np.int64).reshape(-1, 4)
+    times, action, sizes, category = columns.T
     begun = times[times >= 0]
     times = np.where(times < 0, begun.min() if len(begun) else 0, times)
     sizes = np.where((action == 4) & (sizes > 0), -sizes, sizes)

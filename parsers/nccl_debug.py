@@ -101,17 +101,17 @@ class _Message:
 
 def _messages(line: str, offset: int, log: "_Log") -> Iterator[_Message]:
     """The messages of a line: several where processes wrote at once."""
-    found = list(_PREFIX.finditer(line))
-    if not found:
+    prefixes = list(_PREFIX.finditer(line))
+    if not prefixes:
         version = _VERSION.search(line)
         if version:
             log.version = version[1]
         return
-    for k, match in enumerate(found):
+    for k, match in enumerate(prefixes):
         host, begin = log.host_of(match["host"], first=k == 0), match.end()
-        end = found[k + 1].start() if k + 1 < len(found) else len(line)
-        if k + 1 < len(found):  # the next host's name may have the end of this text before it
-            glued = found[k + 1]["host"]
+        end = prefixes[k + 1].start() if k + 1 < len(prefixes) else len(line)
+        if k + 1 < len(prefixes):  # the next host's name may have the end of this text before it
+            glued = prefixes[k + 1]["host"]
             end += len(glued) - len(log.host_of(glued, first=False))
         device = int(match["dev"]) if match["dev"] else None
         yield _Message(
@@ -161,8 +161,8 @@ class _Log:
         if name in self.hosts or first:
             self.hosts.add(name)
             return name
-        known = [h for h in self.hosts if name.endswith(h)]
-        host = max(known, key=len, default=name)
+        endings = [h for h in self.hosts if name.endswith(h)]
+        host = max(endings, key=len, default=name)
         self.hosts.add(host)
         return host
 
@@ -325,14 +325,14 @@ class _Log:
             return
         protocols = heads.get("Protocol", [])
         for k, (latency, speed) in enumerate(_CELL.findall(row[2])):
-            place = k // 3
-            if float(speed) == 0 or place >= len(heads["Algorithm"]):
+            column = k // 3
+            if float(speed) == 0 or column >= len(heads["Algorithm"]):
                 continue
             self.tables["comm_tuning"].append(
                 {
                     **self._who(message, self._comm_of(message)),
                     "type": collective_type(row[1]),
-                    "algorithm": _upper(heads["Algorithm"][place]),
+                    "algorithm": _upper(heads["Algorithm"][column]),
                     "protocol": protocols[k].upper() if k < len(protocols) else None,
                     "time_us": float(latency),
                     "bandwidth_gbps": float(speed),

@@ -166,9 +166,9 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
         "redop": None if match[4] == "none" else match[4],
         "root": root,
     }
-    for place, cells in enumerate((rest[:width], rest[width:])):
+    for half_number, cells in enumerate((rest[:width], rest[width:])):
         time = _number(cells[0])
-        half: dict[str, Any] = {"in_place": place == 1, "time_us": time}
+        half: dict[str, Any] = {"in_place": half_number == 1, "time_us": time}
         wrong = _number(cells[3])
         half["wrong"] = None if wrong is None else int(wrong)
         if width == 8:
@@ -230,17 +230,17 @@ def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
         "redop": None if result.get("redop") == "none" else said(result.get("redop")),
         "root": whole_number(result.get("root")),
     }
-    for place in ("out_of_place", "in_place"):
-        half = result.get(place)
+    for variant in ("out_of_place", "in_place"):
+        half = result.get(variant)
         if not isinstance(half, dict):
             continue
-        each = result.get(f"{place}_per_iter")
+        each = result.get(f"{variant}_per_iter")
         spread = each if isinstance(each, dict) else {}
         wrong = _number(half.get("nwrong"))
         run.add(
             common,
             {
-                "in_place": place == "in_place",
+                "in_place": variant == "in_place",
                 "time_us": _number(half.get("time", half.get("cpu_time"))),
                 "min_us": _number(spread.get("min_us")),
                 "max_us": _number(spread.get("max_us")),

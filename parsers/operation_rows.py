@@ -130,10 +130,10 @@ def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _line(error: Exception) -> str:

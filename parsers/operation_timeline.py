@@ -50,11 +50,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 def _events(data: bytes, issues: Issues) -> list[dict[str, Any]]:
     text = data.decode("utf8", "replace")
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         issues.add("truncated", "cut or broken JSON: whole events are kept", len(text))
-        found = salvaged_json(text, "traceEvents", ())
-    listed = found.get("traceEvents") if isinstance(found, dict) else found
+        parsed = salvaged_json(text, "traceEvents", ())
+    listed = parsed.get("traceEvents") if isinstance(parsed, dict) else parsed
     return [event for event in listed or [] if isinstance(event, dict)]
 
 

@@ -48,15 +48,17 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         raise MalformedTrace(f"{source.name}: no whole event of NCCL's profiler plugin")
     for node in roots.open:
         issues.add("truncated", f"{node.category} {node.name} has no end")
-    known = _NAMED_FILE.search(source.file_name)
+    file_parts = _NAMED_FILE.search(source.file_name)
     own = {
         "source": NAME,
-        "comm_hash": int(known[1]) if known else None,
-        "comm_rank": int(known[2]) if known else None,
+        "comm_hash": int(file_parts[1]) if file_parts else None,
+        "comm_rank": int(file_parts[2]) if file_parts else None,
     }
-    found = _Rows(own)
-    found.read(roots.nodes)
-    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.tables.items()}
+    rows_by_table = _Rows(own)
+    rows_by_table.read(roots.nodes)
+    tables = {
+        name: table_of(name, rows, of_one_rank=False) for name, rows in rows_by_table.tables.items()
+    }
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {"events": roots.events, "truncated": issues.has("truncated")}
     return Parsed(tables, facts=facts)
@@ -99,18 +101,18 @@ class _Tree:
         category, name = str(event.get("cat")), str(event.get("name"))
         time: Any = event.get("ts")
         is_time = isinstance(time, Decimal | int) and -_FURTHEST_US < time < _FURTHEST_US
-        at = Decimal(time) if is_time else Decimal(0)
+        moment = Decimal(time) if is_time else Decimal(0)
         if event["ph"] == "b":
             args = event.get("args")
             node = _Node(
-                category, name, event.get("id"), args if isinstance(args, dict) else {}, at
+                category, name, event.get("id"), args if isinstance(args, dict) else {}, moment
             )
             (self.open[-1].children if self.open else self.nodes).append(node)
             self.open.append(node)
             return True
         for k in range(len(self.open) - 1, -1, -1):  # as deep as events nest
             if (self.open[k].category, self.open[k].name) == (category, name):
-                self.open[k].end = at
+                self.open[k].end = moment
                 del self.open[k:]
                 return True
         return False
@@ -155,9 +157,9 @@ class _Rows:
     def _call(self, node: _Node, around: _Node | None) -> dict[str, Any]:
         args = node.args
         kind = collective_type(node.name)
-        given = around.args if around is not None and around.category.endswith("_API") else {}
-        dtype = _dtype(given.get("datatype", args.get("Datatype", args.get("datatype"))))
-        count = whole_number(given.get("count", args.get("Count", args.get("count"))))
+        api = around.args if around is not None and around.category.endswith("_API") else {}
+        dtype = _dtype(api.get("datatype", args.get("Datatype", args.get("datatype"))))
+        count = whole_number(api.get("count", args.get("Count", args.get("count"))))
         clocks = [c for c in map(_clock, node.children) if c]
         strategy = said(args.get("strategy"))
         gpu_us = args.get("duration_gpu_us")
@@ -172,7 +174,7 @@ class _Rows:
             "raw_name": node.name,
             "library": "nccl",
             **sizes(kind, count, dtype, None),
-            "root": whole_number(given.get("root")) if kind in ("broadcast", "reduce") else None,
+            "root": whole_number(api.get("root")) if kind in ("broadcast", "reduce") else None,
             "peer": whole_number(args.get("Peer")),
             "algorithm": said(args.get("Algorithm")) or (f"CE {strategy}" if strategy else None),
             "protocol": said(args.get("Protocol")),

@@ -43,24 +43,24 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     communicators = [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
     if not communicators:
         raise MalformedTrace(f"{source.name}: a RAS report without communicators")
-    found = {
+    records = {
         "comm_groups": [_group(c) for c in communicators],
         "comm_counts": [row for c in communicators for row in _counts(c)],
     }
-    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in found.items()}
+    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in records.items()}
     tables["parse_issues"] = issues.table()
     version = {"nccl_version": report.get("nccl_version")}
     facts: dict[str, object] = {
         "versions": compact_json(version),
-        "events": len(found["comm_counts"]),
+        "events": len(records["comm_counts"]),
     }
     return Parsed(tables, facts=facts)
 
 
 def _hash(communicator: Mapping[str, Any]) -> int | None:
     text = communicator.get("hash")
-    known = isinstance(text, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text)
-    return int(str(text), 16) if known else None
+    readable = isinstance(text, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text)
+    return int(str(text), 16) if readable else None
 
 
 def _group(communicator: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,12 +44,12 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             if line.strip(" \t{},"):
                 issues.add("broken_line", line[:80], offset)
         else:
-            given = dict(_PAIR.findall(match[2]))
+            arguments = dict(_PAIR.findall(match[2]))
             context = dict(_PAIR.findall(match[3] or ""))
-            if "uniqueID" in given:
-                comms[given.get("comm", "")] = _comm(given)
-            elif "count" in given:
-                row = _call(match[1], given, context, comms)
+            if "uniqueID" in arguments:
+                comms[arguments.get("comm", "")] = _comm(arguments)
+            elif "count" in arguments:
+                row = _call(match[1], arguments, context, comms)
                 row["event"] = len(calls)
                 row["coalesced"] = "group" if depth > 1 else None
                 calls.append(row)
@@ -73,38 +73,38 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(tables, facts=facts)
 
 
-def _comm(given: Mapping[str, str]) -> dict[str, Any]:
-    identity = given["uniqueID"].strip()
+def _comm(arguments: Mapping[str, str]) -> dict[str, Any]:
+    identity = arguments["uniqueID"].strip()
     return {
         "comm_hash": int(identity[:40]) % 2**64 if identity.isdigit() else None,
-        "comm_rank": whole_number(given.get("rank")),
-        "group_size": whole_number(given.get("size")),
+        "comm_rank": whole_number(arguments.get("rank")),
+        "group_size": whole_number(arguments.get("size")),
     }
 
 
 def _call(
     name: str,
-    given: Mapping[str, str],
+    arguments: Mapping[str, str],
     context: Mapping[str, str],
     comms: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     kind = collective_type(name)
-    comm = comms.get(given.get("comm", ""), {})
-    ranks = whole_number(given.get("nranks")) or comm.get("group_size")
-    dtype = dtype_of(whole_number(given.get("datatype")))
+    comm = comms.get(arguments.get("comm", ""), {})
+    ranks = whole_number(arguments.get("nranks")) or comm.get("group_size")
+    dtype = dtype_of(whole_number(arguments.get("datatype")))
     return {
         "source": NAME,
         "comm_hash": comm.get("comm_hash"),
         "comm_rank": comm.get("comm_rank"),
         "device": whole_number(context.get("device")),
         "group_size": ranks,
-        "seq": whole_number(given.get("opCount")),
+        "seq": whole_number(arguments.get("opCount")),
         "seq_kind": "plan",
         "type": kind,
         "raw_name": name,
         "library": "rccl",
-        **sizes(kind, whole_number(given.get("count")), dtype, ranks),
-        **ends(kind, whole_number(given.get("root", given.get("peer")))),
+        **sizes(kind, whole_number(arguments.get("count")), dtype, ranks),
+        **ends(kind, whole_number(arguments.get("root", arguments.get("peer")))),
         "enqueue_ns": _ns(context.get("time")),
         "timing": "none",
     }

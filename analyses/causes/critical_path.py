@@ -57,8 +57,8 @@ def critical_path(
     piece waited for, over CPU threads, streams and, where they are at hand, all ranks. Pieces are
     all there, first to last; `htk overlay` draws them into the trace.
     """
-    given = locals()
-    tables = {name: given[name] for name in critical_path.reads}
+    arguments = locals()
+    tables = {name: arguments[name] for name in critical_path.reads}
     graph = build(tables, step)
     replayed = replay(graph)
     path = critical(graph, replayed.time)
@@ -87,19 +87,19 @@ def _rows(
     length = np.maximum(graph.weight[path], 0)
     kinds, kind = np.unique(pieces.whats(), return_inverse=True)
     events, event = np.unique(pieces.names(graph), return_inverse=True)
-    place = np.arange(len(path))
-    keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [place]}[by]
+    position = np.arange(len(path))
+    keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [position]}[by]
     groups = Groups.by_keys(np.column_stack(keys).astype(np.int64))
     total = groups.sum(length)
     seen = groups.sum(np.where(graph.observed[path], length, 0))
     order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))
-    at = groups.first_row[order]
-    one = np.full(len(at), by != "kind")
-    rows = of_tables(tables, pieces, "event")[at]
+    first = groups.first_row[order]
+    one_rank = np.full(len(first), by != "kind")
+    rows = of_tables(tables, pieces, "event")[first]
     columns = [
-        texts([str(kinds[k]) for k in kind[at]]),
-        texts([str(events[k]) if by != "kind" else None for k in event[at]]),
-        number(pieces.rank[at], pa.int32(), one),
+        texts([str(kinds[k]) for k in kind[first]]),
+        texts([str(events[k]) if by != "kind" else None for k in event[first]]),
+        number(pieces.rank[first], pa.int32(), one_rank),
         number(groups.count[order], pa.int64()),
         number(total[order], pa.int64()),
         number(total[order] * (100.0 / max(int(length.sum()), 1)), pa.float64()),

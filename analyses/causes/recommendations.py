@@ -122,7 +122,7 @@ def recommendations(
     """
     lanes = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum()) // lanes
-    found = [
+    findings = [
         *_idle(idle_breakdown, lanes, _after_blocking_calls(host_stalls, idle_breakdown)),
         *_stalls(host_stalls, idle_breakdown, lanes),
         *_communication(time_breakdown, collectives, aligned_matches, ranks, lanes),
@@ -132,7 +132,9 @@ def recommendations(
         *_recompute(kernels, truths(kernel_passes["recomputed"]), lanes),
         *_memory(memory, ranks),
     ]
-    kept = [f for f in found if f.gain is None or (window > 0 and 100 * f.gain >= min_pct * window)]
+    kept = [
+        f for f in findings if f.gain is None or (window > 0 and 100 * f.gain >= min_pct * window)
+    ]
     kept.sort(key=lambda f: -1 if f.gain is None else -f.gain)
     gain = np.array([f.gain or 0 for f in kept], np.int64)
     timed = np.array([f.gain is not None for f in kept], bool)
@@ -156,7 +158,7 @@ def _idle(idle: pa.Table, lanes: int, elsewhere: int) -> list[_Found]:
     total = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names)).astype(np.int64)
     gaps = np.bincount(codes, numbers(idle["count"]), minlength=len(names)).astype(np.int64)
     of = {n: (int(t), int(c)) for n, t, c in zip(names.to_pylist(), total, gaps, strict=True)}
-    found = []
+    findings = []
     for causes, finding, advice in _IDLE:
         lost = sum(of.get(cause, (0, 0))[0] for cause in causes)
         if "host_operator" in causes:
@@ -167,8 +169,8 @@ def _idle(idle: pa.Table, lanes: int, elsewhere: int) -> list[_Found]:
             f"{c} {format_duration(of[c][0] / lanes)} in {of[c][1]} gaps" for c in causes if c in of
         ]
         evidence = "GPU idle: " + ", ".join(parts)
-        found.append(_Found(finding, evidence, advice, lost // lanes, "idle_breakdown"))
-    return found
+        findings.append(_Found(finding, evidence, advice, lost // lanes, "idle_breakdown"))
+    return findings
 
 
 def _after_blocking_calls(stalls: pa.Table, idle: pa.Table) -> int:
@@ -215,31 +217,31 @@ def _communication(
     exposed, comm = (int(numbers(times[c]).sum()) for c in ("exposed_comm_ns", "comm_ns"))
     if not exposed:
         return []
-    known = valid(matches["wait_ns"])
+    matched = valid(matches["wait_ns"])
     columns = ("wait_ns", "transfer_ns", "undetermined_ns")
     wait, moved, unknown = (int(numbers(matches[c]).sum()) for c in columns)
-    whole = wait + moved + unknown
-    shares = [part / whole if whole else 0.0 for part in (wait, unknown)]
+    total = wait + moved + unknown
+    shares = [part / total if total else 0.0 for part in (wait, unknown)]
     gains = [int(exposed * share) // lanes for share in shares]
-    found = []
-    if known.any():
+    findings = []
+    if matched.any():
         blamed = numbers(collectives["rank"], -1)[truths(matches["blamed"])]
         who = f"; most often rank {np.bincount(blamed).argmax()}" if len(blamed) else ""
-        told = "" if unknown else "; faster links would not help"
-        found.append(
+        hint = "" if unknown else "; faster links would not help"
+        findings.append(
             _Found(
                 "ranks wait for late ranks",
                 f"{100 * shares[0]:.0f} % of collective time is waiting{who}",
                 "balance the work (tokens, images, pipeline stages) and look at the late rank's "
-                f"host{told}",
+                f"host{hint}",
                 gains[0],
                 "stragglers",
             )
         )
     if unknown:
-        found.append(_undetermined(ranks, shares[1], gains[1]))
+        findings.append(_undetermined(ranks, shares[1], gains[1]))
     hidden = 100 * (comm - exposed) / comm
-    found.append(
+    findings.append(
         _Found(
             "communication is exposed",
             f"{format_duration(exposed / lanes)} of {format_duration(comm / lanes)} exposed "
@@ -250,7 +252,7 @@ def _communication(
             "comm_compute_overlap",
         )
     )
-    return found
+    return findings
 
 
 def _undetermined(ranks: pa.Table, share: float, gain: int) -> _Found:
@@ -297,9 +299,9 @@ def _kernels(kernels: pa.Table, device: Device | None, lanes: int) -> list[_Foun
     blocks = numbers(kernels["blocks_per_sm"], -1.0)
     few = compute & (blocks >= 0) & (blocks < FEW_BLOCKS)
     empty = int((length[few] * (1 - blocks[few])).sum())
-    found = []
+    findings = []
     if empty:
-        found.append(
+        findings.append(
             _Found(
                 "kernels too small for the GPU",
                 f"{pluralize(int(few.sum()), 'kernel')} with less than a block for each "
@@ -313,7 +315,7 @@ def _kernels(kernels: pa.Table, device: Device | None, lanes: int) -> list[_Foun
     lost = int(length[slow].sum())
     advice = _faster_formats(device)
     if lost and advice:
-        found.append(
+        findings.append(
             _Found(
                 "matrix kernels without tensor cores",
                 f"{pluralize(int(slow.sum()), 'kernel')}, {format_duration(lost / lanes)}",
@@ -322,7 +324,7 @@ def _kernels(kernels: pa.Table, device: Device | None, lanes: int) -> list[_Foun
                 "kernel_families",
             )
         )
-    return found
+    return findings
 
 
 def _faster_formats(device: Device | None) -> str:

@@ -62,8 +62,8 @@ def stragglers(
     """
     rows = CollectiveRows(collectives)
     matches = aligned_matches if align else collective_matches
-    known = valid(matches["wait_ns"])
-    if not known.any():
+    matched = valid(matches["wait_ns"])
+    if not matched.any():
         raise MissingTable(
             "no collective was found on two ranks; stragglers need the traces of all ranks of the "
             "job, opened together"
@@ -71,9 +71,9 @@ def stragglers(
     own = _own_time(rows, collectives)
     parts = _parts(own, activities, collectives)
     match = numbers(matches["match"], -1)
-    excess = _over_fastest(parts, own, match, known)
+    excess = _over_fastest(parts, own, match, matched)
     blamed = truths(matches["blamed"])
-    taken = np.flatnonzero(known)
+    taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
@@ -87,7 +87,7 @@ def stragglers(
     lateness = summed(late, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     rank = ranks.keys.ravel()
-    made = {
+    columns = {
         "rank": number(rank, pa.int32(), rank >= 0),
         "collectives": number(ranks.count, pa.int64()),
         "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
@@ -95,21 +95,21 @@ def stragglers(
         "cost_to_others_ns": number(cost, pa.int64()),
         "lateness_ns": number(lateness, pa.int64()),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": number(summed(numbers(matches["wait_ns"]), known), pa.int64()),
+        "wait_ns": number(summed(numbers(matches["wait_ns"]), matched), pa.int64()),
         "recorded_ns": _recorded(rank, rank_windows),
     }
     for k, name in enumerate((*_KINDS, "host")):
-        made[f"{name}_ns"] = number(sums[:, k], pa.int64())
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+        columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
-    return with_coverage(found.take(order), **_facts(matches, known), **clock_facts(align))
+    return with_coverage(answer.take(order), **_facts(matches, matched), **clock_facts(align))
 
 
-def _facts(matches: pa.Table, known: np.ndarray) -> dict[str, object]:
-    before = truths(matches["before_window"]) & known
+def _facts(matches: pa.Table, matched: np.ndarray) -> dict[str, object]:
+    before = truths(matches["before_window"]) & matched
     return {
         "collectives": matches.num_rows,
-        "matched": int(known.sum()),
+        "matched": int(matched.sum()),
         "before_window": int(before.sum()),
     }
 
@@ -125,9 +125,9 @@ def _own_time(rows: CollectiveRows, collectives: pa.Table) -> _Own:
     before = np.append(-1, order[:-1])[: len(order)]
     begin = rows.start.copy()
     begin[order] = np.where(first, rows.start[order], rows.end[before])
-    known = np.zeros(len(order), bool)
-    known[order] = ~first
-    return _Own(np.minimum(begin, rows.start), rows.start, lane, known & rows.timed)
+    has_previous = np.zeros(len(order), bool)
+    has_previous[order] = ~first
+    return _Own(np.minimum(begin, rows.start), rows.start, lane, has_previous & rows.timed)
 
 
 def _lanes(rank: Ints, table_: pa.Table) -> Ints:
@@ -143,23 +143,27 @@ def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
     kinds = [matching(activities["kind"], kind.__eq__) for kind in _KINDS]
     parts = np.zeros((len(own.start), 4), np.int64)
     order = np.argsort(lane, kind="stable")
-    for one in np.unique(own.lane).tolist():  # a device of a rank each
-        mine = np.flatnonzero((own.lane == one) & own.known)
-        its = order[slice(*np.searchsorted(lane[order], [one, one + 1]))]
+    for lane_id in np.unique(own.lane).tolist():  # a device of a rank each
+        own_rows = np.flatnonzero((own.lane == lane_id) & own.known)
+        activity_rows = order[slice(*np.searchsorted(lane[order], [lane_id, lane_id + 1]))]
         taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
         for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
-            rows = its[kind[its]]
+            rows = activity_rows[kind[activity_rows]]
             alone = subtract(union(start[rows], end[rows]), taken)
-            parts[mine, k] = covered(alone, own.end[mine]) - covered(alone, own.start[mine])
+            parts[own_rows, k] = covered(alone, own.end[own_rows]) - covered(
+                alone, own.start[own_rows]
+            )
             taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
-        parts[mine, 3] = own.end[mine] - own.start[mine] - parts[mine, :3].sum(axis=1)
+        parts[own_rows, 3] = (
+            own.end[own_rows] - own.start[own_rows] - parts[own_rows, :3].sum(axis=1)
+        )
     return parts
 
 
-def _over_fastest(parts: Ints, own: _Own, match: Ints, known: np.ndarray) -> Ints:
+def _over_fastest(parts: Ints, own: _Own, match: Ints, matched: np.ndarray) -> Ints:
     """The parts less those of the rank of the same collective with the least own time."""
     excess = np.zeros_like(parts)
-    chosen = np.flatnonzero(known & own.known)
+    chosen = np.flatnonzero(matched & own.known)
     if not len(chosen):
         return excess
     members = Groups.by_keys(match[chosen])
@@ -174,5 +178,5 @@ def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
     """Length of each rank's recorded window, over its devices and cycles."""
     whose = numbers(rank_windows["rank"], -1)
     length = numbers(rank_windows["end_ns"]) - numbers(rank_windows["start_ns"])
-    total = np.array([int(length[whose == one].sum()) for one in rank.tolist()], np.int64)
+    total = np.array([int(length[whose == rank_id].sum()) for rank_id in rank.tolist()], np.int64)
     return number(total, pa.int64())

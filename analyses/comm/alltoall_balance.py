@@ -60,36 +60,36 @@ def alltoall_balance(
     rank = calls.rows.rank[rows]
     sent, received = (numbers(calls.table[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
     both = valid(calls.table["in_bytes"])[rows] & valid(calls.table["out_bytes"])[rows]
-    known = groups.min(both.astype(np.int64)) > 0
+    complete = groups.min(both.astype(np.int64)) > 0
     most_sent, most_received = groups.max(sent), groups.max(received)
     size, factor = calls.moved
     span = np.where(calls.match[first] == -1, -1, calls.span[first])
     peers = _peer_imbalance(calls, rows, groups)
     lone = alone[groups.first_row]
-    made = {
+    columns = {
         "match": number(calls.match[first], _I64, ~lone),
         "rank": number(calls.rows.rank[first], _I32, lone),
         "group": calls.table["group"].take(pa.array(first)),
         "members_present": number(groups.count, _I32),
-        "sent_bytes": number(groups.sum(sent), _I64, known),
-        "sent_max_bytes": number(most_sent, _I64, known),
-        "send_imbalance": ratio(most_sent * groups.count * known, groups.sum(sent) * known),
-        "heaviest_sender": number(_heaviest(groups, sent, rank), _I32, known),
-        "received_max_bytes": number(most_received, _I64, known),
+        "sent_bytes": number(groups.sum(sent), _I64, complete),
+        "sent_max_bytes": number(most_sent, _I64, complete),
+        "send_imbalance": ratio(most_sent * groups.count * complete, groups.sum(sent) * complete),
+        "heaviest_sender": number(_heaviest(groups, sent, rank), _I32, complete),
+        "received_max_bytes": number(most_received, _I64, complete),
         "receive_imbalance": ratio(
-            most_received * groups.count * known, groups.sum(received) * known
+            most_received * groups.count * complete, groups.sum(received) * complete
         ),
-        "heaviest_receiver": number(_heaviest(groups, received, rank), _I32, known),
+        "heaviest_receiver": number(_heaviest(groups, received, rank), _I32, complete),
         "peer_imbalance": number(peers, _F64, ~np.isnan(peers)),
         "wait_ns": number(groups.sum(calls.waits.wait[rows]), _I64, ~lone),
         "span_ns": number(span, _I64, span >= 0),
         "busbw_gbps": bandwidth((size * factor)[first], span),
     }
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    uneven = [numbers(found[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    uneven = [numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
     order = np.argsort(-worst, kind="stable")
-    return with_coverage(found.take(pa.array(order[:n] if n else order)), **clock_facts(align))
+    return with_coverage(answer.take(pa.array(order[:n] if n else order)), **clock_facts(align))
 
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
@@ -105,6 +105,6 @@ def _peer_imbalance(calls: CollectiveCalls, rows: Ints, groups: Groups) -> Float
         sent = calls.sent(first)
         if sent and sum(sent):
             of_row[alike] = max(sent) * len(sent) / sum(sent)
-    found = np.full(len(groups), np.nan)
-    np.fmax.at(found, groups.group_ids, of_row[rows])
-    return found
+    worst = np.full(len(groups), np.nan)
+    np.fmax.at(worst, groups.group_ids, of_row[rows])
+    return worst

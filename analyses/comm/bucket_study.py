@@ -62,8 +62,8 @@ def bucket_study(
         curve = fit(model.moved, model.time_us, 1 if model is own else 3)
         if curve:
             rows += _buckets(own, model, curve)
-    found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, **match_facts(calls, align))
+    answer = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(answer, **match_facts(calls, align))
 
 
 def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:
@@ -73,9 +73,9 @@ def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dic
     half = None if last.half_bytes is None else round(last.half_bytes / ratio)
     rows = []
     for k in np.unique(exponent).tolist():  # some thirty powers of two
-        mine = exponent == k
-        speed = float(np.median(own.moved[mine] / own.time_us[mine] / 1e3))
-        mean = float(own.moved[mine].mean())
+        in_bucket = exponent == k
+        speed = float(np.median(own.moved[in_bucket] / own.time_us[in_bucket] / 1e3))
+        mean = float(own.moved[in_bucket].mean())
         expected = predicted_us(curve, mean)
         peak = last.bandwidth_gbps
         rows.append(
@@ -85,9 +85,9 @@ def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dic
                 "group_size": own.ranks if own.ranks > 0 else None,
                 "basis": own.basis,
                 "size_from_bytes": 1 << k,
-                "transfers": int(mine.sum()),
-                "moved_bytes": round(float(own.size[mine].sum())),
-                "transfer_ns": round(float(own.time_us[mine].sum()) * 1e3),
+                "transfers": int(in_bucket.sum()),
+                "moved_bytes": round(float(own.size[in_bucket].sum())),
+                "transfer_ns": round(float(own.time_us[in_bucket].sum()) * 1e3),
                 "busbw_gbps": speed,
                 "model_busbw_gbps": mean / expected / 1e3 if expected > 0 else None,
                 "model": model.basis,

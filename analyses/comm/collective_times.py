@@ -126,7 +126,7 @@ def collective_times(
     calls = CollectiveCalls.of(rows, matches, ranks)
     waited = calls.waits
     size, factor = calls.traffic
-    made: dict[str, pa.Array | pa.ChunkedArray] = {
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
         "scope": scopes(calls),
         "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
@@ -140,12 +140,12 @@ def collective_times(
         "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
         "before_window": matches["before_window"],
     }
-    made |= {name: rows[name] for name in _AS_THEY_ARE}
-    made |= {name: matches[name] for name in _OF_MATCH}
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    columns |= {name: rows[name] for name in _AS_THEY_ARE}
+    columns |= {name: matches[name] for name in _OF_MATCH}
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     lacking = {c: rows[c].null_count for c in ("group", "in_bytes", "out_bytes", "dtype")}
     return with_coverage(
-        found,
+        answer,
         **match_facts(calls, align),
         not_recorded={c: n for c, n in lacking.items() if n},
     )
@@ -154,10 +154,10 @@ def collective_times(
 def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
     """Algorithm and protocol also from other sources that saw the same call."""
     for name in ("algorithm", "protocol"):
-        place = collectives.schema.get_field_index(name)
+        index = collectives.schema.get_field_index(name)
         both = pc.coalesce(*(t[name].cast(pa.string()) for t in (collectives, facts)))
         encoded = both.dictionary_encode().cast(TEXT)
-        collectives = collectives.set_column(place, collectives.schema.field(place), encoded)
+        collectives = collectives.set_column(index, collectives.schema.field(index), encoded)
     return collectives
 
 

@@ -56,8 +56,8 @@ def comm_matrix(
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = hosts_of(ranks)
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
-    found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, calls_left_out=left_out, **clock_facts(align))
+    answer = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(answer, calls_left_out=left_out, **clock_facts(align))
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
@@ -97,24 +97,24 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
         if sent is None or members is None or len(sent) != len(members):
             left_out += int(alike.count[k])
             continue
-        rank, whole = int(calls.rows.rank[first]), max(sum(sent), 1)
+        rank, total_sent = int(calls.rows.rank[first]), max(sum(sent), 1)
         for peer, part in zip(members, sent, strict=True):
             if peer == rank:
                 continue
             total = totals[rank, peer]
             total[0] += int(alike.count[k])
             total[1] += part * int(alike.count[k])
-            total[2] += int(spent[k]) * part // whole
-            total[3] += int(unknown[k]) * part // whole
+            total[2] += int(spent[k]) * part // total_sent
+            total[3] += int(unknown[k]) * part // total_sent
     return left_out
 
 
 def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
     """Of a group that is not recorded, but takes in all ranks, these are all."""
-    known = calls.members(row)
+    recorded = calls.members(row)
     size = int(calls.size[row])
-    everyone = known is None and size > 0 and calls.rows.group_size[row] < 0
-    return tuple(range(size)) if everyone else known
+    everyone = recorded is None and size > 0 and calls.rows.group_size[row] < 0
+    return tuple(range(size)) if everyone else recorded
 
 
 def _per_rank(

@@ -65,8 +65,8 @@ def comm_model(
         matches = aligned_matches if align else collective_matches
         for transfers in of_trace(CollectiveCalls.of_one_source(collectives, matches, ranks)):
             rows += _rows(transfers, 1)
-    found = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(found, **clock_facts(align))
+    answer = pa.Table.from_pylist(rows, schema=RETURNS)
+    return with_coverage(answer, **clock_facts(align))
 
 
 def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:

@@ -68,8 +68,8 @@ def comm_overlap_by_group(
     transfer = groups.sum(split.transfer)
     shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
     moving = groups.sum(split.exposed_transfer)
-    told = transfer * (groups.sum(split.undetermined) <= transfer)
-    made = {
+    determined = transfer * (groups.sum(split.undetermined) <= transfer)
+    columns = {
         "rank": number(groups.keys[:, 0], _I32, groups.keys[:, 0] >= 0),
         "group": calls.table["group"].take(first),
         "group_desc": calls.table["group_desc"].take(first),
@@ -83,7 +83,7 @@ def comm_overlap_by_group(
         "exposed_wait_ns": number(groups.sum(split.exposed_wait), _I64),
         "exposed_transfer_ns": number(moving, _I64),
         "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), _I64),
-        "transfer_overlap_pct": percent(transfer - moving, told),
+        "transfer_overlap_pct": percent(transfer - moving, determined),
     }
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    return with_coverage(found, **match_facts(calls, align))
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    return with_coverage(answer, **match_facts(calls, align))

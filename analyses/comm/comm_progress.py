@@ -39,16 +39,16 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     most = groups.max(count)
     rank = numbers(comm_counts["comm_rank"], -1)
     behind = (count < most[groups.group_ids]) | (kind < 0)
-    said: list[set[str]] = [set() for _ in range(len(groups))]
+    states: list[set[str]] = [set() for _ in range(len(groups))]
     late: list[list[int]] = [[] for _ in range(len(groups))]
     status = comm_counts["status"].to_pylist()
     for row in np.flatnonzero(behind & valid(comm_counts["comm_rank"])).tolist():  # a few ranks
         late[groups.group_ids[row]].append(int(rank[row]))
         if status[row]:
-            said[groups.group_ids[row]].add(status[row])
+            states[groups.group_ids[row]].add(status[row])
     silent = groups.keys[:, 1] < 0
     first = pa.array(groups.first_row)
-    made = {
+    columns = {
         "comm_hash": texts([f"{h:#x}" if h else None for h in source[groups.first_row].tolist()]),
         "group_size": comm_counts["group_size"].take(first),
         "type": comm_counts["type"].take(first),
@@ -57,6 +57,6 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
         "count_min": number(groups.min(count), _I64, ~silent),
         "lag": number(most - groups.min(count), _I64, ~silent),
         "lagging_ranks": texts([listed(ranks) or None for ranks in late]),
-        "status": texts(["; ".join(sorted(s)) or None for s in said]),
+        "status": texts(["; ".join(sorted(s)) or None for s in states]),
     }
-    return pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)

@@ -46,16 +46,16 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     by, by_names = codes_of(collective_facts["joined_by"])
     chosen = np.flatnonzero(ours & (by >= 0))
     rows = pa.array(chosen)
-    mine, facts = collectives.take(rows), collective_facts.take(rows)
-    length = numbers(mine["end_ns"], -1) - numbers(mine["start_ns"], 0)
+    joined, facts = collectives.take(rows), collective_facts.take(rows)
+    length = numbers(joined["end_ns"], -1) - numbers(joined["start_ns"], 0)
     hashes = facts["comm_hash"].to_pylist()
-    made = {
+    columns = {
         "duration_ns": number(length, _I64, length >= 0),
         "comm_hash": texts([f"{h:#x}" if h else None for h in hashes]),
     }
-    made |= {n: mine[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
-    made |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in made}
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
+    columns |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in columns}
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     total = int(ours.sum())
     if total == collectives.num_rows:
         raise MissingTable(
@@ -64,7 +64,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
         )
     ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}
     return with_coverage(
-        found,
+        answer,
         profiler_collectives=total,
         joined=len(chosen),
         joined_pct=round(100 * len(chosen) / total, 1) if total else None,

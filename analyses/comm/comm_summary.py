@@ -89,7 +89,7 @@ def comm_summary(
     groups = Groups.by_keys(keys)
     split = comm_split(calls, activities)
     first = pa.array(groups.first_row)
-    known = groups.keys[:, 4] >= 0
+    has_size = groups.keys[:, 4] >= 0
     low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))
     sums = {
         "calls": groups.count,
@@ -111,20 +111,20 @@ def comm_summary(
         "transfer_ns": waits,
         "undetermined_ns": groups.max(calls.rows.timed.astype(np.int64)) > 0,
     }
-    made = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
-    made |= {
+    columns = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
+    columns |= {
         "type": calls.table["type"].take(first),
         "group": calls.table["group"].take(first) if by != "type" else _nothing(groups),
         "group_size": number(groups.keys[:, 2], _I32, groups.keys[:, 2] > 0),
         "scope": text(groups.keys[:, 3], scope_names),
-        "size_from_bytes": number(low, _I64, known),
-        "size_to_bytes": number(2 * low - 1, _I64, known),
+        "size_from_bytes": number(low, _I64, has_size),
+        "size_to_bytes": number(2 * low - 1, _I64, has_size),
         "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
         **_speeds(calls, groups, size * factor, _limits(calls, groups, link_gbps, nic_gbps)),
     }
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-sums["comm_ns"], kind="stable")
-    return with_coverage(found.take(pa.array(order)), **match_facts(calls, align))
+    return with_coverage(answer.take(pa.array(order)), **match_facts(calls, align))
 
 
 def _nothing(groups: Groups) -> pa.Array:
@@ -150,15 +150,15 @@ def _speeds(
     once = calls.match == NONE
     matched = np.flatnonzero(~once)
     once[matched[Groups.by_keys(calls.match[matched]).first_row]] = True
-    made = {}
+    columns = {}
     span = _quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "median", "p90"), span, strict=True):
-        made[f"busbw_{name}_gbps"] = number(values, _F64, ~np.isnan(values))
-    whole = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
-    made["duration_busbw_median_gbps"] = number(whole, _F64, ~np.isnan(whole))
+        columns[f"busbw_{name}_gbps"] = number(values, _F64, ~np.isnan(values))
+    over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
+    columns["duration_busbw_median_gbps"] = number(over_duration, _F64, ~np.isnan(over_duration))
     share = 100 * span[1] / limit
-    made["link_pct"] = number(share, _F64, ~np.isnan(share))
-    return made
+    columns["link_pct"] = number(share, _F64, ~np.isnan(share))
+    return columns
 
 
 def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:
@@ -166,9 +166,9 @@ def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[
     rows = np.flatnonzero(chosen & ~np.isnan(moved) & (time > 0) & (np.nan_to_num(moved) > 0))
     if len(rows):
         speed = moved[rows] / time[rows]
-        mine = Groups.by_keys(groups.group_ids[rows])
-        for place, values in enumerate(mine.quantiles(speed, [0.1, 0.5, 0.9])):
-            out[place][mine.keys.ravel()] = values
+        chosen_groups = Groups.by_keys(groups.group_ids[rows])
+        for index, values in enumerate(chosen_groups.quantiles(speed, [0.1, 0.5, 0.9])):
+            out[index][chosen_groups.keys.ravel()] = values
     return out
 
 
@@ -177,11 +177,11 @@ def _limits(
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
     names = calls.ranks["device_name"].to_pylist()
-    known = [rate for rate in map(scale_up_gbps, names) if rate]
-    rate = link_gbps or min(known, default=None)
+    rates = [rate for rate in map(scale_up_gbps, names) if rate]
+    rate = link_gbps or min(rates, default=None)
     hosts = hosts_of(calls.ranks)
     per_node = max(Counter(hosts.values()).values(), default=0)
-    found = np.full(len(groups), np.nan)
+    limits = np.full(len(groups), np.nan)
     for k, first in enumerate(groups.first_row.tolist()):  # a few rows
         members = calls.members(first) or ()
         there = Counter(hosts.get(rank) for rank in members)
@@ -193,5 +193,5 @@ def _limits(
             limit = rate
         else:
             limit = group_gbps(rate, nic_gbps, max(there.values()), per_node)
-        found[k] = np.nan if limit is None or groups.keys[k, 2] == NONE else limit
-    return found
+        limits[k] = np.nan if limit is None or groups.keys[k, 2] == NONE else limit
+    return limits

@@ -82,21 +82,21 @@ def comm_wait(
     split = comm_split(calls, activities)
     timed = split.rows
     by_rank = Groups.by_keys(calls.rows.rank[timed])
-    known = calls.waits.known[timed]
+    matched = calls.waits.known[timed]
     fair = ~truths(calls.matches["before_window"])[timed]
-    last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & known & fair
+    last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]
     wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
     sums = {
         "collectives": by_rank.count,
-        "matched": by_rank.sum(known.astype(np.int64)),
+        "matched": by_rank.sum(matched.astype(np.int64)),
         "comm_ns": by_rank.sum(duration),
         "wait_ns": by_rank.sum(wait),
         "transfer_ns": by_rank.sum(transfer),
         "undetermined_ns": by_rank.sum(calls.undetermined[timed]),
-        "transfer_low_ns": by_rank.sum(np.where(known, transfer, _at_least(calls)[timed])),
+        "transfer_low_ns": by_rank.sum(np.where(matched, transfer, _at_least(calls)[timed])),
         "transfer_high_ns": by_rank.sum(
-            np.where(known, transfer + calls.waits.undetermined[timed], duration)
+            np.where(matched, transfer + calls.waits.undetermined[timed], duration)
         ),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
         "blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
@@ -107,14 +107,14 @@ def comm_wait(
         "exposed_undetermined_ns": by_rank.sum(split.exposed_undetermined),
     }
     on_gpu = by_rank.sum(split.transfer)
-    matched_ns = by_rank.sum(np.where(known, duration, 0))
-    made = {name: number(values, _I64) for name, values in sums.items()}
-    made["rank"] = number(by_rank.keys.ravel(), _I32)
-    made["wait_pct"] = percent(sums["wait_ns"], matched_ns)
-    told = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
-    made["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], told)
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    return with_coverage(found, **match_facts(calls, align))
+    matched_ns = by_rank.sum(np.where(matched, duration, 0))
+    columns = {name: number(values, _I64) for name, values in sums.items()}
+    columns["rank"] = number(by_rank.keys.ravel(), _I32)
+    columns["wait_pct"] = percent(sums["wait_ns"], matched_ns)
+    determined = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
+    columns["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], determined)
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    return with_coverage(answer, **match_facts(calls, align))
 
 
 def _at_least(calls: CollectiveCalls) -> Ints:

@@ -65,9 +65,9 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
     verdict = " ".join(f.words for f in rows[:4])
     excluded = sorted({r for f in rows for r in f.excluded})
     rows += [*_waiting(case), *_polls(case), *_notes(case)]
-    found = pa.Table.from_pylist([f.row(history) for f in rows], schema=RETURNS)
+    answer = pa.Table.from_pylist([f.row(history) for f in rows], schema=RETURNS)
     return with_coverage(
-        found,
+        answer,
         verdict=verdict,
         decided=decided,
         dumps=listed(history.dumped),
@@ -127,10 +127,10 @@ class _Case:
     @property
     def stuck(self) -> dict[Place, list[int]]:
         """Ranks by the call that they wait at."""
-        found: dict[Place, list[int]] = defaultdict(list)
+        by_call: dict[Place, list[int]] = defaultdict(list)
         for rank, call in self.waiting.items():
-            found[call.place].append(rank)
-        return dict(found)
+            by_call[call.place].append(rank)
+        return dict(by_call)
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
         """Ranks that wait for one of these, over however many others."""
@@ -145,40 +145,41 @@ class _Case:
                 todo.append(rank)
         return seen
 
-    def type_at(self, place: Place) -> str:
-        return next((c.type for _, c in sorted(self.history.at.get(place, {}).items())), "call")
+    def type_at(self, call_site: Place) -> str:
+        return next((c.type for _, c in sorted(self.history.at.get(call_site, {}).items())), "call")
 
-    def at(self, place: Place) -> str:
+    def at(self, call_site: Place) -> str:
         """A call in words."""
-        group = self.group(place.group)
-        if place.pair:
-            return f"message {place.seq} from rank {place.pair[0]} to {place.pair[1]} in {group}"
-        return f"{self.type_at(place)} number {place.seq} of {group}"
+        group = self.group(call_site.group)
+        if call_site.pair:
+            sender, receiver = call_site.pair
+            return f"message {call_site.seq} from rank {sender} to {receiver} in {group}"
+        return f"{self.type_at(call_site)} number {call_site.seq} of {group}"
 
     def group(self, group: GroupId) -> str:
         description = self.history.descriptions.get(group)
-        known = description and description != "undefined"
-        return f"group {group.name} ({description})" if known else f"group {group.name}"
+        described = description and description != "undefined"
+        return f"group {group.name} ({description})" if described else f"group {group.name}"
 
 
 def _first_mismatches(history: Histories) -> dict[Place, Mismatch]:
     """The first disagreement of each group and pair of ranks, completed and not."""
-    found: dict[Place, Mismatch] = {}
+    mismatches: dict[Place, Mismatch] = {}
     done: set[tuple[Any, ...]] = set()
-    for place in sorted(history.at, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
-        lane = (place.group, place.pair, _completed(history, place))
-        if lane in done or len(history.at[place]) < 2:
+    for call_site in sorted(history.at, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
+        lane = (call_site.group, call_site.pair, _completed(history, call_site))
+        if lane in done or len(history.at[call_site]) < 2:
             continue
-        difference = mismatch(history, place)
+        difference = mismatch(history, call_site)
         if difference is not None:
             done.add(lane)
-            found[place] = difference
-    return found
+            mismatches[call_site] = difference
+    return mismatches
 
 
-def _completed(history: Histories, place: Place) -> bool:
+def _completed(history: Histories, call_site: Place) -> bool:
     """Whether everybody who made a call has completed it: then it is not what hangs."""
-    return all(call.completed for call in history.at[place].values())
+    return all(call.completed for call in history.at[call_site].values())
 
 
 def _mismatches(case: _Case) -> list[_Finding]:
@@ -188,23 +189,23 @@ def _mismatches(case: _Case) -> list[_Finding]:
         (p for p in case.desync if not _completed(case.history, p)),
         key=lambda p: (p not in stuck, p.seq),
     )
-    found = []
-    for place in order[:_MOST_MISMATCHES]:
-        wrong = case.desync[place]
+    findings = []
+    for call_site in order[:_MOST_MISMATCHES]:
+        wrong = case.desync[call_site]
         who = named(wrong.culprits)
         blame = f"{who} at fault" if wrong.decided else f"no majority: cannot say who of {who}"
-        found.append(
+        findings.append(
             _Finding(
                 f"{wrong.what}_mismatch",
                 wrong.culprits,
-                place,
-                case.type_at(place),
-                f"{case.at(place)} differs between ranks: {wrong.words}; {blame}.",
-                _frames_at(case, place, wrong.culprits),
+                call_site,
+                case.type_at(call_site),
+                f"{case.at(call_site)} differs between ranks: {wrong.words}; {blame}.",
+                _frames_at(case, call_site, wrong.culprits),
                 wrong.decided,
             )
         )
-    return found
+    return findings
 
 
 def _notes(case: _Case) -> list[_Finding]:
@@ -213,15 +214,15 @@ def _notes(case: _Case) -> list[_Finding]:
     return [
         _Finding(
             "note",
-            case.desync[place].culprits,
-            place,
-            case.type_at(place),
-            f"{case.at(place)} differs between ranks, and all completed it: "
-            f"{case.desync[place].words}.",
-            _frames_at(case, place, case.desync[place].culprits),
+            case.desync[call_site].culprits,
+            call_site,
+            case.type_at(call_site),
+            f"{case.at(call_site)} differs between ranks, and all completed it: "
+            f"{case.desync[call_site].words}.",
+            _frames_at(case, call_site, case.desync[call_site].culprits),
             decided=False,
         )
-        for place in sorted(done, key=lambda p: p.seq)[:_MOST_MISMATCHES]
+        for call_site in sorted(done, key=lambda p: p.seq)[:_MOST_MISMATCHES]
     ]
 
 
@@ -239,21 +240,21 @@ def _polls(case: _Case) -> list[_Finding]:
     return [_Finding("note", tuple(still), None, None, text, decided=False)]
 
 
-def _frames_at(case: _Case, place: Place, ranks: tuple[int, ...]) -> str | None:
-    calls = case.history.at[place]
+def _frames_at(case: _Case, call_site: Place, ranks: tuple[int, ...]) -> str | None:
+    calls = case.history.at[call_site]
     return next((calls[r].frames for r in ranks if r in calls and calls[r].frames), None)
 
 
 def _wrong_groups(case: _Case) -> list[_Finding]:
     """Ranks that wait, are waited for, and called another group than ranks in like places."""
     wanted = set().union(*case.waits_for.values()) if case.waits_for else set()
-    found = []
+    findings = []
     for turn in wrong_turns(case.history):
         if not {*turn.ranks} <= wanted & set(case.waiting):
             continue
         call, expected = turn.call, turn.expected
         verb = "calls" if len(turn.ranks) == 1 else "call"
-        found.append(
+        findings.append(
             _Finding(
                 "wrong_group",
                 turn.ranks,
@@ -265,7 +266,7 @@ def _wrong_groups(case: _Case) -> list[_Finding]:
                 call.frames,
             )
         )
-    return found
+    return findings
 
 
 def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
@@ -275,16 +276,16 @@ def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
     """
     wanted: dict[int, list[Place]] = defaultdict(list)
     away = {
-        place: set().union(*(case.waits_for[r] for r in ranks if r not in astray))
-        for place, ranks in case.stuck.items()
+        call_site: set().union(*(case.waits_for[r] for r in ranks if r not in astray))
+        for call_site, ranks in case.stuck.items()
     }
     # First the calls that nobody else keeps from: those are what they should have come to next.
-    for place in sorted(
+    for call_site in sorted(
         away, key=lambda p: (len(away[p] & set(case.waiting)), -len(case.stuck[p]))
     ):
-        for rank in sorted(away[place]):
+        for rank in sorted(away[call_site]):
             if rank in case.history.calls and rank not in case.waiting:
-                wanted[rank].append(place)
+                wanted[rank].append(call_site)
     together: dict[tuple[Place, str, str | None], list[int]] = defaultdict(list)
     for rank, places in wanted.items():
         last = case.history.calls[rank][-1:]
@@ -294,13 +295,13 @@ def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
         _Finding(
             "missing_rank",
             tuple(ranks),
-            place,
-            case.type_at(place),
-            f"{named(ranks)} never came to {case.at(place)}{stood}.",
+            call_site,
+            case.type_at(call_site),
+            f"{named(ranks)} never came to {case.at(call_site)}{stood}.",
             frames,
             excluded=tuple(ranks),
         )
-        for (place, stood, frames), ranks in together.items()
+        for (call_site, stood, frames), ranks in together.items()
     ]
 
 
@@ -338,64 +339,67 @@ def _cycles(case: _Case) -> list[_Finding]:
 
 def _complete(case: _Case) -> list[_Finding]:
     """Calls that every member came to, alike, and that do not end. Asked if no cause is known."""
-    found = []
-    for place, ranks in case.stuck.items():
-        calls = case.history.at[place]
-        everyone = case.history.members(place)
+    findings = []
+    for call_site, ranks in case.stuck.items():
+        calls = case.history.at[call_site]
+        everyone = case.history.members(call_site)
         started = [r for r in everyone if r in calls and calls[r].started]
         seen = f" ({len(started)} saw it start)" if started else ""
-        known = bool(place.group.ranks or place.pair) and place.group not in case.history.inferred
-        words = (
-            f"All {len(everyone)} ranks of {case.at(place)} came to it{seen}, made the same call, "
-            f"and it has not ended on {named(ranks)}: the network or a GPU, not the program."
-            if known
-            else f"{case.at(place)} has not ended on {named(ranks)}; all that used the group came "
-            "to it, and whether it has other members is not recorded."
+        has_members = (
+            bool(call_site.group.ranks or call_site.pair)
+            and call_site.group not in case.history.inferred
         )
-        found.append(
+        words = (
+            f"All {len(everyone)} ranks of {case.at(call_site)} came to it{seen}, made the same "
+            f"call, and it has not ended on {named(ranks)}: the network or a GPU, not the program."
+            if has_members
+            else f"{case.at(call_site)} has not ended on {named(ranks)}; all that used the group "
+            "came to it, and whether it has other members is not recorded."
+        )
+        findings.append(
             _Finding(
-                "not_completed" if known else "cannot_decide",
+                "not_completed" if has_members else "cannot_decide",
                 tuple(ranks),
-                place,
-                case.type_at(place),
+                call_site,
+                case.type_at(call_site),
                 words,
                 calls[ranks[0]].frames,
-                known,
+                has_members,
             )
         )
-    return found
+    return findings
 
 
 def _undecided(case: _Case) -> list[_Finding]:
     """Ranks without a dump that others wait for."""
-    found = []
-    for place, ranks in case.stuck.items():
-        lost = case.history.unknown(place)
-        if not lost or (place in case.desync and case.desync[place].decided):
+    findings = []
+    for call_site, ranks in case.stuck.items():
+        lost = case.history.unknown(call_site)
+        if not lost or (call_site in case.desync and case.desync[call_site].decided):
             continue
         waiting = f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
-        absent = case.history.absent(place)
-        others = len(case.history.members(place)) - len(lost)
+        absent = case.history.absent(call_site)
+        others = len(case.history.members(call_site)) - len(lost)
         words = (
-            f"{named(lost)} left no dump: whether they came to {case.at(place)}, where "
+            f"{named(lost)} left no dump: whether they came to {case.at(call_site)}, where "
             f"{waiting}, cannot be decided"
             if absent or others < 1
             else f"{named(lost)} left no dump, and {'all ' if others > 1 else 'the '}{others} "
-            f"other{'s' if others > 1 else ''} came to {case.at(place)}, where {waiting}: "
+            f"other{'s' if others > 1 else ''} came to {case.at(call_site)}, where {waiting}: "
             f"{named(lost)} or the network"
         )
-        found.append(
+        findings.append(
             _Finding(
                 "cannot_decide",
                 tuple(lost),
-                place,
-                case.type_at(place),
+                call_site,
+                case.type_at(call_site),
                 f"{words}.",
                 decided=False,
                 excluded=() if absent or others <= len(lost) else tuple(lost),
             )
         )
-    return found
+    return findings
 
 
 _GLOO = "gloo"
@@ -411,21 +415,23 @@ def _nothing_pending(case: _Case) -> _Finding:
 
 def _waiting(case: _Case) -> list[_Finding]:
     """Who only waits, by the call they wait at."""
-    found = []
-    for place, ranks in case.stuck.items():
+    findings = []
+    for call_site, ranks in case.stuck.items():
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
         away = f" for {named(others)}" if others else ""
         words = (
-            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(place)}{away}"
-            f"{_aborted(case, place)}."
+            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(call_site)}{away}"
+            f"{_aborted(case, call_site)}."
         )
-        frames = _frames_at(case, place, tuple(ranks))
-        found.append(_Finding("waiting", tuple(ranks), place, case.type_at(place), words, frames))
-    return found
+        frames = _frames_at(case, call_site, tuple(ranks))
+        findings.append(
+            _Finding("waiting", tuple(ranks), call_site, case.type_at(call_site), words, frames)
+        )
+    return findings
 
 
-def _aborted(case: _Case, place: Place) -> str:
+def _aborted(case: _Case, call_site: Place) -> str:
     """That the watchdog ended a call, in words."""
-    calls = case.history.at[place].values()
+    calls = case.history.at[call_site].values()
     ages = [c.aborted_after_ns for c in calls if c.aborted_after_ns is not None]
     return f"; ended by its timeout after {max(ages) / 1e9:.0f} s" if ages else ""

@@ -65,7 +65,7 @@ def late_arrivals(
     aligned = calls.rows.start + calls.correction
     latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
     sigma = numbers(calls.matches["wait_sigma_ns"], -1)
-    made = {
+    columns = {
         "match": number(calls.match[first], _I64),
         "group": calls.table["group"].take(pa.array(first)),
         "type": calls.table["type"].take(pa.array(first)),
@@ -83,10 +83,10 @@ def late_arrivals(
         "aligned_start_ns": number(aligned[latest], _I64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
-    found = pa.table([made[f.name] for f in RETURNS], schema=RETURNS)
-    order = np.argsort(-numbers(found["wait_total_ns"]), kind="stable")
-    found = found.take(pa.array(order[:n] if n else order))
-    return with_coverage(found, **clock_facts(align))
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    order = np.argsort(-numbers(answer["wait_total_ns"]), kind="stable")
+    answer = answer.take(pa.array(order[:n] if n else order))
+    return with_coverage(answer, **clock_facts(align))
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:

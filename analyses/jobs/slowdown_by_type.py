@@ -69,7 +69,7 @@ def _durations(job: Job, delays: list[Ints], label: str) -> tuple[np.ndarray, fl
         rows = label_codes(block.program) == LABELS.index(label)
         own.append(block.own[rows].ravel())
         delay += int(late[rows].sum())
-        whole = (block.end - block.start)[rows]
-        waited += int(np.maximum(whole - block.own[rows], 0).sum())
+        span = (block.end - block.start)[rows]
+        waited += int(np.maximum(span - block.own[rows], 0).sum())
     values = np.concatenate(own)
     return values, delay / max(len(values), 1), waited / max(len(values), 1)

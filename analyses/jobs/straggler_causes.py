@@ -159,8 +159,8 @@ def _communication(causes: Causes) -> _Cause:
 def _late_host(causes: Causes) -> _Cause:
     job = causes.job
     late = float(job.recorded.mean() - job.replayed.mean())
-    whole = float(job.recorded.mean() - job.ideal_steps.mean())
-    share = late / whole if whole > 0 else None
+    slowdown = float(job.recorded.mean() - job.ideal_steps.mean())
+    share = late / slowdown if slowdown > 0 else None
     return _Cause(
         "late_host",
         share,

@@ -102,9 +102,9 @@ class _Labels:
     inferred: bool = False
 
 
-def _of_categories(found: Categories) -> _Labels:
-    source = "category, inferred from phase and life" if found.inferred else "category"
-    return _Labels(source, found.code, found.names, found.inferred)
+def _of_categories(categories: Categories) -> _Labels:
+    source = "category, inferred from phase and life" if categories.inferred else "category"
+    return _Labels(source, categories.code, categories.names, categories.inferred)
 
 
 def _of_holders(use: MemoryUse, cpu_ops: pa.Table) -> _Labels:
@@ -155,10 +155,10 @@ class _Peak:
 
 def _alive(use: MemoryUse, before: Ints) -> Ints:
     """Rows of the allocations that no release has followed."""
-    told = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
-    address = codes_of(use.table["address"])[0][told].astype(np.int64)
+    with_address = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
+    address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
     groups = Groups.by_keys(address[::-1])  # so that the first of each is its last
-    last = told[::-1][groups.first_row]
+    last = with_address[::-1][groups.first_row]
     return np.asarray(last[use.size[last] > 0])
 
 

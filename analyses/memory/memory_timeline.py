@@ -55,8 +55,8 @@ def memory_timeline(
     kind, allocated = use.devices.group_ids, use.allocated
     chosen, names, inferred = np.full(len(kind), NONE, np.int64), [""], False
     if by == "category":
-        found = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
-        chosen, names, inferred = found.code, found.names, found.inferred
+        categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
+        chosen, names, inferred = categories.code, categories.names, categories.inferred
         allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
     slices = Groups.by_keys(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
     top = _highest(slices, allocated)

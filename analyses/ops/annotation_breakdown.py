@@ -65,10 +65,10 @@ def annotation_breakdown(
     count = groups.sum(on_cpu)
     total = groups.sum(np.where(on_gpu, 0, own))
     count_gpu = groups.sum(1 - on_cpu)
-    row, which = _launched(annotations, annotation_links, kernels, kernel_links, group)
+    row, owner = _launched(annotations, annotation_links, kernels, kernel_links, group)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     device = np.zeros(len(groups), np.int64)
-    np.add.at(device, which, (end - start)[row])
+    np.add.at(device, owner, (end - start)[row])
     of_rank = _per_rank(kernels, groups.keys[:, 0])
     columns = [
         number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
@@ -77,9 +77,9 @@ def annotation_breakdown(
         number(total, pa.int64()),
         number(total / np.maximum(count, 1), pa.float64(), count > 0),
         number(groups.max(np.where(on_gpu, 0, own)), pa.int64()),
-        number(np.bincount(which, minlength=len(groups)), pa.int64()),
+        number(np.bincount(owner, minlength=len(groups)), pa.int64()),
         number(device, pa.int64()),
-        number(union_lengths(which, start[row], end[row], len(groups)), pa.int64()),
+        number(union_lengths(owner, start[row], end[row], len(groups)), pa.int64()),
         percent(device, of_rank),
         number(count_gpu, pa.int64()),
         number(groups.sum(np.where(on_gpu, own, 0)), pa.int64()),
@@ -123,10 +123,10 @@ def _stepped(
     """Activities that a step of the profiler launched, and its group."""
     chosen = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
     ranges = Groups.by_keys(_step_keys(annotations, annotations["step"])[chosen])
-    mine = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
-    place = row_of(ranges.keys, _step_keys(kernels, kernel_links["step"])[mine])
-    known = place != NONE
-    return mine[known], group[chosen][ranges.first_row][place[known]]
+    in_steps = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
+    range_row = row_of(ranges.keys, _step_keys(kernels, kernel_links["step"])[in_steps])
+    in_range = range_row != NONE
+    return in_steps[in_range], group[chosen][ranges.first_row][range_row[in_range]]
 
 
 def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
@@ -138,8 +138,8 @@ def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
 def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:
     """GPU time of each of the ranks."""
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    known, which = np.unique(numbers(kernels["rank"], NONE), return_inverse=True)
-    total = np.zeros(len(known), np.int64)
-    np.add.at(total, which, length)
-    of = dict(zip(known.tolist(), total.tolist(), strict=True))
+    present, inverse = np.unique(numbers(kernels["rank"], NONE), return_inverse=True)
+    total = np.zeros(len(present), np.int64)
+    np.add.at(total, inverse, length)
+    of = dict(zip(present.tolist(), total.tolist(), strict=True))
     return np.array([of.get(r, 0) for r in ranks.tolist()], np.int64)

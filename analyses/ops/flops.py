@@ -81,9 +81,9 @@ def flops(
         {"window": numbers(windows["end_ns"]) - numbers(windows["start_ns"])},
     )
     keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "step")])
-    place = _places(keys, kernels, kernel_links, per)
+    answer_row = _places(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
-    added = _added(work, place, len(keys), tf32)
+    added = _added(work, answer_row, len(keys), tf32)
     gpus = _gpus(ranks, gpu(gpu_name) if gpu_name else None)
     peaks = [
         peak or _peak(gpus.get(int(rank)), dtype)
@@ -102,7 +102,7 @@ def flops(
     return with_coverage(
         table_,
         mfu=_MFU,
-        gpu=sorted({one.name for one in gpus.values() if one})
+        gpu=sorted({device.name for device in gpus.values() if device})
         or "not in the catalogue; give --gpu-name or --peak",
         recomputed_ns=int(work.length[work.modelled & work.recompute[work.row]].sum()),
         carry_in_ns=int(work.length[truths(kernel_links["carry_in"])].sum()),
@@ -127,27 +127,27 @@ class _Added:
         return [c.most_common(1)[0][0] if c else None for c in self.by_dtype]
 
 
-def _added(work: OperatorWork, place: Ints, length: int, tf32: Mask) -> _Added:
+def _added(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
     added = _Added(length)
-    inside = place != NONE
-    np.add.at(added.device, place[inside], work.length[inside])
-    known = inside & work.modelled
-    np.add.at(added.modelled, place[known], work.length[known])
-    row, first = work.first_activity(known)  # a call counts where it began
-    kinds = [place[first], work.kind[first], work.recompute[row], tf32[row]]
+    inside = rows != NONE
+    np.add.at(added.device, rows[inside], work.length[inside])
+    modelled = inside & work.modelled
+    np.add.at(added.modelled, rows[modelled], work.length[modelled])
+    row, first = work.first_activity(modelled)  # a call counts where it began
+    kinds = [rows[first], work.kind[first], work.recompute[row], tf32[row]]
     alike = Groups.by_keys(np.column_stack(kinds).astype(np.int64))
-    for (at, which, again, fast), many in zip(
+    for (answer_row, kind, again, fast), many in zip(
         alike.keys.tolist(), alike.count.tolist(), strict=True
     ):
-        cost = work.costs[which]
+        cost = work.costs[kind]
         assert isinstance(cost, Cost)
-        added.hardware[at] += many * cost.flops
-        added.model[at] += 0 if again else many * cost.of_model
-        added.moved[at] += many * cost.bytes
+        added.hardware[answer_row] += many * cost.flops
+        added.model[answer_row] += 0 if again else many * cost.of_model
+        added.moved[answer_row] += many * cost.bytes
         if cost.matrix:
-            added.matrix[at] += many * cost.flops
+            added.matrix[answer_row] += many * cost.flops
             named = "tf32" if fast and cost.dtype == "fp32" else str(cost.dtype)
-            added.by_dtype[at][named] += many * cost.flops
+            added.by_dtype[answer_row][named] += many * cost.flops
     return added
 
 
@@ -157,8 +157,8 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None]) -> list[pa.Ar
     has = (top > 0) & (window > 0)
 
     def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
-        whole = some * np.where(has, top, 1.0) * 1e3
-        return number(100 * part / whole, pa.float64(), has)
+        available = some * np.where(has, top, 1.0) * 1e3
+        return number(100 * part / available, pa.float64(), has)
 
     done = added.hardware > 0
     return [
@@ -185,8 +185,8 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     step = np.full(len(rank), NONE, np.int64)
     if per == "step":
         step = numbers(kernel_links["step"], NONE).astype(np.int64)
-    found = row_of(keys, np.column_stack([rank, device, step]))
-    return np.where((step == NONE) & (per == "step"), NONE, found)
+    rows = row_of(keys, np.column_stack([rank, device, step]))
+    return np.where((step == NONE) & (per == "step"), NONE, rows)
 
 
 def _gpus(ranks: pa.Table, chosen: Gpu | None) -> dict[int, Gpu | None]:

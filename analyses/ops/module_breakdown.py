@@ -85,7 +85,7 @@ def module_breakdown(
     depth = np.array([name.count(".") for name in names] + [0])
     missing = len(names)
     recorded = calls[shown] > 0
-    found = pa.table(
+    answer = pa.table(
         [
             texts([names[k] if k != missing else None for k in shown.tolist()]),
             number(depth[shown], pa.int32(), shown != missing),
@@ -99,22 +99,22 @@ def module_breakdown(
     )
     lost = int(times.length[times.row == NONE].sum())
     return with_coverage(
-        found, modules_left_out=len(order) - len(shown), device_time_without_operator_ns=lost
+        answer, modules_left_out=len(order) - len(shown), device_time_without_operator_ns=lost
     )
 
 
 def _with_outer(names: list[str]) -> tuple[list[str], Ints]:
     """Modules and those that hold them, and the one that holds each (NONE: none)."""
     names = list(names)
-    place = {name: k for k, name in enumerate(names)}
+    code_of = {name: k for k, name in enumerate(names)}
     above = []
     k = 0
     while k < len(names):  # grows by the outer modules that no operator ran directly in
         outer = names[k].rpartition(".")[0]
-        if outer and outer not in place:
-            place[outer] = len(names)
+        if outer and outer not in code_of:
+            code_of[outer] = len(names)
             names.append(outer)
-        above.append(place[outer] if outer else NONE)
+        above.append(code_of[outer] if outer else NONE)
         k += 1
     return names, np.array(above, np.int64)
 
@@ -137,10 +137,10 @@ def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> 
     count, inside = np.zeros(len(names) + 1, np.int64), np.zeros(len(names) + 1, np.int64)
     module, paths = codes_of(python_links["module"])
     own = matching(python_calls["name"], lambda name: name.startswith(MODULE))
-    place = {name: k for k, name in enumerate(names)}
-    known = np.array([place.get(p, NONE) for p in paths.to_pylist()] + [NONE], np.int64)
-    rows = np.flatnonzero(own & (known[module] != NONE))
+    code_of = {name: k for k, name in enumerate(names)}
+    module_of = np.array([code_of.get(p, NONE) for p in paths.to_pylist()] + [NONE], np.int64)
+    rows = np.flatnonzero(own & (module_of[module] != NONE))
     length = numbers(python_calls["end_ns"]) - numbers(python_calls["start_ns"])
-    np.add.at(count, known[module[rows]], 1)
-    np.add.at(inside, known[module[rows]], length[rows])
+    np.add.at(count, module_of[module[rows]], 1)
+    np.add.at(inside, module_of[module[rows]], length[rows])
     return count, inside

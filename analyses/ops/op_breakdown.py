@@ -78,7 +78,7 @@ def op_breakdown(
     groups = Groups.by_keys(np.column_stack([who, name, apart])[kept])
     first = kept[groups.first_row]
     sums = _sums(tree, times, groups, kept)
-    found = pa.table(
+    with_operator = pa.table(
         [
             *_rank_and_step(groups.keys[:, 0], groups.keys[:, 1]),
             texts([names[k] for k in groups.keys[:, 2].tolist()]),
@@ -95,7 +95,7 @@ def op_breakdown(
     )
     launcher = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
     lost = _without_operator(launcher, kernel_links, times, selected)
-    ranked = _ranked(pa.concat_tables([found, lost]).unify_dictionaries())
+    ranked = _ranked(pa.concat_tables([with_operator, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
     return with_coverage(shown, rows_left_out=ranked.num_rows - shown.num_rows)
 
@@ -181,8 +181,8 @@ def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
 
 
 def _texts_at(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
-    found: list[str | None] = column.take(pa.array(rows)).to_pylist()
-    return found
+    values: list[str | None] = column.take(pa.array(rows)).to_pylist()
+    return values
 
 
 def _without_operator(

@@ -70,10 +70,10 @@ def op_tree(
     rank_of = np.full(len(paths.above), NONE, np.int64)
     rank_of[paths.of_row] = rank if per == "rank" else NONE
     order = _from_the_top(paths, np.flatnonzero(worth), sums, rank_of)
-    place = np.full(len(paths.above) + 1, NONE, np.int64)
-    place[order] = np.arange(len(order))
-    parent = place[paths.above[order]]
-    found = pa.table(
+    position = np.full(len(paths.above) + 1, NONE, np.int64)
+    position[order] = np.arange(len(order))
+    parent = position[paths.above[order]]
+    answer = pa.table(
         [
             number(rank_of[order], pa.int32(), rank_of[order] >= 0),
             number(np.arange(len(order)), pa.int64()),
@@ -88,7 +88,7 @@ def op_tree(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, paths=len(paths.above), paths_left_out=len(worth) - len(order))
+    return with_coverage(answer, paths=len(paths.above), paths_left_out=len(worth) - len(order))
 
 
 _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")

@@ -66,7 +66,7 @@ def python_hotspots(
         python,
         groups.sum(operators),
     ]
-    found = pa.table(
+    answer = pa.table(
         [
             texts([names[k] for k in groups.keys[shown, 0].tolist()]),
             *(number(column[shown], pa.int64()) for column in columns),
@@ -76,7 +76,7 @@ def python_hotspots(
         ],
         schema=RETURNS,
     )
-    return with_coverage(found, functions_left_out=len(order) - len(shown))
+    return with_coverage(answer, functions_left_out=len(order) - len(shown))
 
 
 def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
@@ -98,9 +98,9 @@ def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) ->
     return np.maximum(total, 0)
 
 
-def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, at: Ints) -> Mask:
+def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
     """Whether each time lies in a span of the same caller; those of one caller are disjoint."""
     if not len(caller):
         return np.zeros(len(of), bool)
-    last = SegmentTimes(caller, start).last(of, at)
-    return np.asarray((last != NONE) & (end[last] > at))
+    last = SegmentTimes(caller, start).last(of, time)
+    return np.asarray((last != NONE) & (end[last] > time))

@@ -78,15 +78,15 @@ def roofline(
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
     comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first_row]
-    found = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
+    kind_costs = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
     costs = [
         f if isinstance(f, Cost) and not c else None
-        for f, c in zip(found, comm.tolist(), strict=True)
+        for f, c in zip(kind_costs, comm.tolist(), strict=True)
     ]
     across = matching(kernels["name"], _crosses)[rows][groups.first_row].tolist()
     notes = [
         "communication" if c else _CROSSING if x else (f.assumed if isinstance(f, Cost) else f)
-        for f, c, x in zip(found, comm.tolist(), across, strict=True)
+        for f, c, x in zip(kind_costs, comm.tolist(), across, strict=True)
     ]
     device = gpu(gpu_name) if gpu_name else _recorded(ranks)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
@@ -96,7 +96,7 @@ def roofline(
     ]
     measured = _measured(costs, limits, count, time, groups.count, launch_ns)
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
-    whole = np.full(len(groups), int(work.length.sum()))
+    total = np.full(len(groups), int(work.length.sum()))
     answer = pa.table(
         [
             *(number(groups.keys[:, k], pa.int32(), groups.keys[:, k] >= 0) for k in (0, 1)),
@@ -105,7 +105,7 @@ def roofline(
             number(count, pa.int64()),
             number(groups.count, pa.int64()),
             number(time, pa.int64()),
-            percent(time, whole),
+            percent(time, total),
             *measured,
             texts(notes),
         ],

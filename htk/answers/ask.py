@@ -55,7 +55,7 @@ def _table(trace: Trace, name: str) -> pa.Table:
 
 def _reads(chosen: Analysis[...]) -> set[str]:
     """The tables that an answer rests on, through the analyses that it builds on."""
-    found: set[str] = set()
+    tables: set[str] = set()
     for name in chosen.reads:
-        found |= {name} if name in TABLES or name in DERIVED else _reads(find(name))
-    return found
+        tables |= {name} if name in TABLES or name in DERIVED else _reads(find(name))
+    return tables

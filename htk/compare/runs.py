@@ -81,8 +81,8 @@ class Side:
         if not len(self._steps):
             return np.full(len(rank), -1, np.int64)
         wanted = _pair(rank, step)
-        place = np.minimum(np.searchsorted(self._steps, wanted), len(self._steps) - 1)
-        return np.where((self._steps[place] == wanted) & (step >= 0), place, -1)
+        position = np.minimum(np.searchsorted(self._steps, wanted), len(self._steps) - 1)
+        return np.where((self._steps[position] == wanted) & (step >= 0), position, -1)
 
     def stats(self, items: Items, by_step: bool) -> _Stats:
         """Mean and its variance of each named thing, over samples (or over ranks)."""
@@ -91,11 +91,11 @@ class Side:
             count = np.bincount(items.code, minlength=many)[:many]
             total = np.bincount(items.code, items.time, minlength=many)[:many]
             return _Stats(count / self.ranks, total / self.ranks, np.full(many, np.nan))
-        mine = items.sample >= 0
-        groups = Groups.by_keys(np.stack([items.code[mine], items.sample[mine]], axis=1))
+        in_sample = items.sample >= 0
+        groups = Groups.by_keys(np.stack([items.code[in_sample], items.sample[in_sample]], axis=1))
         code = groups.keys[:, 0]
-        sums = groups.sum(items.time[mine]).astype(np.float64)
-        count = np.bincount(items.code[mine], minlength=many)[:many]
+        sums = groups.sum(items.time[in_sample]).astype(np.float64)
+        count = np.bincount(items.code[in_sample], minlength=many)[:many]
         mean = np.bincount(code, sums, minlength=many)[:many] / self.steps
         absent = self.steps - np.bincount(code, minlength=many)[:many]
         around = np.bincount(code, (sums - mean[code]) ** 2, minlength=many)[:many]
@@ -110,9 +110,9 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -
     sides = Side(base), Side(new)
     by_step = all(side.steps for side in sides)
     parts = [_compared(kind, *sides, by_step, n) for kind in by]
-    found = pa.concat_tables(parts) if parts else RETURNS.empty_table()
+    answer = pa.concat_tables(parts) if parts else RETURNS.empty_table()
     return with_coverage(
-        found,
+        answer,
         compared="a step" if by_step else "a rank",
         base_steps=sides[0].steps,
         new_steps=sides[1].steps,
@@ -129,19 +129,21 @@ def _compared(kind: By, base: Side, new: Side, by_step: bool, n: int) -> pa.Tabl
     present = np.flatnonzero((was.often > 0) | (now.often > 0) | (was.mean > 0) | (now.mean > 0))
     diff = now.mean - was.mean
     noise = SIGMAS * np.sqrt(was.variance + now.variance)
-    known = ~np.isnan(noise)
-    certain = known & (np.abs(diff) > np.nan_to_num(noise))
+    has_noise = ~np.isnan(noise)
+    certain = has_noise & (np.abs(diff) > np.nan_to_num(noise))
     rows = present[np.argsort(-np.abs(diff[present]), kind="stable")][: n or None]
     share = np.divide(100 * diff, was.mean, out=np.zeros(len(diff)), where=was.mean > 0)
-    change = [_change(was, now, diff, bool(certain[k] or not known[k]), k) for k in rows.tolist()]
+    change = [
+        _change(was, now, diff, bool(certain[k] or not has_noise[k]), k) for k in rows.tolist()
+    ]
     columns = [
         texts([kind] * len(rows)),
         texts([names[k] for k in rows.tolist()]),
         texts(change),
         *(number(v[rows], pa.float64()) for v in (was.often, now.often, was.mean, now.mean, diff)),
         number(share[rows], pa.float64(), was.mean[rows] > 0),
-        number(np.nan_to_num(noise)[rows], pa.float64(), known[rows]),
-        boolean(certain[rows], known[rows]),
+        number(np.nan_to_num(noise)[rows], pa.float64(), has_noise[rows]),
+        boolean(certain[rows], has_noise[rows]),
     ]
     return pa.table(columns, schema=RETURNS)
 
@@ -158,8 +160,8 @@ def _change(was: _Stats, now: _Stats, diff: Floats, certain: bool, k: int) -> st
 
 def _renamed(items: Items, names: list[str]) -> Items:
     """Codes into the names of both sides."""
-    place = {name: k for k, name in enumerate(names)}
-    new = np.array([*(place[name] for name in items.names), -1], np.int64)[items.code]
+    code_of = {name: k for k, name in enumerate(names)}
+    new = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
     keep = new >= 0
     return Items(names, new[keep], items.sample[keep], items.time[keep])
 
@@ -241,11 +243,11 @@ def _complete_steps(tables: Tables) -> Ints:
     """(rank, step) of each complete step, in order: of the GPU, else of the host."""
     windows = tables["step_windows"]
     if windows.num_rows:
-        mine = valid(windows["step"]) & truths(windows["complete"])
+        complete = valid(windows["step"]) & truths(windows["complete"])
     else:
         windows = tables["annotations"]
-        mine = valid(windows["step"]) & ~truths(windows["on_gpu"])
-    rank, step = numbers(windows["rank"], -1)[mine], numbers(windows["step"], -1)[mine]
+        complete = valid(windows["step"]) & ~truths(windows["on_gpu"])
+    rank, step = numbers(windows["rank"], -1)[complete], numbers(windows["step"], -1)[complete]
     steps = np.unique(_pair(rank, step))
     if windows is tables["step_windows"] or not tables["cpu_ops"].num_rows:
         return steps

@@ -91,7 +91,7 @@ def _open_zipped(source: Source, entry: zipfile.ZipInfo) -> BinaryIO:
 def _tarred(source: Source) -> list[Source]:
     """Members in order; of a cut or damaged tar those before the damage, then the damage."""
     open_tar, damage = _plain(source)
-    found: dict[str, Source] = {}
+    members: dict[str, Source] = {}
     sizes: list[int] = []
     with open_tar() as file, tarfile.open(fileobj=file, mode="r:") as archive:
         try:
@@ -101,13 +101,13 @@ def _tarred(source: Source) -> list[Source]:
                 sizes.append(entry.size)
                 _within_limits(sizes)
                 if _is_wanted(entry.name):
-                    found[entry.name] = _tar_member(source, open_tar, entry)
+                    members[entry.name] = _tar_member(source, open_tar, entry)
         except (tarfile.TarError, EOFError) as error:
             damage = damage or reason(error)
     if damage:
-        why = f"damaged archive, {len(found)} members found: {damage}"
-        return [*found.values(), broken(source.name, why)]
-    return list(found.values())
+        why = f"damaged archive, {len(members)} members found: {damage}"
+        return [*members.values(), broken(source.name, why)]
+    return list(members.values())
 
 
 def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:

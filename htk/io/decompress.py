@@ -45,13 +45,13 @@ def open_stream(file: BinaryIO | str | os.PathLike[str]) -> "Stream":
 
 def unpack_limit() -> int | None:
     """The most bytes one file may unpack to (HTK_UNPACK_LIMIT: bytes, or 'none')."""
-    said = os.environ.get(_LIMIT_VARIABLE, "").strip().lower()
-    if said == "none":
+    setting = os.environ.get(_LIMIT_VARIABLE, "").strip().lower()
+    if setting == "none":
         return None
-    if said.isdigit():
-        return int(said)
-    if said:
-        raise TraceError(f"{_LIMIT_VARIABLE} is '{said}'; expected a number of bytes or 'none'")
+    if setting.isdigit():
+        return int(setting)
+    if setting:
+        raise TraceError(f"{_LIMIT_VARIABLE} is '{setting}'; expected a number of bytes or 'none'")
     return _MOST_BYTES
 
 
@@ -229,8 +229,8 @@ class _Zstd(Stream):
         try:
             return self._reader.read(size)
         except self._error as error:
-            place = self.source.offset
-            self.damage = f"zstd data is damaged near stored byte {place:,} ({error})"
+            offset = self.source.offset
+            self.damage = f"zstd data is damaged near stored byte {offset:,} ({error})"
             return b""
 
 

@@ -37,8 +37,8 @@ def reason(error: BaseException) -> str:
     """What an error says, on one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    said = " ".join(str(error).split())
-    return said or type(error).__name__
+    message = " ".join(str(error).split())
+    return message or type(error).__name__
 
 
 class _Guarded(io.RawIOBase):
@@ -67,8 +67,8 @@ class _Guarded(io.RawIOBase):
     def seekable(self) -> bool:
         return self._file.seekable()
 
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(place, whence)
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
 
     def tell(self) -> int:
         return self._file.tell()
@@ -98,9 +98,9 @@ class Part(io.RawIOBase):
         self._place += len(data)
         return len(data)
 
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
-        self._place = base + place
+        self._place = base + offset
         return self._place
 
     def tell(self) -> int:
@@ -157,9 +157,9 @@ class _At(io.RawIOBase):
         self._place += len(data)
         return len(data)
 
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._spool.size}[whence]
-        self._place = base + place
+        self._place = base + offset
         return self._place
 
     def tell(self) -> int:

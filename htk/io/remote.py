@@ -57,10 +57,10 @@ def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
     magic = any(c in path for c in ("*" if web else "*?["))
     if not (magic or url.endswith("/")) if web else system.isfile(path):
         return {path: system.info(path)}
-    found = system.glob(path, detail=True) if magic else system.find(path, detail=True)
-    if not found:
+    listed = system.glob(path, detail=True) if magic else system.find(path, detail=True)
+    if not listed:
         raise FileNotFoundError(path)
-    return {p: facts for p, facts in found.items() if facts.get("type") == "file"}
+    return {p: facts for p, facts in listed.items() if facts.get("type") == "file"}
 
 
 def _why(error: BaseException) -> str:

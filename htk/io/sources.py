@@ -50,15 +50,15 @@ def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
 
     One that cannot be used (a damaged archive, say) is there too, and says why when opened.
     """
-    given = [inputs] if isinstance(inputs, str | Path) else inputs
-    names = list(dict.fromkeys(map(str, given)))
-    found: dict[str, Source] = {}
+    listed = [inputs] if isinstance(inputs, str | Path) else inputs
+    names = list(dict.fromkeys(map(str, listed)))
+    sources: dict[str, Source] = {}
     for name in names:
         for source in _named(name):
-            found.setdefault(source.identity or f"{name}|{source.name}", source)
-    if not found:
+            sources.setdefault(source.identity or f"{name}|{source.name}", source)
+    if not sources:
         raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
-    return [replace(s, open=partial(guarded, s.name, s.open)) for s in found.values()]
+    return [replace(s, open=partial(guarded, s.name, s.open)) for s in sources.values()]
 
 
 def head(source: Source) -> Head:
@@ -103,7 +103,7 @@ def _named(name: str) -> list[Source]:
     if name.startswith("file://"):
         name = unquote(urlsplit(name).path)
     if remote.is_url(name):
-        return [s for one in remote.sources(name, _may_be_trace) for s in _with_members(one)]
+        return [s for source in remote.sources(name, _may_be_trace) for s in _with_members(source)]
     try:
         return _local(name, Path(name).expanduser())
     except OSError as error:
@@ -134,10 +134,10 @@ def _glob(pattern: str) -> list[str]:
 
 def _folder(folder: Path) -> Iterator[Source]:
     """Files below a folder that may be traces; links to folders are not followed."""
-    for at, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for file in sorted(files):
-            path = Path(at) / file
+            path = Path(directory) / file
             if _may_be_trace(file) and path.is_file() and not _is_exported(path):
                 yield from _with_members(_file(path))
 

@@ -98,8 +98,8 @@ class StoredEntry:
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
-            found = self._find(name)
-            self._derived[name] = self._keep(name, make()) if found is None else found
+            stored = self._find(name)
+            self._derived[name] = self._keep(name, make()) if stored is None else stored
         return self._derived[name]
 
     def _find(self, name: str) -> pa.Table | None:
@@ -206,16 +206,16 @@ class Store:
 
     def list(self) -> list[ListedEntry]:
         """What is kept, the last used first."""
-        found = []
+        entries = []
         for folder in self._folders():
             try:
                 meta = json.loads((folder / _META).read_text())
                 used = (folder / _META).stat().st_mtime
                 size = _size(folder)
-                found.append(ListedEntry(meta["source"], size, meta["created"], used, folder))
+                entries.append(ListedEntry(meta["source"], size, meta["created"], used, folder))
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # being removed by another process
-        return sorted(found, key=lambda e: -e.last_used)
+        return sorted(entries, key=lambda e: -e.last_used)
 
     def verify(self) -> tuple[int, Sequence[str]]:
         """Read every entry whole. Returns how many are as written, and what the others were made
@@ -320,21 +320,21 @@ def _of_process(key: str, k: int) -> str:
 
 def cache_root() -> Path:
     """HTK_CACHE_DIR, else the user's cache folder."""
-    said = os.environ.get("HTK_CACHE_DIR")
-    if said:
-        return Path(said)
+    setting = os.environ.get("HTK_CACHE_DIR")
+    if setting:
+        return Path(setting)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("htk", appauthor=False))
 
 
 def _limit() -> int:
-    said = os.environ.get("HTK_CACHE_LIMIT")
-    if not said:
+    setting = os.environ.get("HTK_CACHE_LIMIT")
+    if not setting:
         return DEFAULT_LIMIT_BYTES
-    if not said.isdigit():
-        raise UsageError(f"HTK_CACHE_LIMIT is {said!r}; expected a number of bytes")
-    return int(said)
+    if not setting.isdigit():
+        raise UsageError(f"HTK_CACHE_LIMIT is {setting!r}; expected a number of bytes")
+    return int(setting)
 
 
 def _meta(folder: Path) -> dict[str, Any]:

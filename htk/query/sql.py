@@ -102,9 +102,9 @@ class Prepared:
         """Columns of what the query reads that a mistaken name may stand for."""
         match = _CANDIDATES.search(message)
         candidates = re.findall(r'"([^"]+)"', match[1]) if match else []
-        known = {column for table in self.relations.values() for column in table.column_names}
-        known |= {c for t in self.dataset for c in _BASE_TABLES[t].names if t in self.text}
-        close = get_close_matches(name.rpartition(".")[2], known, 3)
+        columns = {column for table in self.relations.values() for column in table.column_names}
+        columns |= {c for t in self.dataset for c in _BASE_TABLES[t].names if t in self.text}
+        close = get_close_matches(name.rpartition(".")[2], columns, 3)
         return list(dict.fromkeys([*close, *candidates]))[:4]
 
 
@@ -173,8 +173,8 @@ def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
             _make(prepared, naming.name, naming.name, {})
             continue
         options = _options(naming.name, naming.options)
-        said = ", ".join(f"{key} := {value!r}" for key, value in options.items())
-        relation = f"{naming.name}({said})"
+        arguments = ", ".join(f"{key} := {value!r}" for key, value in options.items())
+        relation = f"{naming.name}({arguments})"
         _make(prepared, relation, naming.name, options)
         pieces += [text[copied : naming.start], '"' + relation.replace('"', '""') + '"']
         copied = naming.end
@@ -186,13 +186,13 @@ def _named(text: str) -> Iterator[_Naming]:
     """Names of tables, views and analyses in a query. A text that is a name and no more counts
     too: the interval macros take names so."""
     words = list(tokens(text))
-    known = {*ANALYSES, *_BASE_TABLES, *VIEWS}
+    names = {*ANALYSES, *_BASE_TABLES, *VIEWS}
     number = 0
     while number < len(words):
         word = words[number]
         number += 1
         name = word.value.lower()
-        if word.kind in ("number", "sign") or name not in known:
+        if word.kind in ("number", "sign") or name not in names:
             continue
         called = name in ANALYSES and word.kind != "text" and number < len(words)
         if not called or words[number].value != "(" or words[number].kind != "sign":
@@ -243,13 +243,13 @@ def _options(name: str, words: list[Token]) -> dict[str, Any]:
 def _value(words: list[Token]) -> Any:
     if len(words) == 1 and words[0].kind == "text":
         return words[0].value
-    said = "".join(word.value for word in words)
-    if said.lower() in ("true", "false"):
-        return said.lower() == "true"
+    literal = "".join(word.value for word in words)
+    if literal.lower() in ("true", "false"):
+        return literal.lower() == "true"
     try:
-        number = ast.literal_eval(said) if len(words) < 3 else None
+        number = ast.literal_eval(literal) if len(words) < 3 else None
     except (ValueError, SyntaxError):
         number = None
     if not isinstance(number, int | float):
-        raise UsageError(f"{said}: expected a number, true, false or 'text'")
+        raise UsageError(f"{literal}: expected a number, true, false or 'text'")
     return number

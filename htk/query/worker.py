@@ -139,7 +139,7 @@ def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> Worker
                 worker.close()
             worker = _workers[key] = Worker(memory_bytes, dataset)
         _workers.move_to_end(key)
-        idle = [known for known, each in _workers.items() if known != key and not each.busy]
+        idle = [other for other, each in _workers.items() if other != key and not each.busy]
         while len(_workers) > MOST_WORKERS and idle:
             _workers.pop(idle.pop(0)).close()
     return worker

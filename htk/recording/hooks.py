@@ -99,11 +99,11 @@ class LoggingTimers:
 
     def __call__(self, name: str, *args: Any, **options: Any) -> Any:
         timer = self._timers(name, *args, **options)
-        known = operation_type(name)
-        if known not in CODES:
+        type_ = operation_type(name)
+        if type_ not in CODES:
             return timer
         if name not in self._wrapped:
-            self._wrapped[name] = _Timer(self, self._log, known)
+            self._wrapped[name] = _Timer(self, self._log, type_)
         self._wrapped[name].timer = timer
         return self._wrapped[name]
 

@@ -173,7 +173,7 @@ class OperationLog:
         return LoggingTimers(timers, self) if self.recorded else timers
 
     def _lines(self) -> list[str]:
-        pending, when, found = self._pending, self.clock.when, []
+        pending, when, lines = self._pending, self.clock.when, []
         while pending:  # a few hundred rows a step: about a microsecond each
             type_, began, ended, micro_batch, chunk, step = pending[0]
             start, end = when(began), when(ended)
@@ -183,14 +183,14 @@ class OperationLog:
             head = self._heads.get(type_) or self._head(type_)
             batch = "null" if micro_batch is None else micro_batch
             of_chunk = "null" if chunk is None else chunk
-            found.append(
+            lines.append(
                 f'{head}"chunk":{of_chunk},"micro_batch":{batch},"step":{step},'
                 f'"start_ns":{start},"end_ns":{end}}}\n'
             )
         while len(pending) > _MOST_PENDING:
             pending.popleft()
             self.dropped += 1
-        return found
+        return lines
 
     def _head(self, type_: str) -> str:
         worker = self.worker

@@ -76,8 +76,8 @@ def lengths_even(job: Job) -> Ints:
 
 def at_median(job: Job, label: str) -> Ints:
     """Return step times with each operation of a label at its type's median over the job, in ns."""
-    place = LABELS.index(label)
-    types = {int(t) for b in job.blocks for t in b.program.type[label_codes(b.program) == place]}
+    code = LABELS.index(label)
+    types = {int(t) for b in job.blocks for t in b.program.type[label_codes(b.program) == code]}
     median = {
         t: int(np.median(np.concatenate([b.own[b.program.type == t].ravel() for b in job.blocks])))
         for t in types
@@ -119,14 +119,14 @@ def _chunks(block: Block, code: int) -> list[Ints]:
     """The rows of one pass for each stage and chunk, by micro-batch."""
     program = block.program
     chosen = program.type == code
-    found = []
+    rows_by_chunk = []
     for stage in range(program.stages):
         for chunk in np.unique(program.chunk[chosen & (program.stage == stage)]).tolist():
             rows = np.flatnonzero(chosen & (program.stage == stage) & (program.chunk == chunk))
             batch = program.micro_batch[rows]
-            known = len(np.unique(batch)) == len(rows)
-            found.append(rows[np.argsort(batch, kind="stable")] if known else rows)
-    return found
+            numbered = len(np.unique(batch)) == len(rows)
+            rows_by_chunk.append(rows[np.argsort(batch, kind="stable")] if numbered else rows)
+    return rows_by_chunk
 
 
 def _over_usual(own: Ints) -> Floats:

@@ -91,13 +91,13 @@ class Job:
     @cached_property
     def usual(self) -> NDArray[np.float64]:
         """The usual duration of each type over the job, in ns: a mean; of transfers the median."""
-        found = np.zeros(len(OPERATION_TYPES))
-        for code, known in enumerate(OPERATION_TYPES):
+        durations = np.zeros(len(OPERATION_TYPES))
+        for code, type_ in enumerate(OPERATION_TYPES):
             parts = [b.own[b.program.type == code].ravel() for b in self.blocks]
             values = np.concatenate(parts)
             if len(values):
-                found[code] = np.median(values) if known.communicates else values.mean()
-        return found
+                durations[code] = np.median(values) if type_.communicates else values.mean()
+        return durations
 
     def ideal(self, block: Block) -> Ints:
         """The usual duration of each operation of a block: [operation, 1, 1]."""
@@ -120,16 +120,16 @@ class Job:
         """How long each step takes with no operation slower than its peers, in ns."""
 
         def of(block: Block) -> Ints:
-            one = self.ideal(block)
-            return np.full(len(block.steps), block.replay.step_times(one)[0])
+            durations = self.ideal(block)
+            return np.full(len(block.steps), block.replay.step_times(durations)[0])
 
         return self.by_step(of)
 
 
 def label_codes(program: Program) -> Ints:
     """The label under which each operation of a program is listed, as a place in LABELS."""
-    place = np.array([LABELS.index(known.label) for known in OPERATION_TYPES])
-    return np.asarray(place[program.type])
+    label_of = np.array([LABELS.index(type_.label) for type_ in OPERATION_TYPES])
+    return np.asarray(label_of[program.type])
 
 
 def job_of(operations: pa.Table) -> Job:
@@ -207,10 +207,10 @@ class _Rows:
 
 def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
     """The distinct values of some rows, and the place of each row's value among them."""
-    distinct, which = numbered(values[rows])
-    place = np.zeros(len(values), np.int32)
-    place[rows] = which
-    return distinct, place
+    distinct, inverse = numbered(values[rows])
+    codes = np.zeros(len(values), np.int32)
+    codes[rows] = inverse
+    return distinct, codes
 
 
 def _check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
@@ -237,8 +237,8 @@ def _narrow(values: Ints) -> NDArray[Any]:
 def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[NDArray[Any], Mask]:
     codes, dictionary = codes_of(table["type"])
     names = [operation_type(name) for name in dictionary.to_pylist()]
-    known = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
-    type_ = known[codes]
+    code_of = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
+    type_ = code_of[codes]
     other = np.bincount(codes[type_ < 0], minlength=len(names))
     if other.any():
         facts["unknown_types"] = {names[k]: int(other[k]) for k in np.flatnonzero(other).tolist()}
@@ -249,37 +249,37 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
     """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
     if columns["rank"].min(initial=0) < 0:  # not recorded
         return np.ones(len(columns["rank"]), bool)
-    ranks, which = numbered(columns["rank"])
+    ranks, inverse = numbered(columns["rank"])
     replica, stage = np.empty(len(ranks), np.int64), np.empty(len(ranks), np.int64)
-    replica[which], stage[which] = columns["dp_rank"], columns["stage"]
+    replica[inverse], stage[inverse] = columns["dp_rank"], columns["stage"]
     order = np.lexsort((ranks, stage, replica))
     again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
     others = order[1:][again]
     if not len(others):
-        return np.ones(len(which), bool)
+        return np.ones(len(inverse), bool)
     facts["tensor_parallel_ranks_left_out"] = len(others)
     lowest = np.ones(len(ranks), bool)
     lowest[others] = False
-    return np.asarray(lowest[which])
+    return np.asarray(lowest[inverse])
 
 
 def _blocks(rows: _Rows) -> Iterator[Block]:
     """Blocks of steps that run the same operations on every replica."""
     kept: dict[bytes, list[Ints]] = {}
-    whole = dropped = 0
+    kept_steps = dropped = 0
     for low, high in pairwise(rows.bounds.tolist()):  # steps
         order, key = _arranged(rows, rows.order[low:high])
         if order is None:
             dropped += high > low
             continue
-        whole += 1
+        kept_steps += 1
         members = kept.setdefault(key, [])
         members.append(order)
         if sum(map(len, members)) >= _MOST_ROWS:
             yield _block(rows, kept.pop(key))
     for members in kept.values():
         yield _block(rows, members)
-    rows.facts |= {"steps": whole, "steps_left_out": dropped}
+    rows.facts |= {"steps": kept_steps, "steps_left_out": dropped}
 
 
 def _arranged(rows: _Rows, chosen: Ints) -> tuple[Ints | None, bytes]:
@@ -301,9 +301,9 @@ def _block(rows: _Rows, members: list[Ints]) -> Block:
     began = start.min(axis=(0, 2))
     start -= began[:, None]
     end -= began[:, None]
-    one = order[:, 0, 0]
+    sample = order[:, 0, 0]
     stage, type_, chunk, batch = (
-        column[one].astype(np.int64)
+        column[sample].astype(np.int64)
         for column in (rows.stage, rows.type, rows.chunk, rows.micro_batch)
     )
     program = program_of(stage, type_, chunk, batch, start, end)

@@ -104,12 +104,12 @@ class _Edges:
         count = len(duration)
         own = duration if delay is None else duration + delay * self._local_rows(count)
         rows = np.concatenate([own, np.zeros_like(own[:1]) if delay is None else delay])
-        found = rows[self.row if delay is not None else np.minimum(self.row, count)]
+        weights = rows[self.row if delay is not None else np.minimum(self.row, count)]
         early = np.flatnonzero(self.scale)
         if len(early):
             spared = self.scale[early, None] * duration[self.tail[early]]
-            found[early] -= np.rint(spared).astype(np.int64)
-        return found
+            weights[early] -= np.rint(spared).astype(np.int64)
+        return weights
 
     def _local_rows(self, count: int) -> Ints:
         local = np.zeros((count, 1), np.int64)

@@ -188,7 +188,7 @@ class _Builder:
         needing = [c for c in compute if self._carries(stage, int(self.chunk[c]), forward, sends)]
         matched = self._matched(timely, compute, needing, sends, stage)
         carrying = self.carrying.setdefault((stage, code), [])
-        place = {c: k for k, c in enumerate(compute)}
+        position = {c: k for k, c in enumerate(compute)}
         loaded = set(needing)
         for row, computation in matched:
             if computation in loaded:
@@ -197,8 +197,8 @@ class _Builder:
                 self.links.append((computation, row, 1.0))
                 continue
             self.links.append((row, computation, 1.0))
-            if place[computation]:
-                self.links.append((compute[place[computation] - 1], row, 1.0))
+            if position[computation]:
+                self.links.append((compute[position[computation] - 1], row, 1.0))
 
     def _matched(
         self, rows: list[int], compute: list[int], needing: list[int], sends: bool, stage: int

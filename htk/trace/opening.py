@@ -144,7 +144,7 @@ def _read_one(
         source = replace(source, identity=content_identity(source))
     if store is None or source.identity is None:
         parsed = parser.parse(source, parse_options)
-        entries: Sequence[Entry] = [MemoryEntry(one) for one in (parsed, *parsed.others)]
+        entries: Sequence[Entry] = [MemoryEntry(process) for process in (parsed, *parsed.others)]
     else:
         key = store.key(source, parser.NAME, parse_options, _plugin_code(parser))
         entries = store.find_all(key) or store.save_all(
@@ -182,9 +182,9 @@ def _parser_for(source: Source) -> Parser:
     for parser in PARSERS:
         if parser.sniff(start):
             return parser
-    known = ", ".join(p.NAME for p in PARSERS)
+    names = ", ".join(p.NAME for p in PARSERS)
     raise UnknownFormat(
-        f"{source.name}: not a trace that htk knows ({known}); `htk formats` shows what it reads"
+        f"{source.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
     )
 
 
@@ -205,9 +205,9 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
 
 def _parts(read: list[_Read], options: OpenOptions) -> list[TraceFile]:
     """Give each file its rank and cycle; leave out a second recording of the same time."""
-    found = _ranks(read, options)
+    ranks = _ranks(read, options)
     groups: dict[tuple[str, int | None], list[tuple[_Read, str]]] = defaultdict(list)
-    for item, (rank, rank_from) in zip(read, found, strict=True):
+    for item, (rank, rank_from) in zip(read, ranks, strict=True):
         key = (item.parser, rank) if rank is not None else (item.source.name, None)
         groups[key].append((item, rank_from))
     parts: list[TraceFile] = []
@@ -218,15 +218,15 @@ def _parts(read: list[_Read], options: OpenOptions) -> list[TraceFile]:
 
 def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, str]]:
     """The rank of each file and how it is known; never a guess between several files."""
-    found = [_rank_of(item, options) for item in read]
-    lost = [k for k, (rank, _) in enumerate(found) if rank is None and _needs_rank(read[k])]
+    ranks = [_rank_of(item, options) for item in read]
+    lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
     if lost and len({item.source.name for item in read}) == 1:
         first, rank_from = (0, "only file") if options.rank is None else (options.rank, "given")
         for k in lost:
-            found[k] = (first + read[k].process, rank_from)
+            ranks[k] = (first + read[k].process, rank_from)
     elif lost and (by_device := _ranks_by_device([read[k] for k in lost])):
         for k, rank in zip(lost, by_device, strict=True):
-            found[k] = (rank, "GPU of the host")
+            ranks[k] = (rank, "GPU of the host")
     elif lost:
         names = ", ".join(read[k].source.file_name for k in lost[:3])
         raise UnknownRank(
@@ -234,7 +234,7 @@ def _ranks(read: list[_Read], options: OpenOptions) -> list[tuple[int | None, st
             f"{', …' if len(lost) > 3 else ''}); give a pattern whose group finds it in the "
             "name: --rank-pattern 'node-(\\d+)'"
         )
-    return found
+    return ranks
 
 
 def _ranks_by_device(read: list[_Read]) -> list[int] | None:
@@ -243,16 +243,16 @@ def _ranks_by_device(read: list[_Read]) -> list[int] | None:
     facts = [item.entry.parsed.facts for item in read]
     devices = [f.get("host_device") for f in facts]
     hosts = {f.get("host") for f in facts}
-    found = [d for d in devices if isinstance(d, int)]
-    alone = len(hosts) == 1 and None not in hosts and len(set(found)) == len(read)
-    return found if alone else None
+    recorded = [d for d in devices if isinstance(d, int)]
+    alone = len(hosts) == 1 and None not in hosts and len(set(recorded)) == len(read)
+    return recorded if alone else None
 
 
 def _rank_of(item: _Read, options: OpenOptions) -> tuple[int | None, str]:
     """A name gives the rank of a file's first process; its others count on from there."""
     if options.rank_pattern is not None:
-        given = _rank_by_pattern(item.source.name, options.rank_pattern)
-        return None if given is None else given + item.process, "given"
+        matched = _rank_by_pattern(item.source.name, options.rank_pattern)
+        return None if matched is None else matched + item.process, "given"
     parsed = item.entry.parsed
     if parsed.rank is not None:
         return parsed.rank, str(parsed.facts.get("rank_from") or "distributedInfo")
@@ -306,24 +306,26 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
                 same_rank[name, item[0].process].append(("same_rank", last.source.name))
             elif _begins_anew(last, item[0]):
                 same_rank[name, item[0].process] += [
-                    ("older_recording", one.source.name) for one, _ in kept
+                    ("older_recording", recording.source.name) for recording, _ in kept
                 ]
                 kept = []
         kept.append(item)
     parts: list[TraceFile] = []
-    for one, rank_from in kept:
+    for recording, rank_from in kept:
         before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
-        name = one.source.name
-        part = TraceFile(one.entry, name, rank, len(parts), rank_from, before, one.parser)
-        size, others = one.source.size, tuple(same_rank[name, one.process])
+        name = recording.source.name
+        part = TraceFile(
+            recording.entry, name, rank, len(parts), rank_from, before, recording.parser
+        )
+        size, others = recording.source.size, tuple(same_rank[name, recording.process])
         parts.append(replace(part, file_bytes=size, same_rank_files=others))
     return parts
 
 
-def _is_copy(one: _Read, other: _Read) -> bool:
+def _is_copy(recording: _Read, other: _Read) -> bool:
     """Whether two files hold one recording, as a trace and its compressed copy do."""
-    known = None not in _times(one)  # two files that tell no times may be of any time
-    return known and _events(one) == _events(other) and _times(one) == _times(other)
+    timed = None not in _times(recording)  # two files that tell no times may be of any time
+    return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
 
 
 def _times(item: _Read) -> tuple[object, object]:
@@ -331,9 +333,9 @@ def _times(item: _Read) -> tuple[object, object]:
     return facts.get("start_ns"), facts.get("end_ns")
 
 
-def _begins_anew(one: _Read, later: _Read) -> bool:
+def _begins_anew(earlier: _Read, later: _Read) -> bool:
     """Whether the steps of the later recording do not go on where the other's ended."""
-    before, after = _steps(one), _steps(later)
+    before, after = _steps(earlier), _steps(later)
     return bool(before and after) and min(after) <= max(before)
 
 
@@ -342,12 +344,12 @@ def _steps(item: _Read) -> list[int]:
     return [] if table is None else [s for s in table["step"].unique().to_pylist() if s is not None]
 
 
-def _overlap(one: _Read, other: _Read) -> bool:
+def _overlap(recording: _Read, other: _Read) -> bool:
     """Both recorded the same time: copies of a file, or files of two jobs in one folder."""
-    a, b = one.entry.parsed.facts, other.entry.parsed.facts
+    a, b = recording.entry.parsed.facts, other.entry.parsed.facts
     if None in (a.get("start_ns"), a.get("end_ns"), b.get("start_ns"), b.get("end_ns")):
         return False
-    return _start(other) < int(str(a["end_ns"])) and _start(one) < int(str(b["end_ns"]))
+    return _start(other) < int(str(a["end_ns"])) and _start(recording) < int(str(b["end_ns"]))
 
 
 def _start(item: _Read) -> int:

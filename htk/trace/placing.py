@@ -25,10 +25,10 @@ _Marks = dict[_Mark, int]
 
 def placed(files: list[TraceFile]) -> list[TraceFile]:
     """Return the files, those without a base time shifted to where another rank's marks are."""
-    whole = [f for f in files if (_start(f) or 0) >= _ABSOLUTE_NS]
-    if not whole:
+    absolute = [f for f in files if (_start(f) or 0) >= _ABSOLUTE_NS]
+    if not absolute:
         return files
-    return [_placed(f, whole[0]) if _is_lost(f) else f for f in files]
+    return [_placed(f, absolute[0]) if _is_lost(f) else f for f in files]
 
 
 def _is_lost(file: TraceFile) -> bool:

@@ -285,8 +285,8 @@ def _told_by_autograd(selected: Trace, phase: str | None) -> dict[tuple[int, str
     sums: dict[tuple[int, str], int] = {}
     rows = zip(selected.tables["kernels"].select(["rank", "start_ns", "end_ns"]).to_pylist(),
                selected.tables["kernel_passes"].to_pylist(), strict=True)  # fmt: skip
-    for kernel, told in rows if phase else ():
-        if told["phase"] != phase and told["basis"] in ("sequence", "autograd thread"):
+    for kernel, row in rows if phase else ():
+        if row["phase"] != phase and row["basis"] in ("sequence", "autograd thread"):
             length = kernel["end_ns"] - kernel["start_ns"]
             for column, value in (("kernel_ns", length), ("kernels", 1)):
                 key = (kernel["rank"], column)

@@ -141,25 +141,25 @@ def read_lines(
 def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
     """Of cut JSON the whole objects of one list (a member, or all there is), and other members."""
     decoder = json.JSONDecoder(strict=False)
-    found: dict[str, Any] = {listed: []}
+    salvaged: dict[str, Any] = {listed: []}
     for key in others:
         match = re.search(rf'"{key}"\s*:\s*', text)
         value, _ = _next_value(decoder, text, match.end()) if match else (None, -1)
         if value is not None:
-            found[key] = value
+            salvaged[key] = value
     start = re.search(rf'"{listed}"\s*:\s*\[', text) or re.match(r"\s*\[", text)
-    place = start.end() if start else len(text)
-    while (opening := text.find("{", place)) >= 0:
-        value, place = _next_value(decoder, text, opening)
-        if place <= opening:
+    offset = start.end() if start else len(text)
+    while (opening := text.find("{", offset)) >= 0:
+        value, offset = _next_value(decoder, text, opening)
+        if offset <= opening:
             break
-        found[listed].append(value)
-    return found
+        salvaged[listed].append(value)
+    return salvaged
 
 
-def _next_value(decoder: json.JSONDecoder, text: str, place: int) -> tuple[Any, int]:
+def _next_value(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[Any, int]:
     try:
-        return decoder.raw_decode(text, place)
+        return decoder.raw_decode(text, offset)
     except (ValueError, RecursionError):
         return None, -1
 

@@ -17,16 +17,16 @@ def ends(kind: str, rank: int | None) -> dict[str, Any]:
 
 def dtype_of(number: int | None) -> str | None:
     """NCCL's name of an element type, by its number."""
-    known = number is not None and 0 <= number < len(NCCL_DTYPES)
-    return NCCL_DTYPES[number] if known and number is not None else None
+    has_name = number is not None and 0 <= number < len(NCCL_DTYPES)
+    return NCCL_DTYPES[number] if has_name and number is not None else None
 
 
 def bytes_of_rank(kind: str, size: int | None, ranks: int | None) -> dict[str, int | None]:
     """Bytes in and out, from the size that NCCL Inspector tells: of what one rank gives to an
     all_gather, gets from a reduce_scatter, moves in the others."""
-    whole = size * ranks if size is not None and ranks else None
-    into = whole if kind == "reduce_scatter" else None if kind == "recv" else size
-    out = whole if kind == "all_gather" else None if kind == "send" else size
+    full = size * ranks if size is not None and ranks else None
+    into = full if kind == "reduce_scatter" else None if kind == "recv" else size
+    out = full if kind == "all_gather" else None if kind == "send" else size
     return {"in_bytes": into, "out_bytes": out}
 
 
@@ -38,15 +38,15 @@ def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) ->
     """
     if count is None:
         return {"dtype": dtype}
-    whole = count * ranks if ranks else None
+    full = count * ranks if ranks else None
     into: int | None = count
     out: int | None = count
     if kind in ("all_gather", "gather"):
-        out = whole
+        out = full
     elif kind in ("reduce_scatter", "scatter"):
-        into = whole
+        into = full
     elif kind == "all_to_all":
-        into = out = whole
+        into = out = full
     elif kind == "send":
         out = None
     elif kind == "recv":

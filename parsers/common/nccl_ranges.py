@@ -70,8 +70,8 @@ class Calls:
     @cached_property
     def communicators(self) -> dict[object, tuple[object, object]]:
         """Ranks of each communicator and the own rank in it, where its making was recorded."""
-        made = [row for row in self.rows if row["comm"] is not None and row["group_size"]]
-        return {row["comm"]: (row["group_size"], row["comm_rank"]) for row in made}
+        initialised = [row for row in self.rows if row["comm"] is not None and row["group_size"]]
+        return {row["comm"]: (row["group_size"], row["comm_rank"]) for row in initialised}
 
     def members(self, call: int) -> list[int]:
         """The calls that one launches: itself, or the group that it ends."""
@@ -114,20 +114,20 @@ def collectives(
     """A row for each communication kernel, with what the calls that it stands for carry."""
     gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
     threads = Threads()
-    made = Calls.of(calls, threads)
+    ranges = Calls.of(calls, threads)
     launch = _launches(gpu, launches)
     thread = np.append(threads.of(launches), np.int32(NONE))[launch]
     moment = np.append(numbers(launches["start_ns"]), NONE)[launch]
-    call = np.where(launch == NONE, NONE, made.nested.around(thread, moment))
+    call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
-    rows = _described(gpu, made, call, named)
+    rows = _described(gpu, ranges, call, named)
     return table("collectives", _columns(source, gpu, rows, moment), len(gpu))
 
 
 def _launches(gpu: pa.Table, launches: pa.Table) -> Ints:
-    known = np.flatnonzero(valid(launches["correlation"]))
-    found = look_up(numbers(launches["correlation"])[known], known, numbers(gpu["correlation"]))
-    return np.where(valid(gpu["correlation"]), found, NONE)
+    with_id = np.flatnonzero(valid(launches["correlation"]))
+    rows = look_up(numbers(launches["correlation"])[with_id], with_id, numbers(gpu["correlation"]))
+    return np.where(valid(gpu["correlation"]), rows, NONE)
 
 
 def _range_types(
@@ -146,7 +146,9 @@ def _range_types(
     around = Nested(threads.of(ranges), start, end).around(thread, moment)
     rules = [annotated(name) for name in ranges["name"].to_pylist()]
     types = [*(rule.collective if rule else None for rule in rules), None]
-    return [types[k] if at != NONE else None for k, at in zip(around, launch, strict=True)]
+    return [
+        types[k] if launched != NONE else None for k, launched in zip(around, launch, strict=True)
+    ]
 
 
 def _described(
@@ -196,8 +198,8 @@ def _summed(members: list[dict[str, object]], calls: Calls) -> dict[str, object]
         for k, m in zip(kinds, members, strict=True)
     ]
     for column in ("in_bytes", "out_bytes"):
-        given = [s[column] for s, k in zip(sizes, kinds, strict=True) if _carries(k, column)]
-        facts[column] = None if None in given or not given else sum(v or 0 for v in given)
+        parts = [s[column] for s, k in zip(sizes, kinds, strict=True) if _carries(k, column)]
+        facts[column] = None if None in parts or not parts else sum(v or 0 for v in parts)
     if len(members) == 1:
         only = members[0]
         rank = only["root"] if only["root"] is not None else only["peer"]
@@ -212,7 +214,7 @@ def _carries(kind: str, column: str) -> bool:
 def _columns(
     source: str, gpu: pa.Table, rows: list[dict[str, object]], moment: Ints
 ) -> dict[str, pa.Array]:
-    made = {
+    columns = {
         "source": constant_text(source, len(gpu)),
         "timing": constant_text("gpu", len(gpu)),
         "enqueue_ns": optional(moment, moment != NONE),
@@ -221,12 +223,12 @@ def _columns(
         "inferred": texts([None] * len(gpu)),
     }
     for name in ("type", "raw_name", "library"):
-        made[name] = texts([row[name] for row in rows])  # type: ignore[misc]
+        columns[name] = texts([row[name] for row in rows])  # type: ignore[misc]
     for name in ("group_size", "comm_rank", "root", "peer"):
-        made[name] = pa.array([_small(row.get(name)) for row in rows], pa.int32())
+        columns[name] = pa.array([_small(row.get(name)) for row in rows], pa.int32())
     for name in ("in_bytes", "out_bytes"):
-        made[name] = pa.array([row.get(name) for row in rows], pa.int64())
-    return made
+        columns[name] = pa.array([row.get(name) for row in rows], pa.int64())
+    return columns
 
 
 def _small(value: object) -> int | None:

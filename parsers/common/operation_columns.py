@@ -60,7 +60,7 @@ def role_of(column: str) -> tuple[str, str | None] | None:
 
 def are_rows(columns: list[str]) -> bool:
     """Whether these are the columns of operation-level rows."""
-    roles = {found[0] for found in map(role_of, columns) if found}
+    roles = {role[0] for role in map(role_of, columns) if role}
     timed = "start" in roles and bool(roles & {"duration", "end"})
     return timed and {"type", "step"} <= roles and bool(roles & {"rank", "dp_rank"})
 
@@ -69,9 +69,9 @@ def wanted(columns: list[str]) -> list[str]:
     """The columns that are read; of several for one thing the first."""
     roles: dict[str, str] = {}
     for column in columns:
-        found = role_of(column)
-        if found:
-            roles.setdefault(found[0], column)
+        role = role_of(column)
+        if role:
+            roles.setdefault(role[0], column)
     return list(roles.values())
 
 
@@ -86,47 +86,47 @@ def operations_table(
         raise UsageError(f"time_unit={time_unit!r}: expected one of {', '.join(_UNITS)}")
     by_role: _ByRole = {}
     for column, values in columns.items():
-        found = role_of(column)
-        if found:
-            by_role.setdefault(found[0], (values, found[1]))
+        role_unit = role_of(column)
+        if role_unit:
+            by_role.setdefault(role_unit[0], (values, role_unit[1]))
     length = len(by_role["type"][0])
     start, end, timed = _times(name, by_role, time_unit)
     step, stepped = _whole(by_role.get("step"), length)
     type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
     good = timed & stepped & valid(type_)
     _count(issues, timed, stepped)
-    made: dict[str, pa.Array] = {"type": type_, "step": number(step, pa.int64())}
-    made |= {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
+    filled: dict[str, pa.Array] = {"type": type_, "step": number(step, pa.int64())}
+    filled |= {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
     for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "sequence"):
-        values, known = _whole(by_role.get(role), length)
-        known &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
-        made[role] = number(np.where(known, values, 0), pa.int32(), known)
-    made |= _workers(made, by_role)
+        values, has_value = _whole(by_role.get(role), length)
+        has_value &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
+        filled[role] = number(np.where(has_value, values, 0), pa.int32(), has_value)
+    filled |= _workers(filled, by_role)
     schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])
-    table = pa.table([made[field.name] for field in schema], schema=schema)
+    table = pa.table([filled[field.name] for field in schema], schema=schema)
     return table if good.all() else table.filter(pa.array(good))
 
 
-def _workers(made: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]:
+def _workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]:
     """Without stages each rank is a replica of its own."""
-    found: dict[str, pa.Array] = {}
-    length = len(made["type"])
+    defaults: dict[str, pa.Array] = {}
+    length = len(filled["type"])
     if "stage" not in by_role:
-        found["stage"] = number(np.zeros(length, np.int64), pa.int32())
+        defaults["stage"] = number(np.zeros(length, np.int64), pa.int32())
         if "dp_rank" not in by_role:
-            found["dp_rank"] = made["rank"]
-    return found
+            defaults["dp_rank"] = filled["rank"]
+    return defaults
 
 
 def _times(
     name: str, by_role: _ByRole, time_unit: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Start and end in ns, and which rows have them."""
-    start, unit, known = _moments(name, by_role["start"], time_unit)
+    start, unit, has_start = _moments(name, by_role["start"], time_unit)
     other = "duration" if "duration" in by_role else "end"
     second, _, also = _moments(name, by_role[other], unit)
     end = start + second if other == "duration" else second
-    return start, end, known & also & (end >= start)
+    return start, end, has_start & also & (end >= start)
 
 
 def _moments(
@@ -136,22 +136,22 @@ def _moments(
     values, unit = column
     if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
         unit, values = values.type.unit, values.cast(pa.int64())
-    known = valid(values)
+    has_time = valid(values)
     if pa.types.is_integer(values.type):
-        whole = numbers(values).astype(np.int64)
-        unit = unit or like or _unit_by_size(name, whole[known])
-        known = known & (np.abs(whole) < _FURTHEST // _UNITS[unit])
-        return np.where(known, whole, 0) * _UNITS[unit], unit, known
+        integral = numbers(values).astype(np.int64)
+        unit = unit or like or _unit_by_size(name, integral[has_time])
+        has_time = has_time & (np.abs(integral) < _FURTHEST // _UNITS[unit])
+        return np.where(has_time, integral, 0) * _UNITS[unit], unit, has_time
     try:
         real = numbers(values.cast(pa.float64()), np.nan)
     except pa.ArrowInvalid:
         raise MalformedTrace(f"{name}: times are no numbers, e.g. {values[0].as_py()!r}") from None
     unit = unit or like or "s"
-    known = np.isfinite(real) & (np.abs(real) < _FURTHEST / _UNITS[unit])
-    real = np.where(known, real, 0.0)
-    whole = np.floor(real)  # apart, so that seconds since 1970 keep their nanoseconds
-    part = np.rint((real - whole) * _UNITS[unit])
-    return whole.astype(np.int64) * _UNITS[unit] + part.astype(np.int64), unit, known
+    has_time = np.isfinite(real) & (np.abs(real) < _FURTHEST / _UNITS[unit])
+    real = np.where(has_time, real, 0.0)
+    integral = np.floor(real)  # apart, so that seconds since 1970 keep their nanoseconds
+    part = np.rint((real - integral) * _UNITS[unit])
+    return integral.astype(np.int64) * _UNITS[unit] + part.astype(np.int64), unit, has_time
 
 
 def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
@@ -178,8 +178,8 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
         if real is None:
             return np.zeros(length, np.int64), np.zeros(length, bool)
         data = numbers(real, np.nan)
-        known = np.isfinite(data) & (np.abs(data) < 2**53)
-        return np.where(known, data, 0).astype(np.int64), known
+        is_number = np.isfinite(data) & (np.abs(data) < 2**53)
+        return np.where(is_number, data, 0).astype(np.int64), is_number
     return numbers(values).astype(np.int64), valid(values)
 
 

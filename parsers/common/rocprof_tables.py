@@ -74,10 +74,12 @@ def kernel_name(name: str) -> str:
 
 def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: Calls) -> dict[str, pa.Table]:
     """Every table that one process fills, without events and collectives."""
-    made = [maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)]
+    activity_parts = [
+        maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)
+    ]
     domain = mapped(calls.domain, lambda d: _CALLS.get(d.partition("_")[0]))
     launched = np.flatnonzero(codes_of(domain)[0] >= 0)
-    found = {
+    by_name = {
         "launches": table(
             "launches",
             {
@@ -91,9 +93,9 @@ def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: Calls) -> dict[st
         ),
         "annotations": _annotations(calls, pid),
     }
-    if made:
-        found["kernels"] = pa.concat_tables(made).unify_dictionaries()
-    return found
+    if activity_parts:
+        by_name["kernels"] = pa.concat_tables(activity_parts).unify_dictionaries()
+    return by_name
 
 
 def rccl_calls(calls: Calls, pid: int) -> pa.Table:
@@ -156,8 +158,8 @@ def _kernels(work: GpuWork) -> pa.Table:
 def _copies(work: GpuWork) -> pa.Table:
     name = mapped(work.name, lambda n: _COPIES.get(n.removeprefix("MEMORY_COPY_"), n))
     taken = work.end - work.start
-    known: Mask = (work.size >= 0) & (taken > 0)
-    rate = np.where(known, work.size / np.where(known, taken, 1), 0.0)
+    measured: Mask = (work.size >= 0) & (taken > 0)
+    rate = np.where(measured, work.size / np.where(measured, taken, 1), 0.0)
     return activities(
         1,
         name,
@@ -167,7 +169,7 @@ def _copies(work: GpuWork) -> pa.Table:
         work.stream,
         work.correlation,
         size_bytes=optional(work.size, work.size >= 0),
-        bandwidth_gbps=number(rate, pa.float64(), known),
+        bandwidth_gbps=number(rate, pa.float64(), measured),
     )
 
 
@@ -183,9 +185,9 @@ def _on_thread(calls: Calls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
 
 def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     """The name of each number, as the file lists them; unknown numbers are shown as such."""
-    distinct, which = np.unique(codes, return_inverse=True)
+    distinct, inverse = np.unique(codes, return_inverse=True)
     listed = [names.get(code) or f"unknown {code}" for code in distinct.tolist()]
-    return text(which, pa.array(listed, pa.string()))
+    return text(inverse, pa.array(listed, pa.string()))
 
 
 __all__ = ["Calls", "GpuWork", "Spans", "kernel_name", "named", "rccl_calls", "tables"]

@@ -44,15 +44,15 @@ def empty(name: str) -> pa.Table:
 def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) -> dict[str, Any]:
     """Kind and family of each activity (0 kernel, 1 copy, 2 set), asked once for a name."""
     pair = codes.astype(np.int64) * len(ACTIVITIES) + activity
-    distinct, which = np.unique(pair, return_inverse=True)
+    distinct, inverse = np.unique(pair, return_inverse=True)
     kinds = []
     for value in distinct.tolist():  # some hundred distinct names, not events
         code, act = divmod(value, len(ACTIVITIES))
         kinds.append(kind_of(names[code].as_py() if code >= 0 else "", ACTIVITIES[act]))
     columns = {}
     for column in ("kind", "family"):
-        known_codes, known = codes_of(texts([getattr(k, column) for k in kinds]))
-        columns[column] = text(known_codes[which], known)
+        known_codes, labels = codes_of(texts([getattr(k, column) for k in kinds]))
+        columns[column] = text(known_codes[inverse], labels)
     return columns
 
 
@@ -107,24 +107,24 @@ def step_numbers(name: pa.Array, spent: Ints) -> Ints:
 
 def int_texts(values: Ints) -> pa.Array:
     """Whole numbers (thread ids, say) as texts; each distinct one is written once."""
-    distinct, which = np.unique(values, return_inverse=True)
-    return text(which, pa.array([str(v) for v in distinct.tolist()], pa.string()))
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return text(inverse, pa.array([str(v) for v in distinct.tolist()], pa.string()))
 
 
 def dimensions(columns: list[Ints]) -> pa.Array:
     """Grid or block as compact JSON [x,y,z]."""
     stacked = np.stack(columns, axis=1)
-    distinct, which = np.unique(stacked, axis=0, return_inverse=True)
+    distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     written = [f"[{x},{y},{z}]" for x, y, z in distinct.tolist()]
-    return text(which.ravel(), pa.array(written, pa.string()))
+    return text(inverse.ravel(), pa.array(written, pa.string()))
 
 
-def optional(values: Ints, known: Mask, kind: pa.DataType | None = None) -> pa.Array:
+def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:
     """A column of whole numbers; what is not known or does not fit is null."""
     kind = kind or pa.int64()
     if kind == pa.int32():
-        known = known & (values >= -(2**31)) & (values < 2**31)
-    return number(np.where(known, values, 0), kind, known)
+        present = present & (values >= -(2**31)) & (values < 2**31)
+    return number(np.where(present, values, 0), kind, present)
 
 
 def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
@@ -171,9 +171,9 @@ def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     first = 0
     for name, spans_of in spans.items():
         own = event[first : first + len(spans_of)]
-        place = spans_of.schema.get_field_index("event")
-        field = spans_of.schema.field(place)
-        with_event = spans_of.set_column(place, field, number(own, pa.int64()))
+        index = spans_of.schema.get_field_index("event")
+        field = spans_of.schema.field(index)
+        with_event = spans_of.set_column(index, field, number(own, pa.int64()))
         numbered[name] = with_event.take(pa.array(np.argsort(own)))
         first += len(spans_of)
     rows = [_events_of(name, t) for name, t in spans.items()]
@@ -189,16 +189,16 @@ def _events_of(name: str, spans: pa.Table) -> pa.Table:
     on_gpu = name == "kernels"
     if on_gpu:
         codes, values = codes_of(spans["activity"])
-        known = [ACTIVITIES.index(v) for v in values.to_pylist()]
-        category = text(np.array([*known, -1], np.int32)[codes], pa.array(_GPU_CATEGORIES))
+        activity_codes = [ACTIVITIES.index(v) for v in values.to_pylist()]
+        category = text(np.array([*activity_codes, -1], np.int32)[codes], pa.array(_GPU_CATEGORIES))
     elif name == "launches":
         category = spans["api"]
     else:
         category = constant_text(_CATEGORIES[name], len(spans))
     places = ("device", "stream") if on_gpu or name == "syncs" else ("process", "thread")
     process, thread = (
-        int_texts(numbers(spans[place])) if place in ("device", "stream") else spans[place]
-        for place in places
+        int_texts(numbers(spans[column])) if column in ("device", "stream") else spans[column]
+        for column in places
     )
     schema = pa.schema(
         [(c, TEXT) for c in ("category", "name", "process", "thread")]

@@ -71,15 +71,15 @@ class Database:
         except sqlite3.Error as error:
             self._damaged(table, error)
             return
-        whole = True
-        while whole:
+        more = True
+        while more:
             rows: list[tuple[Any, ...]] = []
             try:
                 rows.extend(islice(cursor, _CHUNK_ROWS))
-                whole = len(rows) == _CHUNK_ROWS
+                more = len(rows) == _CHUNK_ROWS
             except sqlite3.Error as error:
                 self._damaged(table, error)
-                whole = False
+                more = False
             seen += len(rows)
             if seen * _LEAST_ROW_BYTES > self._size:
                 raise MalformedTrace(
@@ -233,5 +233,5 @@ def _text(value: bytes) -> str:
 def _decoded(column: pa.Array) -> pa.Array:
     """Bytes as texts; each distinct one is decoded once, and what is no UTF-8 is replaced."""
     encoded = column.dictionary_encode()
-    known = [_text(value) for value in encoded.dictionary.to_pylist()]
-    return pa.array(known, pa.string()).take(encoded.indices)
+    decoded = [_text(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(decoded, pa.string()).take(encoded.indices)

@@ -27,36 +27,36 @@ class Field:
     end: int
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
     """A number of variable length, and where it ends."""
     value = 0
     for k in range(_LONGEST_VARINT):
-        if at + k >= end:
+        if begin + k >= end:
             raise Cut
-        byte = data[at + k]
+        byte = data[begin + k]
         value |= (byte & 0x7F) << 7 * k
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at + k + 1
+            return value & 0xFFFFFFFFFFFFFFFF, begin + k + 1
     raise Cut
 
 
-def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
+def fields(data: bytes, position: int, end: int) -> Iterator[Field]:
     """The fields of a message; raises Cut where it breaks off."""
-    while at < end:
-        tag, at = varint(data, at, end)
+    while position < end:
+        tag, position = varint(data, position, end)
         number, kind = tag >> 3, tag & 7
         if kind == VARINT:
-            value, stop = varint(data, at, end)
-            yield Field(number, kind, value, at, stop)
+            value, stop = varint(data, position, end)
+            yield Field(number, kind, value, position, stop)
         else:
             size = _WIDTHS.get(kind)
             if kind == BYTES:
-                size, at = varint(data, at, end)
-            if size is None or at + size > end:
+                size, position = varint(data, position, end)
+            if size is None or position + size > end:
                 raise Cut
-            stop = at + size
-            yield Field(number, kind, 0, at, stop)
-        at = stop
+            stop = position + size
+            yield Field(number, kind, 0, position, stop)
+        position = stop
 
 
 def signed(value: int) -> int:
