@@ -1,27 +1,17 @@
 """Figures of the composed pages. Colours are fixed by meaning; hatching tells their kinds apart."""
 
+import collections
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from htk.core.humanize import shorten
-from htk.output.figures import DARK, LIGHT
+from htk.output import tokens
+from htk.output.figures import heat_scale, layout_of, marker_of
+from htk.output.tokens import DARK, LIGHT
 
-# Shades and hatching of idle time: a pale neutral, never a hue.
-_IDLE = (
-    {"light": "#E5E7EB", "dark": "#374151", "shape": ""},
-    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "."},
-    {"light": "#E5E7EB", "dark": "#374151", "shape": "-"},
-    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "|"},
-    {"light": "#E5E7EB", "dark": "#374151", "shape": "+"},
-    {"light": "#CBD5E1", "dark": "#4B5563", "shape": "x"},
-)
 _LAYERS = {"compute": "compute", "comm": "exposed communication", "memory": "exposed copies"}
-_SERIES = ("#0898FF", "#C7830E", "#67067A", "#06371F", "#737373", "#B5179E", "#3A86A8", "#8A5A00")
-_SERIES_DARK = (
-    "#0884FF", "#C47C00", "#F3C5FC", "#3BFF9D", "#9CA3AF", "#E879C6", "#6FB7D6", "#D6A65B"
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +19,7 @@ class Layer:
     """Part of stacked bars: a value for each bar."""
 
     name: str
-    meaning: str  # compute, comm, memory or idle
+    meaning: str  # as the palettes name it
     values: Sequence[float]
     texts: Sequence[str]
 
@@ -39,16 +29,7 @@ def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
     import plotly.graph_objects as go
 
     fig = go.Figure(list(data))
-    shared = {
-        "template": "plotly_dark" if dark else "plotly_white",
-        "margin": {"l": 60, "r": 30, "t": 24, "b": 44},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-        "hoverlabel": {"align": "left"},
-    }
-    fig.update_layout(**{**shared, **layout})
+    fig.update_layout(**{**layout_of(dark=dark), **layout})
     return fig
 
 
@@ -58,8 +39,7 @@ def palette(dark: bool) -> dict[str, str]:
 
 def series_colour(number: int, dark: bool) -> str:
     """Colours of things without a meaning of their own, in a fixed order."""
-    colours = _SERIES_DARK if dark else _SERIES
-    return colours[number % len(colours)]
+    return tokens.series_colour(number, dark=dark)
 
 
 def shares(
@@ -72,9 +52,10 @@ def shares(
     """Bars in percent of the recorded window, one for each rank; `axis_end` ends the axis."""
     import plotly.graph_objects as go
 
-    bars, idle = [], 0
+    own, bars, seen = palette(dark), [], collections.Counter[str]()
     for layer in layers:
-        marker, idle = _marker(layer, idle, dark)
+        marker = marker_of(layer.name, own[layer.meaning], own, seen[layer.meaning])
+        seen[layer.meaning] += 1 if layer.meaning == "idle" else 0
         bars.append(
             go.Bar(
                 x=list(layer.values),
@@ -102,20 +83,6 @@ def shares(
     )
 
 
-def _marker(layer: Layer, idle: int, dark: bool) -> tuple[dict[str, Any], int]:
-    line = {"width": 0.5, "color": "#9CA3AF"}
-    if layer.meaning == "idle":
-        shade = _IDLE[idle % len(_IDLE)]
-        ink = "#E5E7EB" if dark else "#4B5563"
-        pattern = {"shape": shade["shape"], "fgcolor": ink, "size": 6, "solidity": 0.15}
-        colour = shade["dark" if dark else "light"]
-        return {"color": colour, "pattern": pattern, "line": line}, idle + 1
-    shape = "/" if "transfer" in layer.name or layer.name.endswith("communication") else ""
-    shape = "x" if "wait" in layer.name else shape
-    pattern = {"shape": shape, "size": 7, "solidity": 0.3}
-    return {"color": palette(dark)[layer.meaning], "pattern": pattern, "line": line}, idle
-
-
 def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, **axes: Any) -> Any:
     """A map of cells; the scale reads the same to colour-blind eyes."""
     import plotly.graph_objects as go
@@ -124,7 +91,7 @@ def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, 
         x=list(x),
         y=list(y),
         z=z,
-        colorscale="Cividis",
+        colorscale=heat_scale(dark=dark),
         colorbar={"title": title, "thickness": 12},
         hoverongaps=False,
         hovertemplate=axes.pop("hover", "%{y} · %{x}: %{z:.3g}<extra></extra>"),
@@ -289,22 +256,24 @@ def lines(
     """Named lines; steps hold a value until the next."""
     import plotly.graph_objects as go
 
-    dashes = ("solid", "dash", "dot", "dashdot")
+    dashes, colours = ("solid", "dash", "dot", "dashdot"), len(tokens.SERIES)
     data = [
         go.Scatter(
             x=list(x),
             y=list(y),
             name=name,
-            mode="lines" if len(x) > 60 else "lines+markers",
+            mode="lines" if steps or len(x) > 60 else "lines+markers",
             line={
                 "color": series_colour(k, dark),
-                "dash": dashes[k // len(_SERIES) % len(dashes)],
+                "dash": dashes[k // colours % len(dashes)],
+                "width": 1.6,
                 "shape": "hv" if steps else "linear",
             },
         )
         for k, (name, x, y) in enumerate(series)
     ]
-    return framed(data, dark=dark, xaxis={"title": x_title}, yaxis={"title": y_title}, **layout)
+    y_axis = {"title": {"text": y_title}, "rangemode": "tozero"}
+    return framed(data, dark=dark, xaxis={"title": {"text": x_title}}, yaxis=y_axis, **layout)
 
 
 def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:

@@ -22,16 +22,16 @@ RETURNS = table(
     device=(pa.int32(), "Index of the device."),
     category=(TEXT, "parameter, activation, …; null for the whole device."),
     time_ns=(pa.int64(), "When, absolute."),
-    allocated_bytes=(pa.int64(), "Most allocated in the slice of time, reached at time_ns."),
+    allocated_bytes=(pa.int64(), "Allocated from then on, until the next row."),
     reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
-    events=(pa.int64(), "Allocations and releases in the slice."),
+    events=(pa.int64(), "Allocations and releases since the row before."),
     inferred=(pa.bool_(), "The category was not recorded: told from phase and life of the block."),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Line("time_ns", "allocated_bytes", color="device_kind"),
+    chart=Line("time_ns", "allocated_bytes", color="device_kind", steps=True),
     needs=("memory",),
 )
 def memory_timeline(
@@ -47,9 +47,11 @@ def memory_timeline(
     """How much memory is in use, over time?
 
     From memory events of a profile, an exported memory timeline or a snapshot with history. Of each
-    slice of time the highest point is given, so that no peak is lost; slices without events are
-    left out. By category only what the recording added is counted; a category that was not
-    recorded is inferred from the phase that allocates a block and those that it lives through.
+    slice of time with events the highest point is given, so that no peak is lost, and the last,
+    which holds until the next row: drawn as steps the rows are the memory in use, and between the
+    two points of a slice alone something may be left out. By category only what the recording
+    added is counted; a category that was not recorded is inferred from the phase that allocates a
+    block and those that it lives through.
     """
     use = MemoryUse.of(memory)
     kind, allocated = use.devices.group_ids, use.allocated
@@ -58,19 +60,20 @@ def memory_timeline(
         categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = categories.code, categories.names, categories.inferred
         allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
-    slices = Groups.by_keys(np.column_stack([kind, chosen, _slice(use, max(points, 1))]))
-    top = _highest(slices, allocated)
-    reserved = use.reserved[top]
+    series = Groups.by_keys(np.column_stack([kind, chosen]))
+    slices = Groups.by_keys(np.column_stack([series.group_ids, _slice(use, max(points, 1))]))
+    shown = _highest_and_last(slices, allocated)
+    reserved = use.reserved[shown]
     with_reserved = (reserved != NONE) & (by == "device")
     answer = pa.table(
         [
-            *use.who(kind[top]),
-            text(chosen[top], pa.array(names)),
-            number(use.time[top], pa.int64()),
-            number(allocated[top], pa.int64()),
+            *use.who(kind[shown]),
+            text(chosen[shown], pa.array(names)),
+            number(use.time[shown], pa.int64()),
+            number(allocated[shown], pa.int64()),
             number(reserved, pa.int64(), with_reserved),
-            number(slices.count, pa.int64()),
-            boolean(np.full(len(top), inferred)),
+            number(_events_since(series, shown), pa.int64()),
+            boolean(np.full(len(shown), inferred)),
         ],
         schema=RETURNS,
     )
@@ -84,8 +87,23 @@ def _slice(use: MemoryUse, points: int) -> Ints:
     return np.asarray((use.time - first) // width)
 
 
-def _highest(groups: Groups, values: Ints) -> Ints:
-    """Of each group the first row with its largest value."""
-    order = np.lexsort((np.arange(len(values)), -values, groups.group_ids))
-    begin = np.searchsorted(groups.group_ids[order], np.arange(len(groups)))
-    return np.asarray(order[begin])
+def _highest_and_last(slices: Groups, values: Ints) -> Ints:
+    """Rows with the first of the largest values of each group, and its last row, in order."""
+    row = np.arange(len(values))
+    order = np.lexsort((row, -values, slices.group_ids))
+    first = np.searchsorted(slices.group_ids[order], np.arange(len(slices)))
+    highest = order[first]
+    last = slices.max(row)
+    group = np.tile(np.arange(len(slices)), 2)
+    both = np.unique(np.column_stack([group, np.concatenate([highest, last])]), axis=0)
+    return np.asarray(both[:, 1])
+
+
+def _events_since(series: Groups, shown: Ints) -> Ints:
+    """How many events of its series each shown row stands for: its own and those since the
+    shown row before."""
+    number = series.rank_within(np.arange(len(series.group_ids)))[shown]
+    group = series.group_ids[shown]
+    before = np.append(NONE, number[:-1])[: len(number)]
+    before[np.append(True, group[1:] != group[:-1])[: len(group)]] = NONE
+    return np.asarray(number - before)

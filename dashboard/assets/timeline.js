@@ -67,8 +67,8 @@
       for (const [name, value] of Object.entries(S.colours)) {
         if (typeof value === "string") P.place.style.setProperty(`--t-${name}`, value);
       }
-      if (S.shown) S.shown.image = T.image(S.shown, S.palette);
-      if (S.small) S.small.image = T.image(S.small, S.palette);
+      if (S.shown) T.pictures(S, S.shown);
+      if (S.small) T.pictures(S, S.small);
       T.legend(S, P.legend);
       this.redraw();
     }
@@ -151,12 +151,20 @@
 
     stale(want, lanes) {
       const { shown } = this.S;
-      if (!shown || shown.aligned !== this.S.aligned) return true;
+      if (!shown || shown.aligned !== this.S.aligned || shown.litKey !== this.litKey()) return true;
       const fine = (want.end - want.start) / (shown.end - shown.start);
       const has = new Set(shown.lanes);
       return want.start < shown.low || want.end > shown.high || Math.abs(fine * (1 + 2 * MARGIN) - 1) > 0.02
         || lanes.some((lane) => !has.has(lane));
     }
+
+    /* What the picture is to light: matches of a search, the critical path, or both. */
+    lit() {
+      const { S } = this;
+      return { ...(S.wanted ? { text: S.wanted } : {}), ...(S.path ? { path: S.path.step } : {}) };
+    }
+
+    litKey() { return JSON.stringify(this.lit()); }
 
     async refresh() {
       const { S, P } = this;
@@ -173,15 +181,17 @@
         const end = want.end + MARGIN * span;
         const { width, ratio } = P.canvas.size;
         const pixels = Math.round((width - T.GUTTER) * ratio * (1 + 2 * MARGIN));
-        const aligned = S.aligned;
+        const { aligned } = S;
+        const lit = this.lit();
+        const litKey = this.litKey();
         try {
           const data = await S.source.ask("view",
-            { start, end, width: pixels, lanes: T.ranges(lanes), aligned: aligned ? 1 : 0 });
-          if (aligned !== S.aligned) { this.again = true; continue; }
+            { start, end, width: pixels, lanes: T.ranges(lanes), aligned: aligned ? 1 : 0, ...lit });
+          if (aligned !== S.aligned || litKey !== this.litKey()) { this.again = true; continue; }
           const low = start <= S.about.low ? -Infinity : start;
           const high = end >= S.about.high ? Infinity : end;
-          S.shown = { ...data, start, end, low, high, lanes, aligned };
-          S.shown.image = T.image(data, S.palette);
+          S.shown = { ...data, start, end, low, high, lanes, aligned, litKey };
+          T.pictures(S, S.shown);
           P.merged.hidden = !data.head.merged;
           this.fresh = performance.now();
           this.redraw();
@@ -202,7 +212,7 @@
       const small = await this.ask("view", { start: about.low, end: about.high, width, lanes: T.ranges(lanes) });
       if (!small || about !== S.about) return;
       S.small = small;
-      S.small.image = T.image(S.small, S.palette);
+      T.pictures(S, S.small);
       this.redraw();
     }
 
@@ -326,6 +336,7 @@
 
     clear() {
       const { S, P } = this;
+      if (!S.selected && !S.range && S.wanted) this.search(""); // the second Escape ends the search
       this.turn += 1;
       S.selected = S.range = null;
       T.hint(S, P.panel);
@@ -343,6 +354,7 @@
       for (const part of [P.before, P.next, P.longest]) part.hidden = !S.wanted;
       P.found.textContent = "";
       this.redraw();
+      this.refresh();
       if (!S.wanted) return;
       const asked = S.wanted;
       const found = await this.ask("search", { text: asked });
@@ -382,11 +394,12 @@
         const inside = S.about.steps.find((s) => s[0] === 1 && s[3] <= centre && centre < s[4]);
         const zoomed = S.view.end - S.view.start < (S.about.high - S.about.low) / 2;
         const { about } = S;
-        const found = await this.ask("path", zoomed && inside ? { step: inside[2] } : {});
+        const step = zoomed && inside ? inside[2] : "all";
+        const found = await this.ask("path", step === "all" ? {} : { step });
         P.path.disabled = false;
         if (!found || about !== S.about) return;
         found.ids = new Set(found.id);
-        S.path = found;
+        S.path = { ...found, step };
         const low = Math.min(...found.start);
         const high = Math.max(...found.end);
         if (low > S.view.end || high < S.view.start) this.go(low, high);
@@ -395,6 +408,7 @@
       }
       P.path.setAttribute("aria-pressed", String(!!S.path));
       this.redraw();
+      this.refresh();
     }
 
     /* Unfolds the lanes that the path runs through, and scrolls to where it spends most. */

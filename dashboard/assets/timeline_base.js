@@ -1,25 +1,27 @@
 /* The timeline's words and colours: what every other part of it shares. */
 (function (T) {
   "use strict";
-  /* Fill; border where the fill is a pale neutral; and what many of them together look like. */
+  /* Fill; border where the fill is a pale neutral; and what many of them together look like.
+     The same colours as in figures: htk/output/tokens.py. */
   T.LIGHT = {
-    ink: "#111827", soft: "#4b5563", paper: "#ffffff", head: "#eef1f6", line: "#d8dde6", band: "#f6f8fb",
-    accent: "#0b6fcc",
+    ink: "#16202E", soft: "#55627A", paper: "#FFFFFF", head: "#F6F7F9", line: "#E4E7EC", band: "#F9FAFB",
+    accent: "#1769E0", unrecorded: "#ECEFF3", hatch: "#B6BFCB",
     kinds: {
-      compute: ["#0898FF"], comm: ["#C7830E"], memory: ["#06371F"], cpu: ["#737373"], launch: ["#67067A"],
+      compute: ["#2F7DE1"], comm: ["#D9822B"], memory: ["#16826B"], cpu: ["#6B7788"], launch: ["#7A4FB5"],
       range: ["#E6EBF2", "#9AA6B8"], phase: ["#F3F6FA", "#AEB9C9"], python: ["#C3CBD6", "#98A3B3"],
-      idle: ["#F1F4F8", "#8D99AB", "#CBD3DE"], overhead: ["#EAE4D6", "#B3A98F"],
+      idle: ["#F1F4F8", "#8D99AB", "#B6BFCB"], overhead: ["#EAE4D6", "#B3A98F"],
     },
   };
   T.DARK = {
-    ink: "#f3f4f6", soft: "#b6bdc8", paper: "#111827", head: "#1d2738", line: "#303b4d", band: "#151f30",
-    accent: "#5ab4ff",
+    ink: "#E6EBF2", soft: "#9CA9BA", paper: "#161E29", head: "#0E141C", line: "#263241", band: "#1A2330",
+    accent: "#6AA6FF", unrecorded: "#1D2733", hatch: "#475364",
     kinds: {
-      compute: ["#0884FF"], comm: ["#C47C00"], memory: ["#3BFF9D"], cpu: ["#6A6A6A"], launch: ["#F3C5FC"],
+      compute: ["#4C93F0"], comm: ["#E69A4A"], memory: ["#2AA68B"], cpu: ["#8793A6"], launch: ["#B894EE"],
       range: ["#27334A", "#5A6A85"], phase: ["#1D283B", "#4A5872"], python: ["#3B485E", "#66758F"],
-      idle: ["#1D293D", "#71809A", "#3A475D"], overhead: ["#39352A", "#6E6750"],
+      idle: ["#1D293D", "#71809A", "#475364"], overhead: ["#39352A", "#6E6750"],
     },
   };
+  T.STRIPES = ["compute", "comm", "memory"]; // of a rank's strip, from the bottom up
   T.WORDS = {
     compute: "compute", comm: "communication", memory: "copies", cpu: "CPU operators", launch: "launch calls",
     range: "ranges", phase: "phases", python: "Python", idle: "idle", overhead: "profiler",
@@ -75,7 +77,8 @@
 
   const TYPES = {
     density: Uint8Array, dominant: Uint8Array, x: Float32Array, w: Float32Array,
-    id: Uint32Array, name: Uint32Array, lane: Uint16Array,
+    id: Uint32Array, name: Uint32Array, lane: Uint16Array, stack: Uint8Array,
+    lit_density: Uint8Array, lit_dominant: Uint8Array, lit_stack: Uint8Array,
   };
 
   T.unpack = function (buffer) {

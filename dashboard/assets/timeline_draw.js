@@ -4,23 +4,70 @@
   const FONT = "11px system-ui, sans-serif";
   const CHARACTER = 6.3; // pixels; wider than most, so that a text stays in its span
 
+  const TALL = 24; // pixels of a strip's image
+
+  /* Pictures of what a server's view holds: lanes, strips, and of both what is lit. */
+  T.pictures = function (S, data) {
+    const picture = (prefix) => ({
+      lanes: image(data, data[`${prefix}density`], data[`${prefix}dominant`], S.palette),
+      strips: stacked(data, data[`${prefix}stack`], S),
+    });
+    data.pictures = picture("");
+    data.lit = data.lit_density ? picture("lit_") : null;
+  };
+
   /* The shares of cells as an image, a line for each lane. */
-  T.image = function (data, palette) {
+  function image(data, density, dominant, palette) {
     const { cells, lanes } = data.head;
     const pane = document.createElement("canvas");
     pane.width = Math.max(1, cells);
     pane.height = Math.max(1, lanes);
     if (!lanes) return pane;
-    const image = new ImageData(cells, lanes);
-    const words = new Uint32Array(image.data.buffer);
-    const colours = palette.map((p) => (p.base[2] << 16) | (p.base[1] << 8) | p.base[0]);
+    const picture = new ImageData(cells, lanes);
+    const words = new Uint32Array(picture.data.buffer);
+    const colours = palette.map(word);
     for (let i = 0; i < words.length; i++) {
-      const share = data.density[i];
-      if (share) words[i] = (Math.max(56, share) << 24) | colours[data.dominant[i]];
+      if (density[i]) words[i] = (Math.max(56, density[i]) << 24) | colours[dominant[i]];
     }
-    pane.getContext("2d").putImageData(image, 0, 0);
+    pane.getContext("2d").putImageData(picture, 0, 0);
     return pane;
-  };
+  }
+
+  const word = (p) => (p.base[2] << 16) | (p.base[1] << 8) | p.base[0];
+
+  /* The strips of ranks: in each cell the kinds one above the other, as high as their shares. */
+  function stacked(data, stack, S) {
+    const { cells, strips } = data.head;
+    const pane = document.createElement("canvas");
+    pane.width = Math.max(1, cells);
+    pane.height = Math.max(1, strips.length * TALL);
+    if (!strips.length) return pane;
+    const picture = new ImageData(cells, strips.length * TALL);
+    const words = new Uint32Array(picture.data.buffer);
+    const colours = T.STRIPES.map((kind) => word(S.palette[S.about.kinds.indexOf(kind)]) | (255 << 24));
+    for (let k = 0; k < strips.length; k++) {
+      for (let x = 0; x < cells; x++) {
+        let share = 0;
+        let from = 0;
+        for (let kind = 0; kind < colours.length; kind++) {
+          const own = stack[(k * colours.length + kind) * cells + x];
+          share += own;
+          const upto = Math.min(TALL, own ? Math.max(from + (from < TALL && own > 8 ? 1 : 0), Math.round((share * TALL) / 255)) : from);
+          for (let y = from; y < upto; y++) words[((k + 1) * TALL - 1 - y) * cells + x] = colours[kind];
+          from = Math.max(from, upto);
+        }
+      }
+    }
+    pane.getContext("2d").putImageData(picture, 0, 0);
+    return pane;
+  }
+
+  /* A line or strip of a view's picture, drawn into a box. */
+  function drawn(context, data, picture, line, left, y, wide, h) {
+    const strip = data.head.strips.indexOf(line);
+    if (strip < 0) context.drawImage(picture.lanes, 0, line, picture.lanes.width, 1, left, y, wide, h);
+    else context.drawImage(picture.strips, 0, strip * TALL, picture.strips.width, TALL, left, y, wide, h);
+  }
 
   T.frame = function (S, context, size) {
     const { width, height, ratio } = size;
@@ -38,6 +85,7 @@
     context.clip();
     const G = { S, context, width, height, plot, span, X, Y, C };
     backgrounds(G);
+    unrecorded(G);
     if (S.shown) {
       shares(G);
       spans(G);
@@ -76,21 +124,59 @@
     }
   }
 
+  /* Hatched: where nobody recorded the rank of a row. */
+  function unrecorded({ S, context, width, height, X, Y, C }) {
+    const bands = S.rows.list.filter((row) => row.head).map((row) => ({ rank: row.rank, start: row.y, end: row.y + row.h }));
+    for (const block of [...bands, ...S.rows.blocks]) {
+      const top = Math.max(T.AXIS, Y(block.start));
+      const bottom = Math.min(height, Y(block.end));
+      if (bottom <= top) continue;
+      for (const [start, end] of T.gaps(S.about, block.rank)) {
+        const a = Math.max(T.GUTTER, X(start));
+        const b = Math.min(width, X(end));
+        if (b - a < 2) continue;
+        T.hatch(context, a, top, b - a, bottom - top, C);
+      }
+    }
+  }
+
+  T.hatch = function (context, x, y, w, h, C) {
+    context.save();
+    context.beginPath();
+    context.rect(x, y, w, h);
+    context.clip();
+    context.fillStyle = C.unrecorded;
+    context.fillRect(x, y, w, h);
+    context.strokeStyle = C.hatch;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let k = Math.floor((x + y) / 9) * 9; k < x + y + w + h; k += 9) {
+      context.moveTo(k - y + 0.5, y);
+      context.lineTo(k - y - h + 0.5, y + h);
+    }
+    context.stroke();
+    context.restore();
+  };
+
   function shares({ S, context, height, X, Y }) {
     const { shown } = S;
     const left = X(shown.start);
     const wide = X(shown.end) - left;
     context.imageSmoothingEnabled = false;
-    context.globalAlpha = S.wanted || S.path ? 0.3 : 1;
-    shown.lanes.forEach((lane, line) => {
-      const at = S.rows.at[lane];
-      if (at < 0) return;
-      const head = S.about.lanes[lane][1] === "busy";
-      const y = Y(at) + (head ? 4 : 1);
-      const h = (head ? T.HEAD - 8 : T.LANE - 2);
-      if (y > height || y + h < T.AXIS) return;
-      context.drawImage(shown.image, 0, line, shown.image.width, 1, left, y, wide, h);
-    });
+    const dim = S.wanted || S.path;
+    for (const picture of [shown.pictures, shown.lit]) {
+      if (!picture || (picture === shown.lit && !dim)) continue;
+      context.globalAlpha = picture === shown.pictures && dim ? 0.25 : 1;
+      shown.lanes.forEach((lane, line) => {
+        const at = S.rows.at[lane];
+        if (at < 0) return;
+        const head = S.about.lanes[lane][1] === "busy";
+        const y = Y(at) + (head ? 4 : 1);
+        const h = (head ? T.HEAD - 8 : T.LANE - 2);
+        if (y > height || y + h < T.AXIS) return;
+        drawn(context, shown, picture, line, left, y, wide, h);
+      });
+    }
     context.globalAlpha = 1;
   }
 
@@ -314,7 +400,7 @@
       context.imageSmoothingEnabled = false;
       for (let k = 0; k < lines; k++) {
         const h = (height - 4) / lines;
-        context.drawImage(S.small.image, 0, k, S.small.image.width, 1, T.GUTTER, 2 + k * h, plot, h > 3 ? h - 1 : h);
+        drawn(context, S.small, S.small.pictures, k, T.GUTTER, 2 + k * h, plot, h > 3 ? h - 1 : h);
       }
     }
     context.font = FONT;

@@ -99,19 +99,27 @@
       return low;
     }
 
-    view({ start, end, width, lanes }) {
+    view({ start, end, width, lanes, text, path }) {
+      const lit = this.lit(text, path);
       const chosen = numbers(lanes);
       const span = end - start;
       const pixel = span / width;
       const kinds = this.about.kinds.length;
       const shares = new Map();
+      const litShares = new Map();
       let rows = [];
       const line = new Map(chosen.map((lane, k) => [lane, k]));
+      const put = (into, at, kind, from, to) => {
+        const key = at * kinds + kind;
+        let share = into.get(key);
+        if (!share) into.set(key, share = new Float32Array(width));
+        this.spread(share, (from - start) / pixel, (to - start) / pixel, width);
+      };
       const add = (i) => {
-        const key = line.get(this.lane[i]) * kinds + this.about.kind_of[this.name[i]];
-        let share = shares.get(key);
-        if (!share) shares.set(key, share = new Float32Array(width));
-        this.spread(share, (this.start[i] - start) / pixel, (this.end[i] - start) / pixel, width);
+        const at = line.get(this.lane[i]);
+        const kind = this.about.kind_of[this.name[i]];
+        put(shares, at, kind, this.start[i], this.end[i]);
+        if (lit && lit(i) && !this.made[this.lane[i]]) put(litShares, at, kind, this.start[i], this.end[i]);
       };
       for (const part of this.parts) {
         if (!line.has(part.lane)) continue;
@@ -133,8 +141,57 @@
         rows.slice(MOST).forEach(add);
         rows = rows.slice(0, MOST);
       }
-      return { ...this.folded(shares, width, chosen.length, kinds), ...this.spans(rows, start, span, line),
-        head: { cells: width, lanes: chosen.length, count: rows.length, merged } };
+      const strips = chosen.map((lane, k) => (this.about.lanes[lane][1] === "busy" ? k : -1)).filter((k) => k >= 0);
+      if (lit) {
+        for (const k of strips) {
+          this.busy(this.about.lanes[chosen[k]][0], start, end, lit, (kind, from, to) => put(litShares, k, kind, from, to));
+        }
+      }
+      const stack = (from) => this.stack(from, strips, width, kinds);
+      const folded = this.folded(litShares, width, chosen.length, kinds);
+      return { ...this.folded(shares, width, chosen.length, kinds), stack: stack(shares),
+        ...(lit ? { lit_density: folded.density, lit_dominant: folded.dominant, lit_stack: stack(litShares) } : {}),
+        ...this.spans(rows, start, span, line),
+        head: { cells: width, lanes: chosen.length, count: rows.length, merged, strips } };
+    }
+
+    /* Whether a span is wanted: by its name, by the path; nothing where all are. */
+    lit(text, path) {
+      if (!text && !path) return null;
+      const codes = text ? this.named(text) : null;
+      if (path && !this.onPath) this.onPath = new Set(this.about.path ? this.about.path.id : []);
+      return (i) => (!codes || codes.has(this.name[i])) && (!path || this.onPath.has(i));
+    }
+
+    /* What a rank's GPUs run of some spans: each kind while none before it runs. */
+    busy(rank, start, end, lit, put) {
+      const kinds = this.about.kinds;
+      const pieces = [];
+      for (const part of this.parts) {
+        const lane = this.about.lanes[part.lane];
+        if (lane[0] !== rank || lane[1] !== "streams") continue;
+        for (let i = this.from(part, start), b = this.until(part, end); i < b; i++) {
+          if (lit(i)) pieces.push([this.start[i], this.end[i], this.about.kind_of[this.name[i]]]);
+        }
+      }
+      let covered = [];
+      for (const kind of ["compute", "comm", "memory"].map((word) => kinds.indexOf(word))) {
+        const own = joined(pieces.filter((p) => p[2] === kind));
+        for (const [from, to] of without(own, covered)) put(kind, from, to);
+        covered = joined([...covered, ...own]);
+      }
+    }
+
+    stack(shares, strips, width, kinds) {
+      const words = ["compute", "comm", "memory"].map((word) => this.about.kinds.indexOf(word));
+      const stack = new Uint8Array(strips.length * words.length * width);
+      strips.forEach((line, k) => words.forEach((kind, n) => {
+        const share = shares.get(line * kinds + kind);
+        if (!share) return;
+        const at = (k * words.length + n) * width;
+        for (let x = 0; x < width; x++) stack[at + x] = Math.round(Math.min(1, share[x]) * 255);
+      }));
+      return stack;
     }
 
     /* A span over the cells that it touches. */
@@ -285,6 +342,33 @@
       if (!this.about.path) throw new Error("the critical path was not kept in this file");
       return { ...this.about.path };
     }
+  }
+
+  /* Pieces of time as spans that do not touch, in order. */
+  function joined(pieces) {
+    const found = [];
+    for (const [from, to] of [...pieces].sort((a, b) => a[0] - b[0])) {
+      const last = found[found.length - 1];
+      if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+      else found.push([from, to]);
+    }
+    return found;
+  }
+
+  /* What of these spans lies in none of those. */
+  function without(these, those) {
+    const found = [];
+    let k = 0;
+    for (const [start, end] of these) {
+      let from = start;
+      while (k < those.length && those[k][1] <= from) k++;
+      for (let j = k; j < those.length && those[j][0] < end; j++) {
+        if (those[j][0] > from) found.push([from, those[j][0]]);
+        from = Math.max(from, those[j][1]);
+      }
+      if (from < end) found.push([from, end]);
+    }
+    return found;
   }
 
   function covered(pieces) {

@@ -153,7 +153,11 @@
     });
     P.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") C.jump(event.shiftKey ? "previous" : "next", P.search.value.trim());
-      if (event.key === "Escape") P.canvas.focus();
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      clearTimeout(wait);
+      C.search("");
+      P.canvas.focus();
     });
     P.before.onclick = () => C.jump("previous", S.wanted);
     P.next.onclick = () => C.jump("next", S.wanted);

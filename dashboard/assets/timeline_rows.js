@@ -60,6 +60,21 @@
     return { list: rows, blocks, at, height: y };
   };
 
+  /* Times within the recording at which a rank was not recorded. */
+  T.gaps = function (about, rank) {
+    const recorded = (about.recorded || []).filter((r) => r[0] === rank).sort((a, b) => a[1] - b[1]);
+    const found = [];
+    if (!recorded.length) return found;
+    let upto = about.low;
+    const least = (about.high - about.low) / 1000; // files begin and end a little apart
+    for (const [, start, end] of recorded) {
+      if (start - upto > least) found.push([upto, start]);
+      upto = Math.max(upto, end);
+    }
+    if (about.high - upto > least) found.push([upto, about.high]);
+    return found;
+  };
+
   T.rowAt = function (rows, y) {
     let low = 0;
     let high = rows.list.length - 1;

@@ -61,7 +61,8 @@ def _line(visit: Visit) -> Any:
     origin = visit.trace.origin_ns
     series: dict[str, tuple[list[float], list[float]]] = {}
     for row in result.to_pylist():  # a few hundred points
-        name = f"rank {row['rank']} {row['device_kind']}"
+        name = f"rank {row['rank']}"
+        name += "" if row["device_kind"] == "gpu" else f" {row['device_kind']}"
         name += f" {row['category']}" if row["category"] else ""
         x, y = series.setdefault(name, ([], []))
         x.append((row["time_ns"] - origin) / 1e6)

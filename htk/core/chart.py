@@ -16,11 +16,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """y over x, a line for each colour."""
+    """y over x, a line for each colour; `steps` hold a value until the next."""
 
     x: str
     y: str | tuple[str, ...]
     color: str | None = None
+    steps: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A chart and a table become a plotly figure: the only file that knows plotly."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,30 +9,10 @@ import pyarrow.compute as pc
 from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.core.extras import require
 from htk.core.humanize import shorten
+from htk.output.tokens import DARK, FONT, LIGHT, series_colour
 from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import unit_of
 
-# Fixed by meaning, the same in tables, charts and timeline; told apart by colour-blind eyes too.
-LIGHT = {
-    "compute": "#0898FF",
-    "comm": "#C7830E",
-    "memory": "#06371F",
-    "launch": "#67067A",
-    "cpu": "#737373",
-    "idle": "#E5E7EB",
-    "undetermined": "#B3A58A",  # of communication: wait or transfer
-}
-DARK = {
-    "compute": "#0884FF",
-    "comm": "#C47C00",
-    "memory": "#3BFF9D",
-    "launch": "#F3C5FC",
-    "cpu": "#6A6A6A",
-    "idle": "#374151",
-    "undetermined": "#8C8069",
-}
-# For what has no meaning of its own: none of the colours that have one, but the first.
-_OTHERS = ("#0898FF", "#B5179E", "#3A86A8", "#8A5A00", "#5B4FD1", "#7A9E1F", "#D1495B", "#737373")
 _MOST_POINTS = 2000
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
@@ -40,7 +20,7 @@ _WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what 
 _SCALE = {"ns": (1e-6, "ms")}
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 _SIZES_LEAST = (1 / 2**10, "KiB")
-_PATTERNS = ("", ".", "x", "-")  # tell series of one colour apart
+_DASHES = ("solid", "dot", "dash", "dashdot")
 
 
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
@@ -54,13 +34,8 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     drawn = _drawn(shown, chart, DARK if dark else LIGHT)
     fig = go.Figure(drawn)
     fig.update_layout(
-        template="plotly_dark" if dark else "plotly_white",
+        **layout_of(dark=dark),
         barmode="stack" if isinstance(chart, Bar) and chart.stacked else "group",
-        margin={"l": 60, "r": 20, "t": 30, "b": 50},
-        legend={"orientation": "h", "y": 1.12},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13},
     )
     _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in _WITH_NUMBER:
@@ -71,6 +46,42 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
     return fig
+
+
+def layout_of(*, dark: bool) -> dict[str, Any]:
+    """Return the frame of every figure: quiet lines, marks that lie flat, room for long names."""
+    own = DARK if dark else LIGHT
+    axis = {
+        "gridcolor": own["line"],
+        "zerolinecolor": own["idle"],
+        "linecolor": own["line"],
+        "tickangle": 0,
+        "automargin": True,
+        "title": {"font": {"size": 12, "color": own["mute"]}, "standoff": 8},
+        "tickfont": {"size": 12, "color": own["mute"]},
+    }
+    return {
+        "template": {"layout": {"xaxis": axis, "yaxis": axis}},
+        "margin": {"l": 56, "r": 16, "t": 30, "b": 40},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 12.5, "color": own["ink"]},
+        "hoverlabel": {
+            "align": "left",
+            "bgcolor": own["ink"],
+            "bordercolor": own["ink"],
+            "font": {"family": FONT, "size": 12, "color": own["panel"]},
+        },
+    }
+
+
+def heat_scale(*, dark: bool) -> list[list[Any]]:
+    """Return a scale from the paper to the accent: more is stronger, in light and in dark."""
+    own = DARK if dark else LIGHT
+    weak = blended(own["accent"], own["panel"], 0.08)
+    strong = blended(own["accent"], own["ink"], 0.75)
+    return [[0, weak], [0.6, own["accent"]], [1, strong]]
 
 
 def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
@@ -114,31 +125,69 @@ def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
         case Scatter():
             return _points(table, chart, palette)
         case Heatmap():
-            return _heat(table, chart)
+            return _heat(table, chart, palette)
         case TimelineChart():
             return _spans(table, chart, palette)
 
 
+_MEANINGS = (
+    ("idle", "idle"),
+    ("unrecorded", "unrecorded"),
+    ("undetermined", "undetermined"),
+    ("comm", "comm"),
+    ("wait", "comm"),
+    ("transfer", "comm"),
+    ("memory", "memory"),
+    ("copy", "memory"),
+    ("copies", "memory"),
+    ("compute", "compute"),
+    ("kernel", "compute"),
+    ("launch", "launch"),
+    ("cpu", "cpu"),
+    ("host", "cpu"),
+    ("gpu", "compute"),
+    ("exposed", "comm"),
+)
+_SHADE = 0.3  # of the paper, in each further series of one meaning
+_LEAST_COLOUR = 0.25
+
+
+def meaning_of(name: str) -> str | None:
+    """Return what a column or value is about, as the palettes name it; None: nothing of its own."""
+    return next((meaning for word, meaning in _MEANINGS if word in name), None)
+
+
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
     """The colour of what a column or value means, else one of a fixed order."""
-    for word, meaning in (
-        ("idle", "idle"),
-        ("undetermined", "undetermined"),
-        ("comm", "comm"),
-        ("wait", "comm"),
-        ("transfer", "comm"),
-        ("memory", "memory"),
-        ("copy", "memory"),
-        ("copies", "memory"),
-        ("compute", "compute"),
-        ("launch", "launch"),
-        ("cpu", "cpu"),
-        ("gpu", "compute"),
-        ("exposed", "comm"),
-    ):
-        if word in name:
-            return palette[meaning]
-    return _OTHERS[number % len(_OTHERS)]
+    meaning = meaning_of(name)
+    return palette[meaning] if meaning else series_colour(number, dark=palette is DARK)
+
+
+def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -> dict[str, Any]:
+    """Return a bar's fill: waiting is striped, the unrecorded a hatched outline, nothing else.
+
+    `again` counts series of the same colour before it: each is paler.
+    """
+    if "unrecorded" in name:
+        pattern = {"shape": "/", "fgcolor": palette["idle"], "size": 7, "solidity": 0.15}
+        line = {"width": 1, "color": palette["idle"]}
+        return {"color": palette["unrecorded"], "pattern": pattern, "line": line}
+    keep = max(1 - _SHADE * again, _LEAST_COLOUR)
+    marker: dict[str, Any] = {"color": blended(colour, palette["panel"], keep)}
+    if is_waiting(name):
+        marker["pattern"] = {"shape": "/", "fgcolor": palette["wait"], "size": 7, "solidity": 0.45}
+    return marker
+
+
+def is_waiting(name: str) -> bool:
+    """Whether it is time in which communication moves nothing."""
+    return "wait" in name and "undetermined" not in name and "idle" not in name
+
+
+def blended(colour: str, paper: str, share: float) -> str:
+    """Return so much of a colour on a paper."""
+    pairs = [(int(colour[k : k + 2], 16), int(paper[k : k + 2], 16)) for k in (1, 3, 5)]
+    return "#" + "".join(f"{round(c * share + p * (1 - share)):02X}" for c, p in pairs)
 
 
 def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
@@ -150,20 +199,17 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
     for number, (name, rows, y) in enumerate(_series(table, chart.y, chart.color)):
         along = [x[k] for k in rows]
         values = _scaled(table, y, rows)
-        colour = _by_kind(table, chart, palette) or colour_of(name, palette, number)
-        hatched = _is_hatched(name)
-        again = used.count((colour, hatched))
-        used.append((colour, hatched))
+        by_kind = _by_kind(table, chart, palette)
+        colour = colour_of(name, palette, number)
+        again = used.count((colour, is_waiting(name)))
+        used.append((colour, is_waiting(name)))
         traces.append(
             go.Bar(
                 x=values if chart.horizontal else along,
                 y=along if chart.horizontal else values,
                 orientation="h" if chart.horizontal else "v",
                 name=name,
-                marker={
-                    "color": colour,
-                    "pattern": {"shape": "/" if hatched else _PATTERNS[again % len(_PATTERNS)]},
-                },
+                marker={"color": by_kind} if by_kind else marker_of(name, colour, palette, again),
             )
         )
     return traces
@@ -176,37 +222,55 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
     return [palette.get(kind or "", palette["cpu"]) for kind in table["kind"].to_pylist()]
 
 
-def _is_hatched(name: str) -> bool:
-    """Time in which communication moves nothing, or hides behind nothing."""
-    return "wait" in name or (name.startswith("exposed comm") and "undetermined" not in name)
-
-
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    return [
-        go.Scatter(
-            x=_scaled(table, chart.x, rows),
-            y=_scaled(table, y, rows),
-            mode="lines+markers" if len(rows) < 3 else "lines",
-            name=name,
-            line={"color": colour_of(name, palette, number)},
+    series = _split_by_rank(table, chart)
+    by_rank = any(line.rank is not None for line in series)
+    ranks = list(dict.fromkeys(line.rank for line in series))
+    names = list(dict.fromkeys(line.name for line in series))
+    traces = []
+    for number, line in enumerate(series):
+        colour = colour_of(line.name, palette, number)
+        if by_rank:  # a colour a rank, a dash for each series of it
+            colour = series_colour(ranks.index(line.rank), dark=palette is DARK)
+        traces.append(
+            go.Scatter(
+                x=_scaled(table, chart.x, line.rows),
+                y=_scaled(table, line.y, line.rows),
+                mode="lines+markers" if len(line.rows) < 3 else "lines",
+                name=line.name if line.rank is None else f"{line.name}, rank {line.rank}",
+                line={
+                    "color": colour,
+                    "width": 1.6,
+                    "shape": "hv" if chart.steps else "linear",
+                    "dash": _DASHES[names.index(line.name) % len(_DASHES)] if by_rank else "solid",
+                },
+            )
         )
-        for number, (name, rows, y) in enumerate(_split_by_rank(table, chart))
-    ]
+    return traces
 
 
-def _split_by_rank(table: pa.Table, chart: Line) -> list[tuple[str, list[int], str]]:
+class _Drawn(NamedTuple):
+    """A line of a figure; of one rank, where several ranks have lines."""
+
+    name: str
+    rank: int | None
+    rows: list[int]
+    y: str
+
+
+def _split_by_rank(table: pa.Table, chart: Line) -> list[_Drawn]:
     """A line does not run from one rank to the next."""
     series = _series(table, chart.y, chart.color)
     if "rank" not in table.column_names or "rank" in (chart.x, chart.color):
-        return series
+        return [_Drawn(name, None, rows, y) for name, rows, y in series]
     ranks = table["rank"].to_pylist()
     every = list(dict.fromkeys(ranks))
     if len(every) < 2:
-        return series
+        return [_Drawn(name, None, rows, y) for name, rows, y in series]
     return [
-        (f"{name}, rank {rank}", of_rank, y)
+        _Drawn(name, rank, of_rank, y)
         for name, rows, y in series
         for rank in every
         if (of_rank := [k for k in rows if ranks[k] == rank])
@@ -232,7 +296,7 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
     return traces
 
 
-def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
+def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     cells = _scaled(table, chart.value, range(table.num_rows))
@@ -242,7 +306,7 @@ def _heat(table: pa.Table, chart: Heatmap) -> list[Any]:
             y=_category(table, chart.y),
             z=cells,
             zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
-            colorscale="Cividis",
+            colorscale=heat_scale(dark=palette is DARK),
             colorbar={"title": _title(table, chart.value)},
         )
     ]

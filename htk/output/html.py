@@ -7,9 +7,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from htk.output.figures import LIGHT, colour_of
+from htk.output.figures import colour_of
 from htk.output.render import PROSE, Column, coverage_lines, left_out, text_columns
 from htk.output.result import Result
+from htk.output.tokens import LIGHT
 
 ROWS = 500  # of a table; the machine formats hold all
 _PAGE = 12

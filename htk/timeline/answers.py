@@ -12,16 +12,19 @@ from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.intervals import union_lengths
 from htk.columns.types import Ints
 from htk.core.humanize import parse_int_ranges, shorten
+from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, UsageError
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import lanes_of
+from htk.timeline.matches import matching
 from htk.timeline.sources import KINDS, Clock
 from htk.trace.trace import Trace
 
 MOST_FOUND = 200
 _NAME = 160
 _TOP = 12
+_MOST_LIT = 3  # searches at hand; one of a million spans takes 60 MB
 
 
 class TraceTimeline:
@@ -46,17 +49,48 @@ class TraceTimeline:
             "kinds": KINDS,
             "steps": self._steps(),
             "ranks": self._ranks(),
+            "recorded": self._recorded(),
+            "unrecorded_ranks": unrecorded_ranks(self.trace.tables["ranks"]),
             "aligned": self.aligned,
             "can_align": len(self.trace.ranks) > 1,
             "can_path": self.trace.tables["kernels"].num_rows > 0,
         }
 
-    def view(self, start: float, end: float, width: int, lanes: str = "") -> bytes:
-        """What a viewport shows."""
+    def view(
+        self,
+        start: float,
+        end: float,
+        width: int,
+        lanes: str = "",
+        *,
+        text: str = "",
+        path: str = "",
+    ) -> bytes:
+        """What a viewport shows; how much of it is named by a text, or on the critical path of a
+        step (`all`: of the recording)."""
         chosen = parse_int_ranges(lanes) if lanes else None
         if chosen and max(chosen) >= len(self.lanes.lanes):
             raise UsageError("there are fewer lanes than that")
-        return self.detail.view(start, end, width, chosen)
+        lit = self._lit(text.strip().lower(), path) if text.strip() or path else None
+        return self.detail.view(start, end, width, chosen, lit)
+
+    def _lit(self, text: str, path: str) -> Detail:
+        """The spans of a search, of a path, or of both; kept for the views that follow."""
+        lit = self._lit_of.get((text, path))
+        if lit is None:
+            chosen = np.ones(len(self.lanes.start), bool)
+            if text:
+                chosen &= self._code_is(self._named(text))
+            if path:
+                ids = np.array(self.path(None if path == "all" else int(path))["id"], np.int64)
+                on_path = np.zeros(len(chosen), bool)
+                on_path[ids[ids >= 0]] = True
+                chosen &= on_path
+            lit = Detail(matching(self.lanes, chosen))
+            for old in list(self._lit_of)[: max(0, len(self._lit_of) - _MOST_LIT + 1)]:
+                self._lit_of.pop(old, None)
+            self._lit_of[text, path] = lit
+        return lit
 
     def event(self, *, id: int = -1, ref: str = "") -> dict[str, Any]:
         """Everything known of one span, by its id or by its event's name."""
@@ -140,6 +174,11 @@ class TraceTimeline:
 
     def path(self, step: int | None = None) -> dict[str, Any]:
         """The critical path of a step, piece by piece."""
+        if step not in self._path_of:
+            self._path_of[step] = self._path(step)
+        return self._path_of[step]
+
+    def _path(self, step: int | None) -> dict[str, Any]:
         from htk.graph.critical_path import path_events
 
         selection = self.trace.sel()
@@ -184,7 +223,12 @@ class TraceTimeline:
             if question == "view":
                 width = int(query["width"])
                 return self.view(
-                    float(query["start"]), float(query["end"]), width, get("lanes", "")
+                    float(query["start"]),
+                    float(query["end"]),
+                    width,
+                    get("lanes", ""),
+                    text=get("text", ""),
+                    path=get("path", ""),
                 )
             if question == "event":
                 return self.event(id=int(get("id", "-1")), ref=get("ref", ""))
@@ -201,6 +245,14 @@ class TraceTimeline:
                 raise
             raise UsageError(f"{question}: {error} is missing or no number") from None
         raise UsageError(f"nobody asks {question!r}")
+
+    @cached_property
+    def _lit_of(self) -> dict[tuple[str, str], Detail]:
+        return {}
+
+    @cached_property
+    def _path_of(self) -> dict[int | None, dict[str, Any]]:
+        return {}
 
     @cached_property
     def _length(self) -> Ints:
@@ -255,6 +307,17 @@ class TraceTimeline:
         distinct = np.unique(np.stack(columns, 1).astype(np.int64), axis=0)
         bands: list[list[int]] = distinct.tolist()
         return bands
+
+    def _recorded(self) -> list[list[int]]:
+        """Rank, start and end of each recording: what lies outside was not recorded."""
+        table, clock = self.trace.tables["ranks"], Clock(self.trace, self.aligned)
+        rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
+        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = clock.span(rank, start, end)
+        origin = self.trace.origin_ns
+        recorded: list[list[int]] = np.stack([rank, start - origin, end - origin], 1).tolist()
+        return recorded
 
     def _ranks(self) -> list[list[Any]]:
         table = self.trace.tables["ranks"]

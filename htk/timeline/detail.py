@@ -18,6 +18,7 @@ from htk.errors import UsageError
 from htk.timeline.lanes import Lanes
 from htk.timeline.sources import KINDS
 
+STRIPES = ("compute", "comm", "memory")  # of a rank's strip, from the bottom up
 MIN_PIXELS = 2.0
 MOST_SPANS = 6000
 MOST_PIXELS = 8000
@@ -94,9 +95,15 @@ class Detail:
         return np.diff(upto, axis=1).astype(np.float64)
 
     def view(
-        self, start: float, end: float, width: int, lanes: Sequence[int] | None = None
+        self,
+        start: float,
+        end: float,
+        width: int,
+        lanes: Sequence[int] | None = None,
+        lit: "Detail | None" = None,
     ) -> bytes:
-        """What a viewport shows of some lanes, from top to bottom, packed for the browser."""
+        """What a viewport shows of some lanes, from top to bottom, packed for the browser; and how
+        much of it is of `lit`, spans of the same lanes."""
         width = max(1, min(width, MOST_PIXELS))
         every = len(self.lanes.lanes)
         chosen = np.array(range(every) if lanes is None else lanes, np.int64)
@@ -112,16 +119,19 @@ class Detail:
         cells = max(1, min(width, MOST_CELLS // max(1, len(rest))))
         marks = start + span * np.arange(cells + 1) / cells
         edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
-        share = np.clip(self.busy(edges, rest) / (span / cells), 0, 1)
-        density, dominant = self._folded(share, rest, line, len(chosen))
+        drawn = self._drawn("", edges, rest, line, marks)
+        if lit is not None:
+            wanted = np.isin(lit._parts[0], self._parts[0][rest])
+            wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
+            drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
         ids = self.order[rows]
         head: dict[str, object] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
+        head["strips"] = [k for k, lane in enumerate(chosen.tolist()) if self._summary[lane]]
         return packed(
             head,
             [
-                ("density", density),
-                ("dominant", dominant),
+                *drawn,
                 ("x", ((self.start[rows] - start) / span).astype(np.float32)),
                 ("w", ((self.end[rows] - self.start[rows]) / span).astype(np.float32)),
                 ("id", ids.astype(np.uint32)),
@@ -129,6 +139,23 @@ class Detail:
                 ("lane", line[self.lanes.lane[ids]].astype(np.uint16)),
             ],
         )
+
+    def _drawn(
+        self, prefix: str, edges: Ints, parts: Ints, line: Ints, marks: NDArray[np.float64]
+    ) -> list[tuple[str, NDArray[np.generic]]]:
+        """How busy each cell is: of lanes in all and with which kind most, of strips by kind."""
+        cell = (marks[-1] - marks[0]) / max(len(marks) - 1, 1)
+        share = np.clip(self.busy(edges, parts) / cell, 0, 1)
+        density, dominant = self._folded(share, parts, line, int(line.max(initial=-1)) + 1)
+        strips = sorted(int(line[k]) for k in np.flatnonzero(self._summary & (line[:-1] >= 0)))
+        stack = np.zeros((len(strips), len(STRIPES), len(edges) - 1), np.uint8)
+        for k in np.flatnonzero(self._summary[self.part_lane[parts]]).tolist():  # three a rank
+            lane, kind = divmod(int(self._parts[0][parts[k]]), len(KINDS))
+            stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
+            stack[stripe] = np.rint(share[k] * 255)
+        arrays: dict[str, NDArray[np.generic]]
+        arrays = {"density": density, "dominant": dominant, "stack": stack}
+        return [(prefix + name, array) for name, array in arrays.items()]
 
     def _spans(
         self, parts: Ints, low: int, high: int, least: float, width: int

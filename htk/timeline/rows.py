@@ -44,6 +44,9 @@ class RowsTimeline(TraceTimeline):
     def _steps(self) -> list[list[int]]:
         return []
 
+    def _recorded(self) -> list[list[int]]:
+        return []
+
     def _ranks(self) -> list[list[Any]]:
         return []
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
 from htk.columns.groups import hosts
-from htk.columns.intervals import union
+from htk.columns.intervals import Spans, subtract, union
 from htk.columns.types import Ints
 from htk.derived.clocks import corrections
 from htk.measures.passes import phase_codes
@@ -99,7 +99,7 @@ def sources(trace: Trace, aligned: bool) -> list[Source]:
     clock = Clock(trace, aligned)
     kernels = _kernels(trace, clock)
     filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
-    filled.append(_busy(kernels))
+    filled.append(busy(kernels))
     return [source for source in filled if len(source)]
 
 
@@ -261,23 +261,32 @@ def _phases(trace: Trace, clock: Clock) -> Source:
     )
 
 
-def _busy(kernels: Source) -> Source:
-    """When a rank's GPUs run anything of a kind, whichever streams."""
+def busy(kernels: Source) -> Source:
+    """What a rank's GPUs do, whichever streams: compute; communication that no compute overlaps;
+    copies that neither overlaps. The three do not overlap each other."""
     parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
     for owner in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
+        covered: Spans | None = None
         for number in range(len(_GPU)):
             of_kind = (kernels.rank == owner) & (kernels.kind == number)
             spans = union(kernels.start[of_kind], kernels.end[of_kind])
-            parts["rank"].append(np.full(len(spans.start), owner))
-            parts["kind"].append(np.full(len(spans.start), number))
-            parts["start"].append(spans.start)
-            parts["end"].append(spans.end)
+            exposed = spans if covered is None else subtract(spans, covered)
+            covered = spans if covered is None else _joined(covered, spans)
+            parts["rank"].append(np.full(len(exposed.start), owner))
+            parts["kind"].append(np.full(len(exposed.start), number))
+            parts["start"].append(exposed.start)
+            parts["end"].append(exposed.end)
     none = np.empty(0, np.int64)
     rank, kind, start, end = (np.concatenate([none, *p]).astype(np.int64) for p in parts.values())
     zeros = np.zeros(len(rank), np.int64)
     return Source(
         "busy", "busy", rank, zeros, ["busy"], kind, kind, list(_GPU), start, end, zeros - 1
     )
+
+
+def _joined(these: Spans, those: Spans) -> Spans:
+    starts, ends = ([getattr(s, end) for s in (these, those)] for end in ("start", "end"))
+    return union(np.concatenate(starts), np.concatenate(ends))
 
 
 _MAKERS: tuple[Callable[[Trace, Clock], Source], ...] = (

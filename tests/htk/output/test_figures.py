@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from htk.core.chart import Bar, Line
-from htk.output.figures import LIGHT, figure
+from htk.output.figures import figure
+from htk.output.tokens import LIGHT
 
 
 def test_bars_that_ranks_would_share_are_their_mean() -> None:

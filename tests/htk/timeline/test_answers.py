@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import Events, _packed, page, written
 from htk.timeline.rows import RowsTimeline
 from htk.trace.opening import OpenOptions, open_trace
-from tests.kineto_file import Event, kernel, launch, of_rank, op, span, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 from tests.two_ranks import COMM, write_ranks
 
 
@@ -263,3 +264,39 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
         ][0][0]
         == 1
     )
+
+
+def test_what_is_lit_is_what_matches(tmp_path: Path) -> None:
+    """Two streams of gemm over each other, one of communication half hidden, on three ranks."""
+    for rank in range(3):
+        events: list[Event] = [step(0, 0, 100)]
+        for number, (name, start, length, stream) in enumerate(
+            [("gemm_a", 10, 20, 7), ("gemm_b", 20, 20 + rank, 9), (COMM, 35, 30, 20),
+             ("other", 80, 5, 7)], start=1
+        ):  # fmt: skip
+            events += [launch(number, start - 1), kernel(name, start, length, number, stream)]
+        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 3))
+    timeline = TraceTimeline(open_trace(tmp_path, OpenOptions(cache=False)), aligned=False)
+    strips = [k for k, lane in enumerate(timeline.lanes.lanes) if lane.section == "busy"]
+    for rank, strip in enumerate(strips):
+        view = unpacked(timeline.view(0, 200_000, 200, str(strip), text="gemm"))
+        assert view["stack"].reshape(3, 200).sum(axis=1).tolist() == pytest.approx(
+            [255 * n for n in (30 + rank + 5, 30 - 5 - rank, 0)], abs=2
+        ), "compute; communication that no compute overlaps"
+        lit = view["lit_stack"].reshape(3, 200)
+        assert lit.sum(axis=1).tolist() == pytest.approx([255 * (30 + rank), 0, 0], abs=2)
+        both = unpacked(timeline.view(0, 200_000, 200, str(strip), text=COMM[:8]))
+        assert both["lit_stack"].reshape(3, 200).sum(axis=1).tolist()[1] == pytest.approx(
+            255 * 30, abs=2
+        )
+
+
+def unpacked(data: bytes) -> dict[str, np.ndarray]:
+    """The arrays of bytes of a view."""
+    (size,) = struct.unpack("<I", data[:4])
+    head = json.loads(data[4 : 4 + size])
+    body = data[4 + size :]
+    return {
+        name: np.frombuffer(body[offset : offset + length], np.uint8)
+        for name, offset, length in head["arrays"]
+    }

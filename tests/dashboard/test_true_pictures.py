@@ -1,0 +1,160 @@
+"""What is drawn against its table, in a real browser: a simulated job with a straggler."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from htk.answers.ask import ask
+from htk.cli.commands.simulate import command as simulate
+from htk.dashboard.app import create_app
+from htk.dashboard.runs import Runs
+from htk.output.tokens import DARK, LIGHT
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+from tests.dashboard.conftest import go, settled, until, visiting
+
+TIMELINE_DRAWN = """() => window.htkHandle && window.htkHandle.idle()
+    && window.htkHandle.count() > 0 && document.querySelector('canvas.main')?.isConnected"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    folder = tmp_path_factory.mktemp("pictures") / "run"
+    words = (
+        "--model gpt3-126m --layers 3 --nodes 1 --gpus-per-node 3 --micro-batch 4 --steps 3 "
+        "--seed 7 --plant straggler:rank=1,factor=1.4"
+    )
+    made = CliRunner().invoke(simulate, [*words.split(), "-o", str(folder)])
+    assert made.exit_code == 0, made.output
+    return open_trace(folder, OpenOptions(cache=False))
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, job: Trace) -> Iterator[tuple[Any, list[str]]]:
+    from werkzeug.serving import make_server
+
+    runs = Runs([], trace=job)
+    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield from visiting(browser, f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    runs.close()
+
+
+def figure_of(page: Any, label: str) -> list[dict[str, Any]]:
+    """Names, points and colours of a drawn figure, found by its label."""
+    where = f"main figure[aria-label='{label}'] .js-plotly-plot"
+    until(page, "where => !!document.querySelector(where)?.data?.length", where)
+    traces: list[dict[str, Any]] = page.evaluate(
+        """where => document.querySelector(where).data.map(d => ({name: d.name, x: [...d.x],
+          y: [...d.y], shape: d.line?.shape, colour: d.line?.color || d.marker?.color}))""",
+        where,
+    )
+    return traces
+
+
+def test_memory_is_drawn_as_it_was(page: Any, job: Trace) -> None:
+    """At the middle of every silence each line is at what the raw events say; no peak is lost."""
+    go(page, "/memory")
+    settled(page)
+    drawn = figure_of(page, "In use over time")
+    memory = job.tables["memory"].to_pylist()
+    ranks = sorted({r["rank"] for r in memory})
+    assert [d["name"] for d in drawn] == [f"rank {rank}" for rank in ranks]
+    assert len({d["colour"] for d in drawn}) == len(ranks)
+    assert {d["shape"] for d in drawn} == {"hv"}
+    for rank, line in zip(ranks, drawn, strict=True):
+        raw = sorted((r["time_ns"], r["event"], r["allocated_bytes"]) for r in memory
+                     if r["rank"] == rank)  # fmt: skip
+        times = [(t - job.origin_ns) / 1e6 for t, _, _ in raw]
+        values = [v / 2**30 for _, _, v in raw]
+        assert max(line["y"]) == pytest.approx(max(values))
+        least = (times[-1] - times[0]) / 100  # twice what a slice of the table is long
+        silences = [k for k in range(len(raw) - 1) if times[k + 1] - times[k] > least]
+        assert silences
+        for k in silences:
+            middle = (times[k] + times[k + 1]) / 2
+            shown = [y for x, y in zip(line["x"], line["y"], strict=True) if x <= middle][-1]
+            assert shown == pytest.approx(values[k])
+
+
+def test_a_rank_s_strip_says_what_the_overview_says(page: Any, job: Trace) -> None:
+    """Compute, exposed communication and copies fill the strips as their share of the window."""
+    go(page, "/timeline")
+    until(page, TIMELINE_DRAWN)
+    view = page.evaluate("window.htkHandle.view()")
+    rows = ask(job, "time_breakdown").to_pylist()
+    assert any(r["exposed_comm_ns"] < 0.8 * r["comm_ns"] for r in rows), "some of it is hidden"
+    for row in rows:
+        drawn = strip_shares(page, row["rank"])
+        span = view["end"] - view["start"]
+        for kind, column in (("compute", "compute_ns"), ("comm", "exposed_comm_ns")):
+            assert drawn[kind] == pytest.approx(row[column] / span, abs=0.02)
+
+
+def test_every_match_of_a_search_is_lit(page: Any, job: Trace) -> None:
+    """As much of a rank's strip as its matching kernels run, and nothing when it is over."""
+    go(page, "/timeline?name=gemm")
+    lit = "() => !!window.htkHandle?.state.shown?.lit"
+    until(page, TIMELINE_DRAWN)
+    until(page, lit)
+    kernels = job.tables["kernels"].to_pylist()
+    view = page.evaluate("window.htkHandle.view()")
+    for rank in job.ranks:
+        gemm = sum(k["end_ns"] - k["start_ns"] for k in kernels
+                   if k["rank"] == rank and "gemm" in k["name"].lower())  # fmt: skip
+        assert gemm > 0
+        expected = gemm / (view["end"] - view["start"])  # one stream computes: nothing overlaps
+        assert strip_shares(page, rank)["compute"] == pytest.approx(expected, abs=0.02)
+    page.press("canvas.main", "/")
+    page.press("input[aria-label='search names']", "Escape")
+    assert page.input_value("input[aria-label='search names']") == ""
+    until(page, "() => !window.htkHandle.state.wanted && !window.htkHandle.state.shown.lit")
+
+
+def strip_shares(page: Any, rank: int) -> dict[str, float]:
+    """How much of a rank's strip on the canvas has the full colour of each kind."""
+    shares: dict[str, float] = page.evaluate(
+        """async rank => {
+          const s = window.htkHandle.state, T = window.htkTimeline;
+          const canvas = document.querySelector('canvas.main');
+          const lane = s.about.lanes.findIndex(l => l[0] === rank && l[1] === 'busy');
+          canvas.parentElement.scrollTop = Math.max(0, s.rows.at[lane] - 60);
+          const frame = () => new Promise(r => requestAnimationFrame(r));
+          const { parentElement: box } = canvas;
+          const still = () => window.htkHandle.idle() && s.scroll === box.scrollTop;
+          for (let k = 0; k < 200 && !still(); k++) await frame();
+          window.htkHandle.redraw();
+          s.pointer = s.hover = null;
+          await frame(); await frame();
+          const ratio = canvas.size.ratio;
+          const top = (T.AXIS + s.rows.at[lane] - s.scroll + 4) * ratio;
+          const height = (T.HEAD - 8) * ratio, left = T.GUTTER * ratio;
+          const wide = canvas.width - left;
+          const pixels = canvas.getContext('2d').getImageData(left, top, wide, height).data;
+          const counts = {};
+          for (const kind of T.STRIPES) {
+            const [r, g, b] = s.palette[s.about.kinds.indexOf(kind)].base;
+            let count = 0;
+            for (let i = 0; i < pixels.length; i += 4)
+              if (pixels[i] === r && pixels[i + 1] === g && pixels[i + 2] === b) count++;
+            counts[kind] = count / (pixels.length / 4);
+          }
+          return counts;
+        }""",
+        rank,
+    )
+    return shares
+
+
+def test_the_timeline_has_the_colours_of_the_figures(page: Any) -> None:
+    go(page, "/timeline")
+    until(page, TIMELINE_DRAWN)
+    kinds = ("compute", "comm", "memory", "cpu", "launch")
+    for scheme, palette in (("LIGHT", LIGHT), ("DARK", DARK)):
+        drawn = page.evaluate(f"window.htkTimeline.{scheme}")
+        assert {k: drawn["kinds"][k][0] for k in kinds} == {k: palette[k] for k in kinds}
+        assert drawn["paper"] == palette["panel"] and drawn["ink"] == palette["ink"]
