@@ -16,8 +16,6 @@ from htk.columns.types import Floats, Ints
 
 FLOOR_NS = 1000.0  # ends agree no better than this
 _EFFICIENT = 2.4  # times the scatter: weights that cost 5 % where the scatter is Gaussian
-_ALIKE = 0.1  # of the scatter: ends that always come a little earlier do not average out
-_PROBES = 24  # solutions with other signs of what is left over, for standard errors
 _ROUGH = (500, 1e-3)  # steps and precision of each: a standard error needs three digits
 _ROUNDS = 3  # of weighting by how well each collective's ends agree
 _SECOND = 1e9
@@ -166,49 +164,6 @@ def _improved(fitted: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
         fitted, since, fitted.off_common(ends), fitted.drift, with_drift=bool(since.any())
     )
     return replace(fitted, offset=fitted.offset + offset, drift=fitted.drift + drift)
-
-
-def standard_errors(ends: Ends, fitted: Fit) -> tuple[Floats, Floats]:
-    """Standard errors of each clock's offset (ns) and drift (ns per ns), against the clocks of the
-    group where it is known worst.
-
-    What the fit leaves over is given random signs and fitted anew, as often as `_PROBES`: offsets
-    between groups that few collectives tie together then move most.
-    """
-    clocks = len(fitted.zero)
-    if not len(ends.count):
-        return np.zeros(clocks), np.zeros(clocks)
-    blocks = Blocks.of(ends, fitted.clock, fitted.lead)
-    clock = fitted.clock[ends.process]
-    size, seen = ends.count[ends.collective], np.bincount(clock, minlength=clocks)[clock]
-    off = fitted.off_common(ends)
-    left = np.sqrt(off**2 * size / (size - 1) + FLOOR_NS**2 / (seen + 1))  # few prove little
-    common = ends.mean(fitted.times(ends, ends.end))
-    since = (common - fitted.middle[clock[ends.first]]) / _SECOND
-    dice = np.random.default_rng(0)
-    total = np.zeros((2, len(blocks.sets)))
-    for _ in range(_PROBES):
-        noise = left * dice.choice((-1.0, 1.0), len(left))
-        noise -= ends.mean(noise)[ends.collective]
-        solved = blocks.solved(
-            fitted,
-            since,
-            noise,
-            np.zeros(clocks),
-            with_drift=True,
-            rough=True,
-        )
-        total += np.stack([blocks.apart(column) / blocks.members for column in solved]) ** 2
-    others = np.bincount(blocks.sets)[blocks.sets]  # off their mean clocks are less far than apart
-    total *= np.divide(others, others - 1, out=np.zeros(len(others)), where=others > 1)
-    error = np.zeros((2, clocks))
-    for k in range(2):
-        np.maximum.at(error[k], blocks.clock, np.sqrt(total[k] / _PROBES))
-    weight = fitted.weight[ends.collective]
-    scatter = np.bincount(clock, weight * off**2, clocks) / np.bincount(clock, weight, clocks)
-    compared = error[0] > 0
-    floor = _ALIKE * np.sqrt(np.nan_to_num(scatter))
-    return np.where(compared, np.maximum(error[0], floor), 0.0), error[1] / _SECOND
 
 
 @dataclass(frozen=True)

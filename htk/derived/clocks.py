@@ -7,6 +7,7 @@ of clocks is aligned where any of them is off by more than three standard deviat
 """
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +15,14 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, matching, number, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit, standard_errors
+from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
+from htk.derived.clock_sigma import SIGNIFICANT, standard_errors
 from htk.derived.match import LACKING, CollectiveRows, before_window, timed_columns, window_starts
 from htk.derived.unrecorded import short_of_members, with_undetermined
 from htk.derived.waits import NEVER, waits
 from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 
-SIGNIFICANT = 3.0  # standard deviations
 _PUSHES = 50
 _NEIGHBOURS_NS = 10_000  # ranks further apart than this are not taken to share a clock
 _HOST_NS = 5_000  # processes of one host that are further apart than this do not share one
@@ -57,9 +58,11 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     np.minimum.at(lowest, clock, ranks)
     offset, reference, drift = fitted.shifts()
     residual = _residual(ends, fitted)
-    sigma, drift_sigma = standard_errors(ends, fitted)
-    off = np.abs(offset) > SIGNIFICANT * np.hypot(sigma, sigma[fitted.lead])
-    off |= np.abs(drift) > SIGNIFICANT * np.hypot(drift_sigma, drift_sigma[fitted.lead])
+    errors = standard_errors(ends, fitted)
+    sigma, drift_sigma = errors.offset, errors.drift
+    limit = _limit(np.bincount(fitted.lead, minlength=clocks)[fitted.lead])
+    off = np.abs(offset) > limit * errors.offset_from_lead
+    off |= np.abs(drift) > limit * errors.drift_from_lead
     seen = np.bincount(ends.process, minlength=len(ranks))
     late = np.bincount(ends.process[_shortfall(ends, fitted) > FLOOR_NS], minlength=len(ranks))
     has_clock = (np.bincount(clock, seen, clocks) > 0)[clock]
@@ -79,6 +82,14 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
         boolean(aligned[clock] & has_clock),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
+
+
+def _limit(clocks: Ints) -> Floats:
+    """Standard deviations beyond which a clock is off, of so many compared: one of them all is by
+    chance as seldom as one alone is beyond three. Each has an offset and a drift."""
+    chance = NormalDist().cdf(-SIGNIFICANT)
+    tests = np.maximum(2 * (clocks - 1), 1)
+    return np.array([-NormalDist().inv_cdf(chance / n) for n in tests.tolist()])
 
 
 def aligned_matches(

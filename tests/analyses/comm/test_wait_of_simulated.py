@@ -38,7 +38,7 @@ def test_exposed_waiting_and_moving_are_those_of_the_schedule(
     }
     found = {
         row["rank"]: (row["exposed_wait_ns"], row["exposed_transfer_ns"])
-        for row in ask(open_trace(tmp_path), "comm_wait", align=False).to_pylist()
+        for row in ask(open_trace(tmp_path), "comm_wait").to_pylist()
     }
     assert found.keys() == told.keys()
     for rank, both in told.items():  # a division leaves a nanosecond here or there
