@@ -15,7 +15,7 @@ import pytest
 
 from htk.analyses import ANALYSES, find
 from htk.cli import main
-from htk.parsers import PARSERS
+from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import EDITS
 
@@ -130,7 +130,7 @@ def test_edits_tables_and_formats_are_documented() -> None:
     pages = _generated()
     assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in EDITS)
     assert all(f"\n## {name}\n" in pages["tables.md"] for name in {**TABLES, **DERIVED})
-    assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in PARSERS)
+    assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in parsers())
 
 
 def test_the_site_builds_with_strict_links(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_parser_and_an_analysis_are_added(copy: Path) -> None:
     (copy / "parsers/stopwatch.py").write_text(PARSER)
     registry = copy / "parsers/__init__.py"
     registry.write_text(
-        registry.read_text() + "\nfrom htk.parsers import stopwatch\n\nPARSERS += (stopwatch,)\n"
+        registry.read_text().replace('"job_layout",\n', '"job_layout",\n    "stopwatch",\n')
     )
     (copy / "analyses/time/slowest_lap.py").write_text(ANALYSIS)
     _run(copy, "-m", "htk.analyses.menu")

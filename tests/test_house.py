@@ -16,12 +16,12 @@ from htk import analyses
 from htk.analyses import ANALYSES, menu
 from htk.core.parser import HEAD_BYTES, Head
 from htk.io.sources import head, resolve
-from htk.parsers import PARSERS
+from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES, doc_of, index_of
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
-FORMATS = {parser.NAME for parser in PARSERS}
+FORMATS = {parser.NAME for parser in parsers()}
 SAMPLE_FILES = [
     path
     for path in sorted(SAMPLES.rglob("*"))
@@ -44,10 +44,10 @@ HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 def test_exactly_one_parser_claims_each_sample_whatever_its_name(path: Path) -> None:
     start = head(resolve(path)[0])
     neutral = Head("trace", start.data, start.whole)
-    assert [p.NAME for p in PARSERS if p.sniff(neutral)] == [path.relative_to(SAMPLES).parts[0]]
+    assert [p.NAME for p in parsers() if p.sniff(neutral)] == [path.relative_to(SAMPLES).parts[0]]
 
 
-@pytest.mark.parametrize("parser", PARSERS, ids=lambda p: p.NAME)
+@pytest.mark.parametrize("parser", parsers(), ids=lambda p: p.NAME)
 def test_a_parser_says_what_it_reads_and_has_a_sample(parser: typing.Any) -> None:
     assert (parser.__doc__ or "").strip()
     assert any(p.relative_to(SAMPLES).parts[0] == parser.NAME for p in SAMPLE_FILES)
@@ -55,7 +55,7 @@ def test_a_parser_says_what_it_reads_and_has_a_sample(parser: typing.Any) -> Non
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"[]", b"\x00" * 99, b"<p>", b'{"a":1}'])
 def test_no_parser_claims_what_is_no_trace(data: bytes) -> None:
-    assert [p.NAME for p in PARSERS if p.sniff(Head("x", data[:HEAD_BYTES], True))] == []
+    assert [p.NAME for p in parsers() if p.sniff(Head("x", data[:HEAD_BYTES], True))] == []
 
 
 @pytest.mark.parametrize("name", ANALYSES)
@@ -197,7 +197,7 @@ def test_the_architecture_is_drawn_as_the_import_contract_has_it() -> None:
         assert f"`{package}" in page, f"{package} has no paragraph"
 
 
-@pytest.mark.parametrize("parser", PARSERS, ids=lambda p: p.NAME)
+@pytest.mark.parametrize("parser", parsers(), ids=lambda p: p.NAME)
 def test_a_parser_is_in_the_contract_of_independence(parser: typing.Any) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert parser.__name__ in contracts["contracts"][1]["modules"]

@@ -20,7 +20,7 @@ from htk.cli.main import htk as program
 from htk.core.analysis import Analysis
 from htk.errors import HtkError
 from htk.output.render import print_table
-from htk.parsers import PARSERS
+from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES, doc_of, index_of
 from htk.trace.opening import open_trace
 from htk.whatif.edits import EDITS
@@ -163,7 +163,7 @@ def formats_page() -> str:
     lines = ["# Formats", "", "A file is recognised by what is in it, not by its name; gzip and"]
     lines += ["Zstandard are unpacked, archives and URLs are opened. What is damaged is left out,"]
     lines += ["counted and shown (`htk doctor`); good records beside it are kept.", ""]
-    for parser in PARSERS:
+    for parser in parsers():
         first, _, rest = (parser.__doc__ or "").strip().partition("\n")
         lines += [f"## {parser.NAME}", "", f"**{first}**", "", rest.strip(), ""]
     lines += ["## Out of scope", ""]

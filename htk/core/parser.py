@@ -1,4 +1,4 @@
-"""What a parser is: a module with a name, a nose and a mouth."""
+"""The contract of a parser: a module with a name, `sniff` and `parse`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,6 +58,7 @@ class Parsed:
     world_size: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)  # columns of `ranks` that it knows
     others: tuple["Parsed", ...] = ()  # in the order of their ranks, after this one
+    parser: str = ""  # name of the parser that read it, set by whoever opened the file
 
 
 class Parser(Protocol):

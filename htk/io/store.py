@@ -89,7 +89,9 @@ class StoredEntry:
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
         self._folder = TableFolder(folder, folder.name)
         self.tables = _Mapped(self._folder, list(meta["tables"]))
-        self.parsed = Parsed(self.tables, meta["rank"], meta["world_size"], meta["facts"])
+        self.parsed = Parsed(
+            self.tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"]
+        )
         self.others = int(meta.get("others", 0))  # further processes of the file
         self._derived: dict[str, pa.Table] = {}
         for name in self.tables:  # a dozen: mapping them shows whether they are what was written
@@ -140,14 +142,16 @@ class Store:
         self._room: int | None = None  # bytes that may be added before others have to go
         self._counting = threading.Lock()
 
-    def key(self, source: Source, parser: str, options: ParseOptions, plugin: str = "") -> str:
-        """What an entry is called; another file, reader or code has another name. `plugin` is the
-        code of a parser that is not htk's own."""
+    def key(self, source: Source, options: ParseOptions, plugins: Sequence[str] = ()) -> str:
+        """Return the name of a file's entry; another file, reader or code has another name.
+
+        `plugins` tells the code of parsers that other packages add. Which parser reads the file
+        follows from its content and from that code, so that no parser is asked on a hit.
+        """
         facts = [
             source.identity,
             source.file_name,  # some parsers read facts from it
-            parser,
-            [VERSION, table_code(), plugin],
+            [VERSION, table_code(), *plugins],
             os.environ.get("HTK_ENGINE", ""),  # which of the two readers is asked for
             options.keep_unknown_arguments,
             options.time_unit,
@@ -261,6 +265,7 @@ class Store:
             "world_size": parsed.world_size,
             "facts": dict(parsed.facts),
             "others": len(parsed.others),
+            "parser": parsed.parser,
         }
         sealed = meta | {"checksum": _meta_checksum(meta)}
         (folder / _META).write_text(json.dumps(sealed))

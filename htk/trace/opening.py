@@ -1,23 +1,24 @@
 """From what a user names to a trace: find the files, ask the parsers, tell the ranks apart."""
 
+import importlib.util
 import os
 import re
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 
-from htk.core.parser import ParseOptions, Parser, Source
+from htk import plugins
+from htk.core.parser import Parsed, ParseOptions, Parser, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.io.raw_files import reason
 from htk.io.sources import content_identity, head, rank_from_name, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.io.table_code import plugin_code
-from htk.parsers import PARSERS
+from htk.parsers import parsers
 from htk.schema import TABLES
 from htk.trace.file import TraceFile
 from htk.trace.placing import placed
@@ -136,29 +137,43 @@ def _read_one(
     source: Source, store: Store | None, options: OpenOptions, stopped: threading.Event
 ) -> list[_Read]:
     """Each process of a file."""
-    parser = _parser_for(source)
     parse_options = ParseOptions(
         options.keep_unknown_arguments, _watched(options.progress, stopped), options.time_unit
     )
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
     if store is None or source.identity is None:
-        parsed = parser.parse(source, parse_options)
+        parsed = _parse(source, parse_options)
         entries: Sequence[Entry] = [MemoryEntry(process) for process in (parsed, *parsed.others)]
     else:
-        key = store.key(source, parser.NAME, parse_options, _plugin_code(parser))
+        key = store.key(source, parse_options, _plugin_codes())
         entries = store.find_all(key) or store.save_all(
-            key, parser.parse(source, parse_options), source.name
+            key, _parse(source, parse_options), source.name
         )
     options.progress.done(source.name)
-    return [_Read(source, parser.NAME, entry, k) for k, entry in enumerate(entries)]
+    return [_Read(source, entry.parsed.parser, entry, k) for k, entry in enumerate(entries)]
 
 
-def _plugin_code(parser: Parser) -> str:
-    """Return what tells one code of another package's parser from the next; htk's own have none."""
-    name = parser.__name__ if isinstance(parser, ModuleType) else type(parser).__module__
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return "" if name.startswith("htk.") or file is None else plugin_code(file)
+def _parse(source: Source, options: ParseOptions) -> Parsed:
+    """Return what the first parser that recognises a file reads of it."""
+    parser = _parser_for(source)
+    parsed = parser.parse(source, options)
+    others = tuple(replace(process, parser=parser.NAME) for process in parsed.others)
+    return replace(parsed, parser=parser.NAME, others=others)
+
+
+@cache
+def _plugin_codes() -> tuple[str, ...]:
+    """Return a hash of the code of each parser that another package adds, without importing it."""
+    codes = []
+    for entry in plugins.added("htk.parsers").values():
+        try:
+            spec = importlib.util.find_spec(entry.module)
+        except (ImportError, ValueError):  # its package is damaged: it will be left out, too
+            spec = None
+        if spec is not None and spec.origin is not None:
+            codes.append(plugin_code(spec.origin))
+    return tuple(codes)
 
 
 def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:
@@ -179,10 +194,10 @@ def _parser_for(source: Source) -> Parser:
     start = head(source)
     if not start.data.strip():
         raise MalformedTrace(f"{source.name}: empty file, expected a trace; was the run killed?")
-    for parser in PARSERS:
+    for parser in parsers():
         if parser.sniff(start):
             return parser
-    names = ", ".join(p.NAME for p in PARSERS)
+    known = ", ".join(p.NAME for p in parsers())
     raise UnknownFormat(
         f"{source.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
     )

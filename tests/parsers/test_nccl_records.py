@@ -11,11 +11,11 @@ import pytest
 from htk.core.parser import Parsed, ParseOptions, Parser, Source
 from htk.errors import MalformedTrace
 from htk.parsers import (
-    PARSERS,
     inspector,
     inspector_prometheus,
     nccl_debug,
     nccl_tests,
+    parsers,
     profiler_plugin,
     ras,
     rccl_replay,
@@ -23,7 +23,7 @@ from htk.parsers import (
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 Row = Mapping[str, Any]
-BY_FOLDER = {p.NAME: p for p in PARSERS}
+BY_FOLDER = {p.NAME: p for p in parsers()}
 FILES = sorted(
     p
     for name in BY_FOLDER

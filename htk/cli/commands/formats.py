@@ -9,9 +9,9 @@ import click
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(form: str) -> None:
     """List the file formats that htk reads; a file is recognised by what is in it."""
-    from htk.parsers import PARSERS
+    from htk.parsers import parsers
 
-    rows = {p.NAME: (p.__doc__ or "").strip().partition("\n")[0] for p in PARSERS}
+    rows = {p.NAME: (p.__doc__ or "").strip().partition("\n")[0] for p in parsers()}
     if form == "json":
         click.echo(json.dumps([{"name": n, "what": w} for n, w in rows.items()]))
         return

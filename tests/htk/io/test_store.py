@@ -45,10 +45,10 @@ def test_a_file_that_changed_is_another(tmp_path: Path) -> None:
 
     def key(identity: str, *, keep: bool = False) -> str:
         source = Source("t", io.BytesIO, 1, identity)
-        return store.key(source, "kineto", ParseOptions(keep))
+        return store.key(source, ParseOptions(keep))
 
     assert key("a") == key("a") != key("b")
-    moved = store.key(Source("folder/t", io.BytesIO, 1, "a"), "kineto", ParseOptions())
+    moved = store.key(Source("folder/t", io.BytesIO, 1, "a"), ParseOptions())
     assert moved == key("a")
     assert key("a") != key("a", keep=True)
 
