@@ -1,15 +1,40 @@
 """`htk` and `python -m htk`."""
 
+import atexit
+import gc
+import os
 import sys
+import threading
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Run one command of a process that is htk's own, and end the process."""
+    gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
     from htk.cli.main import run
+    from htk.core.defer_imports import spare_docs
 
+    spare_docs()
     warnings.formatwarning = _one_line
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    _leave(run(sys.argv[1:] if argv is None else argv))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without taking NumPy and Arrow apart, which takes longer than some answers.
+
+    What was registered to be done at the end is done; a process with threads ends as usual.
+    """
+    if threading.active_count() > 1:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the reader of our output had enough
+                stream.flush()
+    except OSError:
+        sys.exit(code)
+    os._exit(code)
 
 
 def _one_line(message: Warning | str, *_: Any, **__: Any) -> str:

@@ -176,9 +176,8 @@ def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
     for name, code in _blocks("parser.md").items():
         (copy / name).write_text(code)
     index = copy / "parsers/__init__.py"
-    text = index.read_text().replace(
-        "    flight_recorder,\n", "    flight_recorder,\n    gpu_clock,\n"
-    )
+    before = '    "flight_recorder",\n'
+    text = index.read_text().replace(before, before + '    "gpu_clock",\n')
     index.write_text(text)
     log = "gpuclock v1 host=node7\n1700000000000000000 0 1410\nbroken\n1700000001000000000 0 1395\n"
     (copy / "clocks.log").write_text(log)

@@ -1,8 +1,12 @@
-"""Keeps start-up short where a library would import more than it needs."""
+"""Keeps start-up short where a library would import more than it needs.
+
+For processes that are htk's own, where no user's code runs: the command line.
+"""
 
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 
 class _NotYet:
@@ -19,7 +23,6 @@ def spare_pandas() -> None:
     """Half a second saved: at its first conversion pyarrow imports pandas, to know a Series.
 
     A command has no Series. pyarrow looks again when to_pandas() asks for it, so nothing is lost.
-    Not for use where the user's own code runs.
     """
     if "pandas" in sys.modules:
         return
@@ -31,3 +34,21 @@ def spare_pandas() -> None:
         pa.scalar(0)
     finally:
         sys.meta_path.remove(blocker)
+
+
+class _NoDocs(dict[str, Any]):
+    """What pyarrow takes from the documentation of its options: nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Parameters=[])
+
+
+def spare_docs() -> None:
+    """Let pyarrow.compute be imported without parsing the documentation of each of its functions.
+
+    It composes docstrings, which no command shows, with a parser that imports pydoc and more: a
+    fifth of what a question takes whose tables are cached.
+    """
+    stand_in = ModuleType("pyarrow.vendored.docscrape")
+    stand_in.NumpyDocString = _NoDocs  # type: ignore[attr-defined]
+    sys.modules.setdefault(stand_in.__name__, stand_in)

@@ -4,7 +4,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,6 @@ _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they te
 _TEXT_WIDTH = 60
 _NAME_LEAST = 28  # of names, before columns are left out
 _PROSE_LEAST = 30  # of sentences, which go over several lines then
-_ENDLESS = 100_000  # into a file or pipe nothing is cut
 _MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 # Sentences, which are given whole; names of kernels and operators are shortened.
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
@@ -39,13 +38,12 @@ def write(result: Result, form: str, output: str | None, *, limit: int = 200) ->
     if form in _BINARY:
         _write_binary(result, form, output)
         return
-    text = to_text(result, form, limit=limit)
     if output is not None:
-        Path(output).write_text(text, encoding="utf-8")
+        Path(output).write_text(to_text(result, form, limit=limit), encoding="utf-8")
     elif form == "table":
         print_table(result, limit=limit)
     else:
-        sys.stdout.write(text)
+        sys.stdout.write(to_text(result, form, limit=limit))
 
 
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
@@ -68,29 +66,52 @@ def form_by_name(output: str | None) -> str:
 
 
 def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
-    """A table for people: units that read well, and no wider than the terminal."""
+    """Print a table for people: units that read well, and no wider than the terminal."""
+    target = file or sys.stdout
+    columns = text_columns(result, limit)
+    if hasattr(target, "isatty") and target.isatty():
+        _print_fitting(result, limit, columns, target)
+    else:
+        target.write("\n".join(_plain_lines(result, limit, columns)) + "\n")
+
+
+def _plain_lines(result: Result, limit: int, columns: "list[Column]") -> Iterator[str]:
+    """Yield the lines for a file or pipe: nothing is cut, coloured or wrapped."""
+    widths = [max(map(_width, [column.heading, *column.cells])) for column in columns]
+    rows = zip(*([column.heading, *column.cells] for column in columns), strict=True)
+    for row in rows:  # rows for people to read
+        cells = [
+            cell + " " * (width - _width(cell))
+            if c.is_text
+            else " " * (width - _width(cell)) + cell
+            for cell, width, c in zip(row, widths, columns, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+    yield from left_out(result, limit, []) + coverage_lines(result.coverage)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _print_fitting(result: Result, limit: int, columns: "list[Column]", target: IO[str]) -> None:
+    """Print to a terminal, with the columns that fit."""
     from rich.console import Console
     from rich.table import Table
 
-    target = file or sys.stdout
-    wide = not (hasattr(target, "isatty") and target.isatty())
-    console = Console(
-        file=target,
-        highlight=False,
-        width=_ENDLESS if wide else None,
-        force_jupyter=False,
-        # colours are for terminals, whatever a notebook's environment forces
-        color_system=None if wide else "auto",
-        force_terminal=False if wide else None,
-    )
-    columns = text_columns(result, limit)
-    shown = columns if wide else _fitting(columns, console.width)
+    console = Console(file=target, highlight=False, force_jupyter=False)
+    shown = _fitting(columns, console.width)
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in shown:
         table.add_column(
             column.heading,
             justify="left" if column.is_text else "right",
-            no_wrap=wide or not column.is_prose,
+            no_wrap=not column.is_prose,
         )
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
         table.add_row(*map(_escape, row))
