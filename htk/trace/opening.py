@@ -197,7 +197,7 @@ def _parser_for(source: Source) -> Parser:
     for parser in parsers():
         if parser.sniff(start):
             return parser
-    known = ", ".join(p.NAME for p in parsers())
+    names = ", ".join(p.NAME for p in parsers())
     raise UnknownFormat(
         f"{source.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
     )
