@@ -6,6 +6,7 @@ is asked before that; a bare array of events may be NCCL's plugin, so that is as
 
 import importlib
 from functools import cache
+from typing import cast
 
 from htk import plugins
 from htk.core.parser import Parser
@@ -38,5 +39,5 @@ def parsers() -> tuple[Parser, ...]:
 
     They are imported here and not before: a file whose tables are cached needs none.
     """
-    own: list[Parser] = [importlib.import_module(f"htk.parsers.{name}") for name in ORDER]
+    own = (cast(Parser, importlib.import_module(f"htk.parsers.{name}")) for name in ORDER)
     return (*own, *plugins.loaded("htk.parsers"))
