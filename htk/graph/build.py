@@ -48,6 +48,8 @@ class Graph:
     call_end: Ints
     dropped: int  # edges that ran against the clock
     notes: tuple[str, ...] = field(default=())
+    # Of each edge: ns in it that nothing recorded explains, where such delays were kept.
+    unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def period_ns(self) -> int:

@@ -204,7 +204,8 @@ def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     call = activities.call[linked]
     delay = activities.start[linked] - calls.start[call]
     previous = np.append(-1, np.where(activities.lane[1:] == activities.lane[:-1], 0, -1))
-    end_before = np.where(previous < 0, activities.before, np.append(-1, activities.end[:-1]))
+    first = np.where(activities.before < 0, NO_TIME, activities.before)  # times may be negative
+    end_before = np.where(previous < 0, first, np.append(-1, activities.end[:-1]))
     idle = (end_before[linked] <= calls.start[call]) & (delay >= 0)
     seen = delay[idle & (delay <= LAUNCH_NS)]
     least = int(np.quantile(seen, 0.1)) if len(seen) else 0

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.columns.types import Ints
-from htk.graph.fidelity import INDICATIVE_HELD_OUT_PCT, INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
+from htk.graph.fidelity import INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
 from htk.straggler.job import Block, Job
 
+INDICATIVE_HELD_OUT_PCT = 10.0
 _STEPS = 8  # of each block: a percentile needs no more
 
 
