@@ -10,7 +10,7 @@ the step repeats itself until its period is steady.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from htk.columns.arrow import numbers
 from htk.columns.types import Ints, Mask
 from htk.errors import MissingTable
 from htk.graph.edges import KINDS, Edges, edges_of
+from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 
 
@@ -48,6 +49,7 @@ class Graph:
     call_end: Ints
     dropped: int  # edges that ran against the clock
     notes: tuple[str, ...] = field(default=())
+    is_lone: bool = False  # nothing was recorded of the step before: see `lone_step`
     # Of each edge: ns in it that nothing recorded explains, where such delays were kept.
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -78,6 +80,7 @@ READS = (
     "collective_matches",
     "rank_clocks",
     "ranks",
+    "annotations",
 )
 
 
@@ -103,8 +106,11 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
     edges = edges_of(tables, activities, calls, origin)
+    is_lone = chosen is not None and repeat_lone_step(edges, tables, activities, calls, chosen)
     low, high = steps.window(chosen, origin)
-    return _numbered(chosen, origin, (low, high), activities, calls, edges)
+    return replace(
+        _numbered(chosen, origin, (low, high), activities, calls, edges), is_lone=is_lone
+    )
 
 
 def _numbered(

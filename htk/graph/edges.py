@@ -93,6 +93,9 @@ class Edges:
     def observed(self) -> Mask:
         return np.concatenate([p[4] for p in self.parts])
 
+    def kind_is(self, kind: str) -> Mask:
+        return np.asarray(self.kind == KINDS.index(kind))
+
     def _wrap_column(self, position: int) -> Ints:
         return np.concatenate([w[position] for w in self.wraps] + [np.empty(0, np.int64)])
 

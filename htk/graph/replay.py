@@ -33,7 +33,9 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
     time = once(graph, weight, wraps, graph.wrap_seen)
     end = int(time[graph.end].max())
     if not len(graph.wrap_src):
-        return Replay(time, end, end - graph.window[0], time)
+        begin = int(time[graph.start].min())  # what comes before the first activity is not in it
+        moved = begin - int(graph.time[graph.start].min())
+        return Replay(time, end, end - graph.window[0] - moved, time)
     first_time, last, period = time, end, end - graph.window[0]
     for _ in range(_PASSES):
         time = once(graph, weight, wraps, time[graph.wrap_src])

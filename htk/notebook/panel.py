@@ -67,7 +67,7 @@ def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
         judged = start.stage.gate
         if not edits:
             return _box(
-                f"<b>{format_duration(start.stage.graph.period_ns)}</b>",
+                f"<b>{format_duration(start.stage.step_ns)}</b>",
                 f"recorded; {judged.verdict}",
             )
         row = asked.run().to_pylist()[0]

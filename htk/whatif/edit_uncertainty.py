@@ -9,6 +9,9 @@ Of one activity class, what comes from the same model is wrong together and adds
 that scale kernels by their shapes, edits that take a GPU's rates from the catalogue, edits of a
 link. All else is independent: variances add.
 
+A delay that nothing recorded explains stays as it was; that it might have changed as compute does
+is uncertainty too.
+
 Beyond the displacement, a prediction is less certain the further it is from the recording: by the
 logarithm of the ratio of batches, and of ranks.
 """
@@ -56,6 +59,10 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
         moved = np.abs(np.maximum(new, 0) - np.maximum(old, 0)).astype(np.float64)
         key = (cause, _model(cause, name))
         edges[key] = edges.get(key, 0.0) + np.where(displaced, moved * wide * sigma, 0.0)
+    if len(after.unexplained):
+        kept = after.unexplained * abs(_compute_ns(after) / max(_compute_ns(before), 1) - 1)
+        key = ("structure", "unexplained")
+        edges[key] = np.asarray(edges.get(key, 0.0) + kept, np.float64)
     far = max(distance, abs(math.log(after.devices / before.devices)))
     if far:
         step["distance"] = math.hypot(step.get("distance", 0.0), DISTANCE * far)
@@ -68,6 +75,10 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
         touched={**after.touched, name: changed | after.touched.get(name, np.array(False))},
         low_confidence=before.low_confidence or after.low_confidence,
     )
+
+
+def _compute_ns(scene: StepModel) -> int:
+    return int(scene.lengths()[scene.is_compute].sum())
 
 
 def apart(edited: StepModel, name: str) -> bool:

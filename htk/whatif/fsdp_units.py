@@ -1,12 +1,11 @@
 """Where the units of a model are in a step: what runs for each, forward and backward."""
 
-import json
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from htk.columns.types import Ints, Mask
+from htk.whatif.operator_shapes import matrices
 from htk.whatif.shapes import inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel
 
@@ -125,7 +124,7 @@ def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list
     before = ""
     for kernel in summing:  # some hundreds
         dims = scene.facts.dims[kernel] or "[]"
-        shapes = _matrices(dims)
+        shapes = matrices(dims)
         if len(shapes) < 2 or scene.facts.family[kernel] != "gemm":
             continue
         product = (kernel, shapes[0][0] * shapes[1][1])
@@ -133,11 +132,6 @@ def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list
         products = [*products[:-1], product] if second else [*products, product]
         before = "" if second else dims
     return products
-
-
-@lru_cache(maxsize=4096)
-def _matrices(dims: str) -> list[list[int]]:
-    return [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
 
 
 def of_weights(scene: StepModel) -> Mask:
@@ -158,7 +152,7 @@ def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
         op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
         if not dims or scene.facts.family[activity] != "gemm" or "bmm" in op:
             continue
-        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
+        shapes = matrices(dims)
         if len(shapes) > 1:
             total += shapes[-1][0] * shapes[-1][1]
     return total

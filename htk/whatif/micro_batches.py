@@ -80,7 +80,8 @@ def _repeated(scene: StepModel) -> StepModel:
         heads & graph.edges("call", "host_gap"), np.minimum(bare.weight, 0), bare.weight
     )
     weight = np.where(heads & graph.edges("sync"), NEVER, weight)
-    return _in_order(replace(bare, weight=weight))
+    repeated = replace(bare, weight=weight)
+    return _in_order(repeated) if len(graph.wrap_src) else repeated
 
 
 def _in_order(scene: StepModel) -> StepModel:

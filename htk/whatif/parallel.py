@@ -4,7 +4,6 @@ Formulas are those of Korthikanti et al. 2022 (tensor, sequence), Narayanan et a
 and of ring attention (Liu et al. 2023); with a recording of another layout they stay rough.
 """
 
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
 from htk.whatif.host_cost import delayed, usual_ns
+from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
@@ -40,7 +40,7 @@ def sizes(scene: StepModel, name: str) -> Sizes:
     for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
         if family != "attention" or not dims:
             continue
-        shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 4]
+        shapes = [shape for shape in operator_shapes(dims) if len(shape) == 4]
         if tokens and len(shapes) > 1:  # whether heads or length come second
             query, key = (int(np.prod(s)) for s in shapes[:2])
             votes[query // tokens, key / query] += 1
@@ -74,7 +74,7 @@ def pointwise(scene: StepModel, of: Sizes) -> Mask:
 
 
 def _elements(dims: str) -> int:
-    shapes = [s for s in json.loads(dims) if isinstance(s, list) and s]
+    shapes = [shape for shape in operator_shapes(dims) if shape]
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
 

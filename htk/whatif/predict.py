@@ -82,6 +82,11 @@ class Baseline:
         return _launch_bound(self.model, self.replayed.period_ns)
 
     @property
+    def step_ns(self) -> int:
+        """Return the recorded step; of one recorded alone, how soon it would repeat itself."""
+        return self.replayed.period_ns if self.graph.is_lone else self.graph.period_ns
+
+    @property
     def refused(self) -> bool:
         return self.gate.verdict.startswith("refused")
 
@@ -179,7 +184,7 @@ def _off(start: Baseline, recording: Recorded) -> float:
     both = (("batch", recording.ratio), ("accumulation", recording.count))
     _, replayed = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
     change = replayed.period_ns - start.replayed.period_ns
-    return float(recording.period_ns - start.graph.period_ns - change)
+    return float(recording.period_ns - start.step_ns - change)
 
 
 def _missed_ns(start: Baseline, lines: Curves, asked: Sequence[tuple[str, str]]) -> float:
@@ -209,7 +214,7 @@ def predict(
 ) -> Answer:
     """Apply the edits in the order of their list, replay, and say how sure that is."""
     asked = ordered(edits)
-    measured = start.graph.period_ns if measured_ns is None else measured_ns
+    measured = start.step_ns if measured_ns is None else measured_ns
     if start.refused:
         return refused(start, asked, measured)
     edited, replayed = apply_edits(start, asked)
@@ -217,7 +222,7 @@ def predict(
     if start.curves is not None and edited.samples != 1:
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
-    step = max(measured + round(change * measured / start.graph.period_ns), 1)
+    step = max(measured + round(change * measured / start.step_ns), 1)
     guard = violated(
         start.model,
         edited,
@@ -257,9 +262,7 @@ def predict(
         devices_ratio=edited.devices,
         launch_bound=_launch_bound(edited, replayed.period_ns),
         under_a_wave=_under_a_wave(edited, each),
-        waterfall=waterfall(
-            edited, start.replayed.period_ns, change, measured / start.graph.period_ns
-        ),
+        waterfall=waterfall(edited, start.replayed.period_ns, change, measured / start.step_ns),
         assumptions=edited.assumptions,
         narrow=narrowing(asked, doubt),
     )
@@ -345,7 +348,7 @@ def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) 
 
 
 def _verdict(start: Baseline, change: int) -> str:
-    within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.graph.period_ns
+    within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.step_ns
     if within and change:
         return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
     return start.gate.verdict

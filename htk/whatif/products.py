@@ -3,11 +3,11 @@
 A product runs in waves of blocks, each of which takes a time for the length of its inner dimension
 and one for beginning and ending: t = least + waves · (k + ramp) · rate of its kernel. The rates are
 those of the kernels that the recording holds, the ramp is the one with which products of different
-k on the same kernel agree best. A product that grows moves to a kernel with larger tiles once it
-fills as much of a wave of it as others of the recording do, or a whole one.
+k on the same kernel agree best, or the usual one where they do not agree. A product that grows
+moves to a kernel with larger tiles once it fills as much of a wave of it as others of the recording
+do, or a whole one.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from htk.whatif.operator_shapes import matrices
 from htk.whatif.step_model import StepModel
 
 _SMOOTH = 32  # waves: so many are no longer told one by one
@@ -22,7 +23,8 @@ _RAMPS = np.arange(0.0, 1025.0, 32.0)
 _LARGER = 1.2  # waves that differ less are of the same tiles
 _FREE = 0.1  # of alike products, at least, run with nothing beside them, or all are as slow
 _APART = 2.0  # times as long, and inner dimensions tell a ramp
-_AGREES = 0.1  # the mean error of a ramp that is believed
+_AGREES = 0.02  # the mean error of a ramp that is believed: what runs beside products misleads
+_USUAL_RAMP = 256.0  # steps of k: tensor cores reach half of their rate after 200 to 400
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,16 @@ def _kernel(some: list[Product], ramp: float) -> Kernel:
 
 
 def _ramp(by_kernel: Iterable[list[Product]]) -> float:
-    """Added to the inner dimension, what makes it proportional to time; 0: they do not agree."""
+    """Return what makes time proportional to the inner dimension, added to it: the usual where
+    products do not agree."""
     telling = [
         some for some in by_kernel if max(o.k for o in some) >= _APART * min(o.k for o in some)
     ]
     if not telling:
-        return 0.0
+        return _USUAL_RAMP
     errors = [_error(telling, ramp) for ramp in _RAMPS.tolist()]
     best = int(np.argmin(errors))
-    return float(_RAMPS[best]) if errors[best] <= _AGREES else 0.0
+    return float(_RAMPS[best]) if errors[best] <= _AGREES else _USUAL_RAMP
 
 
 def _error(telling: list[list[Product]], ramp: float) -> float:
@@ -143,8 +146,8 @@ def _error(telling: list[list[Product]], ramp: float) -> float:
 @lru_cache(maxsize=4096)
 def _sizes(dims: str) -> tuple[int, int, int] | None:
     """Rows, columns and inner dimension of a product of two matrices."""
-    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
-    if len(shapes) < 2 or not all(isinstance(size, int) for s in shapes[-2:] for size in s):
+    shapes = matrices(dims)
+    if len(shapes) < 2:
         return None
     (m, k), (other, n) = shapes[-2:]
     return (m, n, k) if k == other and min(m, n, k) > 0 else None

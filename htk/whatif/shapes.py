@@ -1,6 +1,5 @@
 """What a step works on, as the shapes of its first operators tell."""
 
-import json
 import re
 from collections import Counter
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.whatif.operator_shapes import matrices, operator_shapes
 from htk.whatif.step_model import StepModel
 
 _HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
@@ -22,10 +22,10 @@ def inputs(scene: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions."""
     votes: Counter[tuple[int, int | None]] = Counter()
     for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
-        shapes = json.loads(dims or "[]")
+        shapes = operator_shapes(dims)
         if op in ("aten::embedding", "aten::index_select") and len(shapes) > 1:
             for shape in shapes[1:]:
-                if isinstance(shape, list) and len(shape) == 2:
+                if len(shape) == 2:
                     votes[shape[0], shape[0] * shape[1]] += 10
         attention = op is not None and "attention" in op and "backward" not in op
         if attention and shapes and len(shapes[0]) == 4:
@@ -49,5 +49,5 @@ def sums_over_tokens(scene: StepModel) -> NDArray[np.bool_]:
 
 
 def _inner(dims: str) -> int | None:
-    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) == 2]
-    return int(shapes[0][1]) if shapes else None
+    shapes = matrices(dims)
+    return shapes[0][1] if shapes else None

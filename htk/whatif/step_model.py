@@ -112,6 +112,7 @@ class StepModel:
     edge_sigma: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
     step_sigma: Mapping[str, float] = field(default_factory=dict)
     touched: Mapping[str, Mask] = field(default_factory=dict)
+    unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # ns of each edge
 
     # Edges that edits change.
 
@@ -162,7 +163,7 @@ class StepModel:
         """
         many, none = len(self.weight), np.zeros(1)
 
-        def carried(values: Floats | Mask) -> Any:
+        def carried(values: Floats | Ints | Mask) -> Any:
             return np.append(values, np.append(values, none)[like])[order].astype(values.dtype)
 
         before = self.weight_before if len(self.weight_before) == many else self.weight
@@ -173,6 +174,7 @@ class StepModel:
             weight_before=np.append(before, np.zeros(len(more), np.int64))[order],
             edge_sigma={key: carried(sigma) for key, sigma in self.edge_sigma.items()},
             touched={name: carried(mask) for name, mask in self.touched.items()},
+            unexplained=carried(self.unexplained) if len(self.unexplained) else self.unexplained,
         )
 
     def with_groups(self, collectives: Mask, size: int, per_node: int) -> "StepModel":
@@ -236,7 +238,8 @@ class StepModel:
 
 
 def step_model(tables: Mapping[str, pa.Table], graph: Graph) -> StepModel:
-    return StepModel(graph, _facts(tables, graph), graph.weight, graph.wrap_weight)
+    facts = _facts(tables, graph)
+    return StepModel(graph, facts, graph.weight, graph.wrap_weight, unexplained=graph.unexplained)
 
 
 def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:

@@ -67,7 +67,7 @@ def swept(
         combinations = [(*c, (name, value)) for c in combinations for value in values]
     if len(combinations) == 1:
         return [predict(start, combinations[0], measured_ns)]
-    return marked([_tried(start, c, measured_ns) for c in combinations])
+    return marked([tried(start, c, measured_ns) for c in combinations])
 
 
 def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
@@ -77,8 +77,8 @@ def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
         asked.append(("fix_rank", "all"))
     if start.refused:
         return [predict(start, [pair], measured_ns) for pair in asked]
-    tried = [_tried(start, (pair,), measured_ns) for pair in asked]
-    present = [a for a in tried if a.step_ns is not None]  # without the causes that are not there
+    answers = [tried(start, (pair,), measured_ns) for pair in asked]
+    present = [a for a in answers if a.step_ns is not None]  # without the causes that are not there
     return sorted(present, key=lambda a: a.step_ns or 0)
 
 
@@ -89,8 +89,8 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
     asked = [*ACTIONS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
-    tried = [_tried(start, (pair,), measured_ns) for pair in asked]
-    worth = [a for a in tried if _wins(a) and (a.p_oom or 0.0) < 0.5]
+    answers = [tried(start, (pair,), measured_ns) for pair in asked]
+    worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) < 0.5]
     return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0.0))
 
 
@@ -101,11 +101,11 @@ def _wins(answer: Answer) -> bool:
     return answer.step_ns < (1 - _WORTH) * answer.measured_ns * answer.each
 
 
-def _tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
+def tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
     try:
         return predict(start, edits, measured_ns)
     except UsageError as error:
-        none = refused(start, ordered(edits), measured_ns or start.graph.period_ns)
+        none = refused(start, ordered(edits), measured_ns or start.step_ns)
         return replace(none, verdict=f"refused: {error}")
 
 

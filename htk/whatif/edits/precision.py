@@ -4,7 +4,6 @@ fp8: each product's operands are scaled and cast first (read twice, written once
 all else stay. Between single precision and bf16 everything that moves memory changes by half.
 """
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from htk.errors import UsageError
 from htk.models.hardware import Gpu
 from htk.whatif.edits.batch import SHORTEST_NS, grows
+from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
@@ -106,7 +106,7 @@ def _casts(scene: StepModel, gpu: Gpu) -> NDArray[np.float64]:
 
 
 def _elements(dims: str) -> int:
-    shapes = [s for s in json.loads(dims) if isinstance(s, list) and len(s) >= 2]
+    shapes = [shape for shape in operator_shapes(dims) if len(shape) >= 2]
     return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))
 
 

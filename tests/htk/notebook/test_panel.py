@@ -39,6 +39,6 @@ def test_a_choice_predicts_and_taking_it_back_returns(parts: Any) -> None:
     assert answer.value == before
 
 
-def test_a_refused_replay_says_why() -> None:
+def test_a_replay_that_is_not_trusted_says_why() -> None:
     _, answer = htk.open("sample").sel(steps=10).whatif_panel().children
-    assert "refused" in answer.value
+    assert "indicative: only one whole step" in answer.value

@@ -13,6 +13,7 @@ from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import RETURNS
 from htk.whatif.text import error
+from tests.kineto_file import kernel, launch, op, write
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +122,8 @@ def test_what_is_won_at_most_is_said_to_be_that() -> None:
 
 def test_without_a_whole_step_beside_it_the_reason_stands_alone() -> None:
     said = CliRunner().invoke(main, ["whatif", "sample", "--steps", "11", "--batch", "2x"]).output
-    assert "untouched: refused: only one whole step is at hand" in said
-    assert said.count("refused") == 1
+    assert "untouched: indicative: only one whole step is at hand" in said
+    assert said.count("indicative") == 1
 
 
 def test_a_sweep_is_not_written(tmp_path: Path) -> None:
@@ -133,7 +134,8 @@ def test_a_sweep_is_not_written(tmp_path: Path) -> None:
 
 
 def test_an_answer_once_refused_writes_nothing(tmp_path: Path) -> None:
-    few = htk.open("sample").sel(steps=[11])
+    unlinked = [kernel("gemm", 1, 3, 90), kernel("add", 4, 2, 2), launch(2, 3)]
+    few = htk.open(write(tmp_path / "t.json", op("aten::mm", 1, 3), *unlinked))
     with pytest.raises(UsageError, match="nothing to write"):
         htk.whatif(few).change("host", "2x").write(tmp_path / "out")
 

@@ -70,7 +70,7 @@ def test_the_largest_bound_comes_first(start: Baseline) -> None:
     assert steps == sorted(steps)
 
 
-def test_one_step_alone_is_refused_without_a_number() -> None:
+def test_a_step_whose_launches_were_not_recorded_is_refused_without_a_number() -> None:
     found = predict(baseline(step_tables(1)), [("host", "2x")])
     assert found.step_ns is None
     assert found.verdict.startswith("refused: ")

@@ -1,0 +1,27 @@
+"""Shapes of an operator's inputs, as traces write them."""
+
+import json
+from functools import lru_cache
+
+Shape = tuple[int, ...]
+
+
+@lru_cache(maxsize=16384)
+def operator_shapes(dims: str | None) -> tuple[Shape, ...]:
+    """Return the shape of each input, in their order; empty for scalars and lists of tensors."""
+    try:
+        listed = json.loads(dims or "[]")
+    except ValueError:
+        return ()
+    return tuple(_shape(sizes) for sizes in listed) if isinstance(listed, list) else ()
+
+
+def matrices(dims: str | None) -> list[Shape]:
+    """Return the shapes with two dimensions."""
+    return [shape for shape in operator_shapes(dims) if len(shape) == 2]
+
+
+def _shape(listed: object) -> Shape:
+    if not isinstance(listed, list) or not all(isinstance(size, int) for size in listed):
+        return ()
+    return tuple(listed)
