@@ -6,18 +6,25 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command of a process that is htk's own, and end the process."""
+    from htk.cli.kept_answers import answered
+
     gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
+    warnings.formatwarning = _one_line
+    _leave(answered(sys.argv[1:] if argv is None else argv, _run))
+
+
+def _run(argv: Sequence[str]) -> int:
     from htk.cli.main import run
     from htk.core.defer_imports import spare_docs
 
     spare_docs()
-    warnings.formatwarning = _one_line
-    _leave(run(sys.argv[1:] if argv is None else argv))
+    return run(list(argv))
 
 
 def _leave(code: int) -> NoReturn:

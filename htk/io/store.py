@@ -27,6 +27,7 @@ import pyarrow as pa
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.core.version import VERSION
 from htk.errors import UsageError
+from htk.io.cache_folder import cache_root
 from htk.io.table_code import table_code
 from htk.io.table_file import TEMPORARY, TableFolder, read_table
 
@@ -321,16 +322,6 @@ class Store:
 def _of_process(key: str, k: int) -> str:
     """The key of a file's k-th further process."""
     return f"{key}-{k}"
-
-
-def cache_root() -> Path:
-    """HTK_CACHE_DIR, else the user's cache folder."""
-    setting = os.environ.get("HTK_CACHE_DIR")
-    if setting:
-        return Path(setting)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("htk", appauthor=False))
 
 
 def _limit() -> int:

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,9 +95,8 @@ def _width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    wide = sum(unicodedata.east_asian_width(c) in ("W", "F") for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
 
 
 def _print_fitting(result: Result, limit: int, columns: "list[Column]", target: IO[str]) -> None:

@@ -61,7 +61,9 @@ def verify(ctx: click.Context) -> None:
 @command.command("clear")
 def clear() -> None:
     """Forget all parsed traces; the traces themselves are not touched."""
+    from htk.cli import kept_answers
     from htk.io.store import Store
 
+    kept_answers.clear()
     removed = Store().clear()
     click.echo(f"{removed} parsed traces removed", err=True)

@@ -148,7 +148,7 @@ def _with_history() -> None:
         import readline
     except ImportError:
         return
-    from htk.io.store import cache_root
+    from htk.io.cache_folder import cache_root
     from htk.query import sql
 
     names = sorted({*sql.relations(), "union_spans", "overlap_spans", "exposed_spans", "busy"})

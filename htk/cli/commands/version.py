@@ -28,7 +28,7 @@ def show(verbose: bool) -> None:
     if not verbose:
         return
     from htk.core.engine import described
-    from htk.io.store import cache_root
+    from htk.io.cache_folder import cache_root
 
     click.echo(f"python {platform.python_version()} on {platform.platform()}")
     click.echo(f"ingest engine: {described()}")

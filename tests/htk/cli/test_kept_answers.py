@@ -1,0 +1,93 @@
+"""The same command asked again: answered from what was printed, and never from what is stale."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kineto_file import kernel, of_rank, write
+
+
+class Shell:
+    """Commands that keep their answers in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache = folder / "cache"
+
+    def htk(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "htk", *args],
+            env=os.environ | {"HTK_CACHE_DIR": str(self.cache)} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def was_kept(self, *args: str, **environment: str) -> bool:
+        """Whether a command is answered without importing Arrow."""
+        answer = self.htk(*args, **environment)
+        assert answer.returncode == 0, answer.stderr[-500:]
+        return "pyarrow" not in answer.stderr
+
+    def names(self, *args: str) -> list[str]:
+        return [row["name"] for row in json.loads(self.htk(*args).stdout)["rows"]]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+def test_the_same_question_is_answered_without_opening_the_trace(shell: Shell, run: Path) -> None:
+    path = str(write(run / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    first = shell.htk("kernel_top", path)
+    assert "pyarrow" in first.stderr and "gemm" in first.stdout
+    again = shell.htk("kernel_top", path)
+    assert "pyarrow" not in again.stderr and again.stdout == first.stdout
+    assert not shell.was_kept("kernel_top", path, "--n", "1")  # another question
+    assert not shell.was_kept("kernel_top", path, HTK_ENGINE="pure")  # another reader
+
+
+def test_a_changed_file_is_read_anew(shell: Shell, run: Path) -> None:
+    path = write(run / "rank0.json", kernel("gemm", 1, 3), **of_rank(0))
+    asked = ("kernel_top", str(run), "--format", "json")
+    assert shell.names(*asked) == shell.names(*asked) == ["gemm"]
+    before = path.stat()
+    write(path, kernel("norm", 1, 3), **of_rank(0))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as copied with its times
+    assert path.stat().st_size == before.st_size and shell.names(*asked) == ["norm"]
+    write(run / "rank1.json", kernel("copy", 1, 5), **of_rank(1))
+    assert sorted(shell.names(*asked)) == ["copy", "norm"]
+
+
+def test_what_is_not_a_complete_answer_is_not_kept(shell: Shell, run: Path) -> None:
+    path = str(write(run / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    (run / "b.json").write_text("")
+    asked = ("kernel_top", path, str(run / "b.json"))
+    first, second = shell.htk(*asked), shell.htk(*asked)
+    assert "left out" in first.stderr and "left out" in second.stderr
+    assert shell.htk("kernel_top", str(run / "none.json")).returncode == 3
+    assert not shell.was_kept("doctor", path) and not shell.was_kept("doctor", path)
+    assert not shell.was_kept("kernel_top", path, "--no-cache")
+    assert not shell.was_kept("kernel_top", path, "--no-cache")
+
+
+def test_a_damaged_answer_is_made_anew(shell: Shell, run: Path) -> None:
+    path = str(write(run / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
+    whole = shell.htk("kernel_top", path).stdout
+    (kept,) = (shell.cache / "answers").iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"gemm", b"norm"))
+    assert shell.htk("kernel_top", path).stdout == whole
+    assert shell.was_kept("kernel_top", path)
+    assert shell.htk("cache", "clear").returncode == 0
+    assert not list((shell.cache / "answers").iterdir())
