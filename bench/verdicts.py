@@ -104,11 +104,9 @@ def _opened(path: Path) -> Trace | None:
 
 def judged(name: str, trace: Trace) -> Row:
     """Return the verdict on a recording, and how many what-ifs it answers."""
-    try:
-        start = baseline(trace.tables)
-    except MissingTable as missing:
-        return Row(name, "none", str(missing).partition(";")[0])
-    verdict, _, why = start.gate.verdict.partition(": ")
+    verdict, why, start = verdict_on(trace)
+    if start is None:
+        return Row(name, verdict, why)
     answers = [_asked(start, edit) for edit in EDITS]
     refusals = [a for a in answers if a.step_ns is None]
     guards = [a for a in refusals if "guard " in a.verdict]
@@ -120,6 +118,16 @@ def judged(name: str, trace: Trace) -> Row:
         0 if start.refused else len(refusals) - len(guards),
         tuple(f"{' '.join(a.edits[0])}: {a.verdict.partition('; ')[0]}" for a in guards),
     )
+
+
+def verdict_on(trace: Trace) -> tuple[str, str, Baseline | None]:
+    """Return the verdict on a recording, the reason, and its step; None: there is none."""
+    try:
+        start = baseline(trace.tables)
+    except MissingTable as missing:
+        return "none", str(missing).partition(";")[0], None
+    verdict, _, why = start.gate.verdict.partition(": ")
+    return verdict, why, start
 
 
 def _asked(start: Baseline, edit: tuple[str, str]) -> Answer:
