@@ -45,7 +45,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class RecordedBaseline:
     """A recording as its steps tell it."""
 
     steps: int  # complete ones; 0: nothing was told by steps
@@ -59,7 +59,7 @@ class Baseline:
         return Series(0.0, np.zeros(width[0]), np.zeros(width[1]))
 
 
-def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Baseline:
+def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
     """What the complete steps of a recording cost."""
     side = Side(tables)
     rank, step = side.samples
@@ -70,7 +70,9 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Ba
         if kind == "time" and not tables["step_windows"].num_rows:
             items = _host_steps(side)
         series[kind] = _series(items, np.searchsorted(ranks, rank), np.searchsorted(steps, step))
-    return Baseline(len(steps), tuple(ranks.tolist()), series if len(steps) else {}, _who(tables))
+    return RecordedBaseline(
+        len(steps), tuple(ranks.tolist()), series if len(steps) else {}, _who(tables)
+    )
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
@@ -119,7 +121,7 @@ def _who(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     return {"device": ", ".join(devices)} if devices else {}
 
 
-def to_json(recorded: Baseline) -> str:
+def to_json(recorded: RecordedBaseline) -> str:
     """One line for each thing, so that a change of the file can be read."""
     head = {
         "schema": SCHEMA,
@@ -163,7 +165,7 @@ def is_baseline(path: str) -> bool:
         return False
 
 
-def from_json(data: bytes, name: str) -> Baseline:
+def from_json(data: bytes, name: str) -> RecordedBaseline:
     """A baseline read back."""
     try:
         file = msgspec.json.decode(data, type=_File)
@@ -171,7 +173,7 @@ def from_json(data: bytes, name: str) -> Baseline:
         raise MalformedTrace(f"{name} is a damaged baseline: {error}") from None
     if file.schema != SCHEMA:
         raise MalformedTrace(f"{name} is a {file.schema}; this htk reads {SCHEMA}: make it anew")
-    expected = Baseline(file.steps, tuple(file.ranks), {}, file.facts)
+    expected = RecordedBaseline(file.steps, tuple(file.ranks), {}, file.facts)
     width = expected.nothing()
     kinds: dict[str, dict[str, Series]] = {}
     for kind, things in file.kinds.items():
@@ -180,13 +182,13 @@ def from_json(data: bytes, name: str) -> Baseline:
             if (len(steps), len(ranks)) != (len(width.by_step), len(width.by_rank)):
                 raise MalformedTrace(f"{name} is a damaged baseline: numbers missing of {thing!r}")
             kinds[kind][thing] = Series(often, np.array(steps, float), np.array(ranks, float))
-    return Baseline(file.steps, tuple(file.ranks), kinds, file.facts)
+    return RecordedBaseline(file.steps, tuple(file.ranks), kinds, file.facts)
 
 
-def read(path: str) -> Baseline:
+def read(path: str) -> RecordedBaseline:
     return from_json(Path(path).read_bytes(), path)
 
 
-def facts_of(recorded: Baseline, side: str) -> dict[str, Any]:
+def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
     """What an answer says of one side."""
     return {f"{side}_steps": recorded.steps, f"{side}_ranks": len(recorded.ranks)}

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import texts
-from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
+from htk.compare.baseline import LEAST_STEPS, RecordedBaseline, Series, facts_of
 from htk.compare.runs import EACH, SIGMAS, By
 from htk.compare.runs import RETURNS as CHANGES
 from htk.core.analysis import with_coverage
@@ -109,8 +109,8 @@ def rule(text: str) -> Rule:
 
 
 def judge(
-    base: Baseline,
-    new: Baseline,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
     rules: Sequence[Rule],
     *,
     min_abs_ns: int = 0,
@@ -122,12 +122,17 @@ def judge(
 
 
 def _judged(
-    base: Baseline, new: Baseline, asked: Rule, chance: float, min_abs_ns: int, run_pct: float
+    base: RecordedBaseline,
+    new: RecordedBaseline,
+    asked: Rule,
+    chance: float,
+    min_abs_ns: int,
+    run_pct: float,
 ) -> Judgement:
     few = _too_few(base, new)
     if not (base.steps and new.steps):
         return Judgement(asked, "too few steps", 0.0, 0.0, None, None, few)
-    was, now = _found(base, new, asked)
+    was, now = _series_of(base, new, asked)
     base_ns, new_ns = float(was.by_step.mean()), float(now.by_step.mean())
     if few:
         return Judgement(asked, "too few steps", base_ns, new_ns, None, None, few)
@@ -145,7 +150,7 @@ def _judged(
     return Judgement(asked, verdict, base_ns, new_ns, grown, noise, reason)
 
 
-def _too_few(base: Baseline, new: Baseline) -> str:
+def _too_few(base: RecordedBaseline, new: RecordedBaseline) -> str:
     sides = (("the base", base.steps), ("the new recording", new.steps))
     short = [f"{n} in {name}" for name, n in sides if n < LEAST_STEPS]
     many = f"; record {LEAST_STEPS} at least, better 10"
@@ -176,7 +181,7 @@ def _appeared(asked: Rule, new_ns: float, noise: float, min_abs_ns: int) -> Judg
     return Judgement(asked, "failed" if failed else "passed", 0.0, new_ns, None, None, reason)
 
 
-def _found(base: Baseline, new: Baseline, asked: Rule) -> tuple[Series, Series]:
+def _series_of(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) -> tuple[Series, Series]:
     """What the rule speaks of, added up on both sides."""
     sides = []
     for side in (base, new):
@@ -190,11 +195,11 @@ def _found(base: Baseline, new: Baseline, asked: Rule) -> tuple[Series, Series]:
     return _total(was, base), _total(now, new)
 
 
-def _total(things: list[Series], side: Baseline) -> Series:
+def _total(things: list[Series], side: RecordedBaseline) -> Series:
     return reduce(add, things) if things else side.nothing()
 
 
-def _share(series: Series, side: Baseline) -> Series:
+def _share(series: Series, side: RecordedBaseline) -> Series:
     """Percent of the step, step by step and rank by rank."""
     step = side.kinds["time"]["total"]
     return Series(
@@ -239,7 +244,7 @@ def shown(value: float, unit: Unit) -> str:
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
-def answer(judged: Sequence[Judgement], base: Baseline, new: Baseline) -> pa.Table:
+def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBaseline) -> pa.Table:
     """The judgements as a table."""
     rows = [(j.rule, j) for j in judged]
 
@@ -262,7 +267,9 @@ def answer(judged: Sequence[Judgement], base: Baseline, new: Baseline) -> pa.Tab
     return with_coverage(pa.table(columns, schema=RETURNS), **facts)
 
 
-def changes(base: Baseline, new: Baseline, kinds: tuple[By, ...], n: int) -> pa.Table:
+def changes(
+    base: RecordedBaseline, new: RecordedBaseline, kinds: tuple[By, ...], n: int
+) -> pa.Table:
     """What changed, n things of each kind (0: all), where one side is known by its baseline."""
     rows: list[list[object]] = []
     for kind in kinds:
@@ -299,7 +306,9 @@ def _change(kind: str, name: str, was: Series | None, now: Series | None) -> lis
     return [kind, name, word, *often, *means, diff, share, noise, certain]
 
 
-def markdown(judged: Sequence[Judgement], changed: pa.Table, base: Baseline, new: Baseline) -> str:
+def markdown(
+    judged: Sequence[Judgement], changed: pa.Table, base: RecordedBaseline, new: RecordedBaseline
+) -> str:
     """For a pull request: the verdict, the rules, and folded what changed most."""
     failed = [j for j in judged if j.verdict == "failed"]
     unsure = [j for j in judged if j.verdict.startswith("too")]

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from htk.compare.baseline import Baseline, Series, baseline, from_json, to_json
+from htk.compare.baseline import RecordedBaseline, Series, baseline, from_json, to_json
 from htk.compare.regression import changes, judge, markdown, rule, student
 from htk.errors import MalformedTrace, UsageError
 from htk.simulate.config import Config
@@ -24,18 +24,18 @@ TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_f
 TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10, noise=0.02)
 
 
-def run(number: int, **slower: float) -> Baseline:
+def run(number: int, **slower: float) -> RecordedBaseline:
     """A run of one cluster; its numbers differ by chance alone, but for what is planted."""
     config = Config(**{**TWO_LAYERS.__dict__, "run": number})
     return baseline(steps_in_memory(config, slower), ("time", "kernel"))
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Baseline]:
+def runs() -> list[RecordedBaseline]:
     return [run(number) for number in range(34)]
 
 
-def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[Baseline]) -> None:
+def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[RecordedBaseline]) -> None:
     pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 500)
     alarms = [any(j.verdict == "failed" for j in judge(*pair, RULES)) for pair in pairs]
     assert sum(alarms) < 0.02 * len(pairs)
@@ -45,7 +45,7 @@ def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[Baseline]) -> None
     assert bare > 0.05 * len(pairs), "bare limits alarm often here: that is what noise is for"
 
 
-def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) -> None:
+def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[RecordedBaseline]) -> None:
     for number in range(5):
         slower = run(100 + number, flash_fwd=1.1)
         kernel, other = judge(
@@ -55,9 +55,9 @@ def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) ->
         assert other.verdict == "passed"
 
 
-def flat(steps: list[float], ranks: list[float], name: str = "total") -> Baseline:
+def flat(steps: list[float], ranks: list[float], name: str = "total") -> RecordedBaseline:
     series = Series(1.0, np.array(steps), np.array(ranks))
-    return Baseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
+    return RecordedBaseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
 
 
 def test_a_change_within_the_noise_of_steps_passes_or_is_left_open() -> None:
@@ -86,16 +86,16 @@ def test_small_times_are_let_pass_and_new_ones_are_told() -> None:
     base, new = flat([100.0] * 5, [100], "idle"), flat([200.0] * 5, [200], "idle")
     assert judge(base, new, [rule("idle>5%")])[0].verdict == "failed"
     assert judge(base, new, [rule("idle>5%")], min_abs_ns=101)[0].verdict == "passed"
-    nothing = Baseline(5, (0,), {"time": {}})
+    nothing = RecordedBaseline(5, (0,), {"time": {}})
     (appeared,) = judge(nothing, new, [rule("idle>5%")])
     assert appeared.verdict == "failed" and "not in the base" in appeared.reason
 
 
 def test_points_are_of_the_step() -> None:
-    def with_comm(exposed: float) -> Baseline:
+    def with_comm(exposed: float) -> RecordedBaseline:
         parts = {"total": 1000.0, "exposed communication": exposed}
         series = {k: Series(1.0, np.full(5, v), np.full(1, v)) for k, v in parts.items()}
-        return Baseline(5, (0,), {"time": series})
+        return RecordedBaseline(5, (0,), {"time": series})
 
     (asked,) = judge(with_comm(100), with_comm(130), [rule("exposed_comm>2pp")])
     assert asked.change == pytest.approx(3) and asked.verdict == "failed"
@@ -117,7 +117,7 @@ def test_what_is_no_rule_is_said(text: str) -> None:
         rule(text)
 
 
-def test_a_rule_that_means_nothing_is_said(runs: list[Baseline]) -> None:
+def test_a_rule_that_means_nothing_is_said(runs: list[RecordedBaseline]) -> None:
     with pytest.raises(UsageError, match="neither recording has such a kernel; in the base are"):
         judge(runs[0], runs[1], [rule("kernel:nonesuch>5%")])
     assert judge(runs[0], runs[1], [rule("kernel:flash*fwd>5%")])[0].verdict == "passed"
@@ -130,7 +130,7 @@ def test_students_t_against_tables() -> None:
     assert student(0.005, 1000) == pytest.approx(NormalDist().inv_cdf(0.995), rel=3e-3)
 
 
-def test_a_baseline_comes_back_small_and_whole(runs: list[Baseline]) -> None:
+def test_a_baseline_comes_back_small_and_whole(runs: list[RecordedBaseline]) -> None:
     text = to_json(runs[0])
     assert len(text) < 20_000
     again = from_json(text.encode(), "perf.json")
@@ -148,7 +148,7 @@ def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
     assert found.steps == 130 and len(found.kinds["time"]["total"].by_step) == 64
 
 
-def test_markdown_for_a_pull_request(runs: list[Baseline]) -> None:
+def test_markdown_for_a_pull_request(runs: list[RecordedBaseline]) -> None:
     slower = run(200, flash_fwd=1.5)
     judged = judge(runs[0], slower, RULES)
     text = markdown(judged, changes(runs[0], slower, ("kernel",), 5), runs[0], slower)
