@@ -33,6 +33,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "alltoall_balance": MenuEntry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
     "annotation_breakdown": MenuEntry("ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
     "bucket_study": MenuEntry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
+    "change_points": MenuEntry("time.change_points", "From which step on did a kernel, or the step, become slower or faster?"),
     "clock_alignment": MenuEntry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
     "collective_times": MenuEntry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
     "comm_compute_overlap": MenuEntry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),

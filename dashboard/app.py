@@ -16,7 +16,7 @@ from htk.dashboard.page import NAMED, WAITING, Visit
 from htk.dashboard.pages import answer, composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
-from htk.dashboard.url_state import FILTERS, UrlState
+from htk.dashboard.url_state import FILTERS, View
 from htk.errors import HtkError
 
 _HINTS = {
@@ -104,8 +104,8 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("again", "data"),
     )
     def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
-        view = UrlState.of(pathname, search)
-        if view.page == "runs" or (not view.run and not runs.has_initial):
+        view = View.of(pathname, search)
+        if view.page == "runs" or (not view.run and not runs.given):
             return [start.page(runs), [], [], [], ""]
         waiting = _opened(runs, view)
         if waiting is not None:
@@ -127,13 +127,13 @@ def _show(app: Dash, runs: Runs) -> None:
         page = composed().get(path)
         if page is None or panel_id["part"] not in page.parts:
             return problem("there is no such part")
-        visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
+        visit = Visit(runs, View.of(pathname, search), bool(dark))
         make = page.parts[panel_id["part"]]
         heading = dmc.Title(panel_id["part"].capitalize(), order=3)
         return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit, heading)
 
 
-def _opened(runs: Runs, view: UrlState) -> Any:
+def _opened(runs: Runs, view: View) -> Any:
     """Nothing where the run is at hand; else what to show until it is."""
     if runs.trace(view.run) is not None:
         return None
@@ -176,7 +176,7 @@ def _change(app: Dash) -> None:
             states[: len(FILTERS)],
             states[len(FILTERS) :],
         )
-        view = UrlState.of(pathname, search)
+        view = View.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
             if trigger["type"] == "option":
@@ -209,7 +209,7 @@ def _address(pathname: str | None, search: str | None) -> str:
     return f"{pathname or '/'}{search or ''}"
 
 
-def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
+def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
     """The view after a control was used."""
     if trigger["type"] == "option":
         return view.with_option(trigger["name"], value, _default(view.page, trigger["name"]))
@@ -248,7 +248,7 @@ def _tables(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def group(by: str | None, asked: dict[str, Any], search: str) -> Any:
-        visit = Visit(runs, UrlState.of("", search))
+        visit = Visit(runs, View.of("", search))
         result = answer(visit, asked["analysis"], asked["options"])
         table = grouped(result.table, by) if by else result.table
         grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
@@ -279,7 +279,7 @@ def _colours(app: Dash) -> None:
     )
 
 
-def _filters(view: UrlState) -> list[Any]:
+def _filters(view: View) -> list[Any]:
     return [
         dmc.TextInput(
             id=f"filter-{name}",
@@ -294,7 +294,7 @@ def _filters(view: UrlState) -> list[Any]:
     ]
 
 
-def _menu(view: UrlState) -> list[Any]:
+def _menu(view: View) -> list[Any]:
     def link(page: str, title: str) -> Any:
         here = "here" if view.page == page else ""
         return dcc.Link(title, href=view.link(page), className=here)
@@ -310,7 +310,7 @@ def _menu(view: UrlState) -> list[Any]:
     return [*pages, html.Div("Every question", className="heading"), *subjects]
 
 
-def _chips(view: UrlState) -> list[Any]:
+def _chips(view: View) -> list[Any]:
     return [
         html.Button(
             f"{name}: {value} ×",

@@ -41,7 +41,7 @@ class _Own(NamedTuple):
     start: Ints
     end: Ints
     lane: Ints
-    has_previous: np.ndarray
+    known: np.ndarray
 
 
 @analysis(returns=RETURNS, chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False))
@@ -144,7 +144,7 @@ def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
     parts = np.zeros((len(own.start), 4), np.int64)
     order = np.argsort(lane, kind="stable")
     for lane_id in np.unique(own.lane).tolist():  # a device of a rank each
-        own_rows = np.flatnonzero((own.lane == lane_id) & own.has_previous)
+        own_rows = np.flatnonzero((own.lane == lane_id) & own.known)
         activity_rows = order[slice(*np.searchsorted(lane[order], [lane_id, lane_id + 1]))]
         taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
         for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
@@ -163,7 +163,7 @@ def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
 def _over_fastest(parts: Ints, own: _Own, match: Ints, matched: np.ndarray) -> Ints:
     """The parts less those of the rank of the same collective with the least own time."""
     excess = np.zeros_like(parts)
-    chosen = np.flatnonzero(matched & own.has_previous)
+    chosen = np.flatnonzero(matched & own.known)
     if not len(chosen):
         return excess
     members = Groups.by_keys(match[chosen])

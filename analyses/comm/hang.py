@@ -11,7 +11,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.errors import MissingTable
 from htk.measures.call_patterns import wrong_turns
 from htk.measures.desync import Mismatch, listed, mismatch, named
-from htk.measures.flight import CallSite, GroupId, Histories, RecordedCall, cycle_among, histories
+from htk.measures.flight import GroupId, Histories, Place, RecordedCall, cycle_among, histories
 from htk.parsers.common.log_records import compact_json
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -80,7 +80,7 @@ def hang(collectives: pa.Table, comm_groups: pa.Table) -> pa.Table:
 class _Finding:
     what: str
     ranks: tuple[int, ...]
-    call_site: CallSite | None
+    place: Place | None
     type: str | None
     words: str
     frames: str | None = None
@@ -88,14 +88,14 @@ class _Finding:
     excluded: tuple[int, ...] = ()  # without which a restart may go well
 
     def row(self, history: Histories) -> dict[str, Any]:
-        group = self.call_site.group if self.call_site else None
+        group = self.place.group if self.place else None
         return {
             "finding": self.what,
             "ranks": listed(self.ranks),
             "group": group.name if group else None,
             "group_desc": history.descriptions.get(group) if group else None,
             "group_ranks": compact_json(group.ranks) if group and group.ranks else None,
-            "seq": self.call_site.seq if self.call_site else None,
+            "seq": self.place.seq if self.place else None,
             "type": self.type,
             "text": self.words,
             "frames": self.frames,
@@ -109,7 +109,7 @@ class _Case:
     history: Histories
     waiting: dict[int, RecordedCall] = field(default_factory=dict)
     waits_for: dict[int, set[int]] = field(default_factory=dict)
-    desync: dict[CallSite, Mismatch] = field(default_factory=dict)
+    desync: dict[Place, Mismatch] = field(default_factory=dict)
     undumped: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -120,16 +120,16 @@ class _Case:
                 self.waiting[rank] = call
                 self.waits_for[rank] = history.waits_for(rank)
         self.desync = _first_mismatches(history)
-        members = {r for p in history.by_site for r in history.members(p)}
+        members = {r for p in history.at for r in history.members(p)}
         members |= {r for _, group in history.status for r in group.ranks}
         self.undumped = sorted(members - set(history.dumped))
 
     @property
-    def stuck(self) -> dict[CallSite, list[int]]:
+    def stuck(self) -> dict[Place, list[int]]:
         """Ranks by the call that they wait at."""
-        by_call: dict[CallSite, list[int]] = defaultdict(list)
+        by_call: dict[Place, list[int]] = defaultdict(list)
         for rank, call in self.waiting.items():
-            by_call[call.call_site].append(rank)
+            by_call[call.place].append(rank)
         return dict(by_call)
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
@@ -145,18 +145,16 @@ class _Case:
                 todo.append(rank)
         return seen
 
-    def type_of(self, call_site: CallSite) -> str:
-        return next(
-            (c.type for _, c in sorted(self.history.by_site.get(call_site, {}).items())), "call"
-        )
+    def type_at(self, call_site: Place) -> str:
+        return next((c.type for _, c in sorted(self.history.at.get(call_site, {}).items())), "call")
 
-    def describe(self, call_site: CallSite) -> str:
+    def at(self, call_site: Place) -> str:
         """A call in words."""
         group = self.group(call_site.group)
         if call_site.pair:
             sender, receiver = call_site.pair
             return f"message {call_site.seq} from rank {sender} to {receiver} in {group}"
-        return f"{self.type_of(call_site)} number {call_site.seq} of {group}"
+        return f"{self.type_at(call_site)} number {call_site.seq} of {group}"
 
     def group(self, group: GroupId) -> str:
         description = self.history.descriptions.get(group)
@@ -164,13 +162,13 @@ class _Case:
         return f"group {group.name} ({description})" if described else f"group {group.name}"
 
 
-def _first_mismatches(history: Histories) -> dict[CallSite, Mismatch]:
+def _first_mismatches(history: Histories) -> dict[Place, Mismatch]:
     """The first disagreement of each group and pair of ranks, completed and not."""
-    mismatches: dict[CallSite, Mismatch] = {}
+    mismatches: dict[Place, Mismatch] = {}
     done: set[tuple[Any, ...]] = set()
-    for call_site in sorted(history.by_site, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
+    for call_site in sorted(history.at, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
         lane = (call_site.group, call_site.pair, _completed(history, call_site))
-        if lane in done or len(history.by_site[call_site]) < 2:
+        if lane in done or len(history.at[call_site]) < 2:
             continue
         difference = mismatch(history, call_site)
         if difference is not None:
@@ -179,9 +177,9 @@ def _first_mismatches(history: Histories) -> dict[CallSite, Mismatch]:
     return mismatches
 
 
-def _completed(history: Histories, call_site: CallSite) -> bool:
+def _completed(history: Histories, call_site: Place) -> bool:
     """Whether everybody who made a call has completed it: then it is not what hangs."""
-    return all(call.completed for call in history.by_site[call_site].values())
+    return all(call.completed for call in history.at[call_site].values())
 
 
 def _mismatches(case: _Case) -> list[_Finding]:
@@ -201,8 +199,8 @@ def _mismatches(case: _Case) -> list[_Finding]:
                 f"{wrong.what}_mismatch",
                 wrong.culprits,
                 call_site,
-                case.type_of(call_site),
-                f"{case.describe(call_site)} differs between ranks: {wrong.words}; {blame}.",
+                case.type_at(call_site),
+                f"{case.at(call_site)} differs between ranks: {wrong.words}; {blame}.",
                 _frames_at(case, call_site, wrong.culprits),
                 wrong.decided,
             )
@@ -218,8 +216,8 @@ def _notes(case: _Case) -> list[_Finding]:
             "note",
             case.desync[call_site].culprits,
             call_site,
-            case.type_of(call_site),
-            f"{case.describe(call_site)} differs between ranks, and all completed it: "
+            case.type_at(call_site),
+            f"{case.at(call_site)} differs between ranks, and all completed it: "
             f"{case.desync[call_site].words}.",
             _frames_at(case, call_site, case.desync[call_site].culprits),
             decided=False,
@@ -242,8 +240,8 @@ def _polls(case: _Case) -> list[_Finding]:
     return [_Finding("note", tuple(still), None, None, text, decided=False)]
 
 
-def _frames_at(case: _Case, call_site: CallSite, ranks: tuple[int, ...]) -> str | None:
-    calls = case.history.by_site[call_site]
+def _frames_at(case: _Case, call_site: Place, ranks: tuple[int, ...]) -> str | None:
+    calls = case.history.at[call_site]
     return next((calls[r].frames for r in ranks if r in calls and calls[r].frames), None)
 
 
@@ -260,12 +258,11 @@ def _wrong_groups(case: _Case) -> list[_Finding]:
             _Finding(
                 "wrong_group",
                 turn.ranks,
-                call.call_site,
+                call.place,
                 call.type,
-                f"{named(turn.ranks)} {verb} {case.describe(call.call_site)} where "
-                f"{named(turn.others)}, in like places, made calls like "
-                f"{case.describe(expected.call_site)} (call {turn.number} of each): "
-                f"{named(turn.ranks)} at fault.",
+                f"{named(turn.ranks)} {verb} {case.at(call.place)} where {named(turn.others)}, in "
+                f"like places, made calls like {case.at(expected.place)} (call {turn.number} of "
+                f"each): {named(turn.ranks)} at fault.",
                 call.frames,
             )
         )
@@ -277,7 +274,7 @@ def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
 
     Who is waited for only by ranks that went astray is not missing.
     """
-    wanted: dict[int, list[CallSite]] = defaultdict(list)
+    wanted: dict[int, list[Place]] = defaultdict(list)
     away = {
         call_site: set().union(*(case.waits_for[r] for r in ranks if r not in astray))
         for call_site, ranks in case.stuck.items()
@@ -289,22 +286,18 @@ def _missing(case: _Case, astray: set[int]) -> list[_Finding]:
         for rank in sorted(away[call_site]):
             if rank in case.history.calls and rank not in case.waiting:
                 wanted[rank].append(call_site)
-    together: dict[tuple[CallSite, str, str | None], list[int]] = defaultdict(list)
+    together: dict[tuple[Place, str, str | None], list[int]] = defaultdict(list)
     for rank, places in wanted.items():
         last = case.history.calls[rank][-1:]
-        stood = (
-            f"; last call {case.describe(last[0].call_site)}{_where(last[0].frames)}"
-            if last
-            else ""
-        )
+        stood = f"; last call {case.at(last[0].place)}{_where(last[0].frames)}" if last else ""
         together[places[0], stood, last[0].frames if last else None].append(rank)
     return [
         _Finding(
             "missing_rank",
             tuple(ranks),
             call_site,
-            case.type_of(call_site),
-            f"{named(ranks)} never came to {case.describe(call_site)}{stood}.",
+            case.type_at(call_site),
+            f"{named(ranks)} never came to {case.at(call_site)}{stood}.",
             frames,
             excluded=tuple(ranks),
         )
@@ -328,7 +321,7 @@ def _cycles(case: _Case) -> list[_Finding]:
         return []
     ring = cycle_among(left)
     steps = [
-        f"rank {rank} waits at {case.describe(case.waiting[rank].call_site)} for rank {after}"
+        f"rank {rank} waits at {case.at(case.waiting[rank].place)} for rank {after}"
         for rank, after in zip(ring, [*ring[1:], *ring[:1]], strict=True)
     ]
     first = case.waiting[ring[0]]
@@ -336,7 +329,7 @@ def _cycles(case: _Case) -> list[_Finding]:
         _Finding(
             "cycle",
             tuple(sorted(ring)),
-            first.call_site,
+            first.place,
             first.type,
             f"{named(ring)} wait for each other in a circle: {'; '.join(steps)}.",
             first.frames,
@@ -348,7 +341,7 @@ def _complete(case: _Case) -> list[_Finding]:
     """Calls that every member came to, alike, and that do not end. Asked if no cause is known."""
     findings = []
     for call_site, ranks in case.stuck.items():
-        calls = case.history.by_site[call_site]
+        calls = case.history.at[call_site]
         everyone = case.history.members(call_site)
         started = [r for r in everyone if r in calls and calls[r].started]
         seen = f" ({len(started)} saw it start)" if started else ""
@@ -357,19 +350,18 @@ def _complete(case: _Case) -> list[_Finding]:
             and call_site.group not in case.history.inferred
         )
         words = (
-            f"All {len(everyone)} ranks of {case.describe(call_site)} came to it{seen}, made the "
-            f"same call, and it has not ended on {named(ranks)}: the network or a GPU, not the "
-            "program."
+            f"All {len(everyone)} ranks of {case.at(call_site)} came to it{seen}, made the same "
+            f"call, and it has not ended on {named(ranks)}: the network or a GPU, not the program."
             if has_members
-            else f"{case.describe(call_site)} has not ended on {named(ranks)}; all that used the "
-            "group came to it, and whether it has other members is not recorded."
+            else f"{case.at(call_site)} has not ended on {named(ranks)}; all that used the group "
+            "came to it, and whether it has other members is not recorded."
         )
         findings.append(
             _Finding(
                 "not_completed" if has_members else "cannot_decide",
                 tuple(ranks),
                 call_site,
-                case.type_of(call_site),
+                case.type_at(call_site),
                 words,
                 calls[ranks[0]].frames,
                 has_members,
@@ -389,19 +381,19 @@ def _undecided(case: _Case) -> list[_Finding]:
         absent = case.history.absent(call_site)
         others = len(case.history.members(call_site)) - len(lost)
         words = (
-            f"{named(lost)} left no dump: whether they came to {case.describe(call_site)}, where "
+            f"{named(lost)} left no dump: whether they came to {case.at(call_site)}, where "
             f"{waiting}, cannot be decided"
             if absent or others < 1
             else f"{named(lost)} left no dump, and {'all ' if others > 1 else 'the '}{others} "
-            f"other{'s' if others > 1 else ''} came to {case.describe(call_site)}, where "
-            f"{waiting}: {named(lost)} or the network"
+            f"other{'s' if others > 1 else ''} came to {case.at(call_site)}, where {waiting}: "
+            f"{named(lost)} or the network"
         )
         findings.append(
             _Finding(
                 "cannot_decide",
                 tuple(lost),
                 call_site,
-                case.type_of(call_site),
+                case.type_at(call_site),
                 f"{words}.",
                 decided=False,
                 excluded=() if absent or others <= len(lost) else tuple(lost),
@@ -428,18 +420,18 @@ def _waiting(case: _Case) -> list[_Finding]:
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
         away = f" for {named(others)}" if others else ""
         words = (
-            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at "
-            f"{case.describe(call_site)}{away}{_aborted(case, call_site)}."
+            f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'} at {case.at(call_site)}{away}"
+            f"{_aborted(case, call_site)}."
         )
         frames = _frames_at(case, call_site, tuple(ranks))
         findings.append(
-            _Finding("waiting", tuple(ranks), call_site, case.type_of(call_site), words, frames)
+            _Finding("waiting", tuple(ranks), call_site, case.type_at(call_site), words, frames)
         )
     return findings
 
 
-def _aborted(case: _Case, call_site: CallSite) -> str:
+def _aborted(case: _Case, call_site: Place) -> str:
     """That the watchdog ended a call, in words."""
-    calls = case.history.by_site[call_site].values()
+    calls = case.history.at[call_site].values()
     ages = [c.aborted_after_ns for c in calls if c.aborted_after_ns is not None]
     return f"; ended by its timeout after {max(ages) / 1e9:.0f} s" if ages else ""

@@ -6,13 +6,14 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import html
 
-from htk.compare.runs import DIFF, EACH, compare
+from htk.compare.items import EACH
+from htk.compare.runs import DIFF, compare
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, parse_int_ranges
 from htk.dashboard import plots, start
 from htk.dashboard.components import attributes, empty, grid, plot, section, select
 from htk.dashboard.page import Page, Visit, panel
-from htk.dashboard.url_state import UrlState
+from htk.dashboard.url_state import View
 from htk.errors import UsageError
 from htk.output.result import Result
 from htk.trace.trace import Trace
@@ -27,6 +28,7 @@ _HEADS = {
     "op": "Operators, on the host",
     "module": "Modules",
     "phase": "Phases",
+    "comm": "Collectives",
     "time": "Where the time goes",
 }
 
@@ -86,10 +88,8 @@ def _key(other: str) -> str | None:
 
 def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     """The two timelines one above the other."""
-    base = UrlState(filters=_only(values["base"]), run=visit.view.run).search()
-    new = UrlState(
-        filters=_only(values["new"]), run=visit.view.run if key is None else key
-    ).search()
+    base = View(filters=_only(values["base"]), run=visit.view.run).search()
+    new = View(filters=_only(values["new"]), run=visit.view.run if key is None else key).search()
     rows = [
         html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
         for title, query in (("base", base), ("other", new))

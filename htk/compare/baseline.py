@@ -1,8 +1,9 @@
 """What a recording's steps cost, small enough to commit: the base of a later comparison.
 
 For each named thing (part of the time, phase, kernel, operator, module) its time in every step as
-the mean over ranks, and on every rank as the mean over steps: enough to tell what differs between
-two recordings from what differs within one. Long lists are kept as means of neighbours.
+the mean over ranks and as the least of them, and on every rank as the mean over steps: enough to
+tell what differs between two recordings from what differs within one. A file keeps long lists as
+means of neighbours.
 """
 
 import json
@@ -15,14 +16,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths, valid
+from htk.columns.groups import Groups
 from htk.columns.types import Floats, Ints
-from htk.compare.runs import EACH, READERS, By, Items, Side
+from htk.compare.items import EACH, READERS, By, Items, Side
 from htk.errors import MalformedTrace
 
 Kinds = Mapping[str, Mapping[str, "Series"]]
 
-SCHEMA = "htk.compare.baseline/1"
+SCHEMA = "htk.compare.baseline/2"
 MOST_STEPS, MOST_RANKS = 64, 32  # numbers kept of each thing
 MOST_NAMES = 400  # of a kind, in a file
 LEAST_STEPS = 3  # to tell how steps differ
@@ -33,46 +34,57 @@ class Series:
     """Times of one thing, ns."""
 
     often: float  # in a step, mean over ranks
-    by_step: Floats
-    by_rank: Floats
+    by_step: Floats  # mean over ranks
+    by_rank: Floats  # mean over steps
+    least: Floats  # by step, over the ranks that have it
 
     def __add__(self, other: "Series") -> "Series":
         return Series(
             self.often + other.often,
             self.by_step + other.by_step,
             self.by_rank + other.by_rank,
+            self.least + other.least,
         )
+
+    @property
+    def mean(self) -> float:
+        return float(self.by_step.mean())
 
 
 @dataclass(frozen=True)
-class RecordedBaseline:
+class Baseline:
     """A recording as its steps tell it."""
 
     steps: int  # complete ones; 0: nothing was told by steps
     ranks: tuple[int, ...]
     kinds: Kinds
     facts: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()  # of the steps, as they were recorded
+
+    @property
+    def on_host(self) -> bool:
+        """Whether no GPU work was recorded: steps and collectives are timed on the host."""
+        return self.facts.get("timed on") == "host"
 
     def nothing(self) -> Series:
         """A thing that never ran here."""
-        width = min(self.steps, MOST_STEPS), min(len(self.ranks), MOST_RANKS)
-        return Series(0.0, np.zeros(width[0]), np.zeros(width[1]))
+        alike = next((s for things in self.kinds.values() for s in things.values()), None)
+        steps = np.zeros(self.steps if alike is None else len(alike.by_step))
+        ranks = np.zeros(len(self.ranks) if alike is None else len(alike.by_rank))
+        return Series(0.0, steps, ranks, steps)
 
 
-def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
+def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Baseline:
     """What the complete steps of a recording cost."""
     side = Side(tables)
-    rank, step = side.samples
-    ranks, steps = np.unique(rank), np.unique(step)
+    samples = side.samples
+    ranks, rank = np.unique(samples[:, 0], return_inverse=True)
+    steps = Groups.by_keys(samples[:, 1:])
     series: dict[str, dict[str, Series]] = {}
-    for kind in kinds:
-        items = READERS[kind](side)
-        if kind == "time" and not tables["step_windows"].num_rows:
-            items = _host_steps(side)
-        series[kind] = _series(items, np.searchsorted(ranks, rank), np.searchsorted(steps, step))
-    return RecordedBaseline(
-        len(steps), tuple(ranks.tolist()), series if len(steps) else {}, _who(tables)
-    )
+    if len(samples):
+        series = {kind: _series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
+    numbers = tuple(steps.keys[:, 1].tolist())
+    return Baseline(len(steps), tuple(ranks.tolist()), series, _facts(tables), numbers)
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
@@ -90,38 +102,40 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
         return np.asarray(sums.reshape(many, width) / np.bincount(group, minlength=width))
 
     often = np.bincount(code, minlength=many) / len(rank)
-    by_step, by_rank = _folded(means(step), MOST_STEPS), _folded(means(rank), MOST_RANKS)
+    by_step, by_rank = means(step), means(rank)
+    least = _least(code, sample, time, step, by_step.shape)
     order = np.argsort(-by_step.mean(axis=1), kind="stable").tolist()
     return {
-        items.names[k]: Series(float(often[k]), by_step[k], by_rank[k]) for k in order if often[k]
+        items.names[k]: Series(float(often[k]), by_step[k], by_rank[k], least[k])
+        for k in order
+        if often[k]
     }
 
 
-def _folded(values: Floats, most: int) -> Floats:
-    """A row's numbers, or means of neighbours where there are too many."""
-    if values.shape[1] <= most:
+def _least(code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int, ...]) -> Floats:
+    """Return each name's least time over the ranks that have it, in each step."""
+    sums = Groups.by_keys(np.column_stack([code, sample]))
+    total = np.bincount(sums.group_ids, time)
+    least = np.full(shape, np.inf)
+    np.minimum.at(least, (sums.keys[:, 0], step[sums.keys[:, 1]]), total)
+    return np.where(np.isfinite(least), least, 0.0)
+
+
+def folded(values: Floats, most: int) -> Floats:
+    """The same numbers, or means of neighbours where there are too many."""
+    if len(values) <= most:
         return values
-    pieces = np.array_split(values, most, axis=1)
-    return np.stack([piece.mean(axis=1) for piece in pieces], axis=1)
+    return np.array([piece.mean() for piece in np.array_split(values, most)])
 
 
-def _host_steps(side: Side) -> Items:
-    """Without GPU work a step takes what it takes on the host."""
-    notes = side.tables["annotations"]
-    is_step = pa.array(valid(notes["step"]) & ~truths(notes["on_gpu"]))
-    notes = notes.filter(is_step)
-    sample = side.sample(numbers(notes["rank"], -1), numbers(notes["step"], -1))
-    length = numbers(notes["end_ns"]) - numbers(notes["start_ns"])
-    return Items(["total"], np.zeros(len(sample), np.int64), sample, np.asarray(length))
-
-
-def _who(tables: Mapping[str, pa.Table]) -> dict[str, str]:
-    """On what it was recorded, to be read by people."""
+def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """On what it was recorded."""
     devices = sorted({d for d in tables["ranks"]["device_name"].to_pylist() if d})
-    return {"device": ", ".join(devices)} if devices else {}
+    facts = {"device": ", ".join(devices)} if devices else {}
+    return facts if tables["step_windows"].num_rows else facts | {"timed on": "host"}
 
 
-def to_json(recorded: RecordedBaseline) -> str:
+def to_json(recorded: Baseline) -> str:
     """One line for each thing, so that a change of the file can be read."""
     head = {
         "schema": SCHEMA,
@@ -141,9 +155,14 @@ def to_json(recorded: RecordedBaseline) -> str:
 
 
 def _numbers(series: Series) -> str:
-    """How often, then whole ns by step and by rank."""
-    steps, ranks = (np.rint(v).astype(np.int64).tolist() for v in (series.by_step, series.by_rank))
-    return json.dumps([round(series.often, 3), steps, ranks], separators=(",", ":"))
+    """How often, then whole ns by step, by rank, and least by step."""
+    kept = (
+        folded(series.by_step, MOST_STEPS),
+        folded(series.by_rank, MOST_RANKS),
+        folded(series.least, MOST_STEPS),
+    )
+    lists = [np.rint(values).astype(np.int64).tolist() for values in kept]
+    return json.dumps([round(series.often, 3), *lists], separators=(",", ":"))
 
 
 class _File(msgspec.Struct):
@@ -153,7 +172,7 @@ class _File(msgspec.Struct):
     facts: dict[str, str]
     steps: int
     ranks: list[int]
-    kinds: dict[str, dict[str, tuple[float, list[int], list[int]]]]
+    kinds: dict[str, dict[str, tuple[float, list[int], list[int], list[int]]]]
 
 
 def is_baseline(path: str) -> bool:
@@ -165,7 +184,7 @@ def is_baseline(path: str) -> bool:
         return False
 
 
-def from_json(data: bytes, name: str) -> RecordedBaseline:
+def from_json(data: bytes, name: str) -> Baseline:
     """A baseline read back."""
     try:
         file = msgspec.json.decode(data, type=_File)
@@ -173,22 +192,21 @@ def from_json(data: bytes, name: str) -> RecordedBaseline:
         raise MalformedTrace(f"{name} is a damaged baseline: {error}") from None
     if file.schema != SCHEMA:
         raise MalformedTrace(f"{name} is a {file.schema}; this htk reads {SCHEMA}: make it anew")
-    expected = RecordedBaseline(file.steps, tuple(file.ranks), {}, file.facts)
-    width = expected.nothing()
+    widths = [min(file.steps, MOST_STEPS), min(len(file.ranks), MOST_RANKS)]
     kinds: dict[str, dict[str, Series]] = {}
     for kind, things in file.kinds.items():
         kinds[kind] = {}
-        for thing, (often, steps, ranks) in things.items():
-            if (len(steps), len(ranks)) != (len(width.by_step), len(width.by_rank)):
+        for thing, (often, *lists) in things.items():
+            if [len(values) for values in lists] != [*widths, widths[0]]:
                 raise MalformedTrace(f"{name} is a damaged baseline: numbers missing of {thing!r}")
-            kinds[kind][thing] = Series(often, np.array(steps, float), np.array(ranks, float))
-    return RecordedBaseline(file.steps, tuple(file.ranks), kinds, file.facts)
+            kinds[kind][thing] = Series(often, *(np.array(v, float) for v in lists))
+    return Baseline(file.steps, tuple(file.ranks), kinds, file.facts)
 
 
-def read(path: str) -> RecordedBaseline:
+def read(path: str) -> Baseline:
     return from_json(Path(path).read_bytes(), path)
 
 
-def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
+def facts_of(recorded: Baseline, side: str) -> dict[str, Any]:
     """What an answer says of one side."""
     return {f"{side}_steps": recorded.steps, f"{side}_ranks": len(recorded.ranks)}

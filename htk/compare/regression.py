@@ -1,13 +1,10 @@
 """The gate: did a step become slower than it may, and is that more than noise?
 
 A rule such as `step_time>5%` trips where the change exceeds its limit and also what chance
-explains. Chance is told from three sides: how the steps of each recording differ among themselves,
-how the change differs from rank to rank (other GPUs run the same kernels a little faster), and
-what two runs of the same thing differ by though neither steps nor ranks show it. Student's t with
-Welch's degrees of freedom, one-sided; the chance of a false alarm is shared among the rules.
+explains. Student's t, one-sided; the chance of a false alarm is shared among the rules, and within
+a rule such as `each kernel>10%` among all kernels (Holm).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,39 +15,25 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import texts
-from htk.compare.baseline import LEAST_STEPS, RecordedBaseline, Series, facts_of
-from htk.compare.runs import EACH, SIGMAS, By
-from htk.compare.runs import RETURNS as CHANGES
+from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
+from htk.compare.items import TRANSFER, UNDETERMINED
+from htk.compare.rules import Rule, Unit
+from htk.compare.significance import Chance, stacked
 from htk.core.analysis import with_coverage
-from htk.core.humanize import format_duration, parse_duration, pluralize, shorten
+from htk.core.humanize import format_duration, pluralize, shorten
 from htk.core.label import Label
 from htk.errors import UsageError
+from htk.measures.chance import shared, student, tail
 from htk.schema import TEXT, table
 
-Unit = Literal["%", "pp", "ns"]
-
 FALSE_ALARMS = 0.005  # of a gate whose rules would all hold, by chance
-RUN_NOISE_PCT = 0.3  # standard deviation of a run of the same thing, which its steps do not show
-
-PARTS = {
-    "step_time": "total",
-    "compute": "compute",
-    "exposed_comm": "exposed communication",
-    "exposed_copies": "exposed copies",
-    "idle": "idle",
-}
-_RULE = re.compile(r"\s*([^<>]+?)\s*>\s*(\d+(?:\.\d+)?)\s*(%|pp|ns|us|µs|ms|s)\s*")
-_HOW = (
-    "WHAT>LIMIT: WHAT is "
-    + ", ".join(PARTS)
-    + ", or kernel:, op:, module: or phase: with part of a name (* for anything); LIMIT is in %, "
-    "pp (points of the step's time), ns, us, ms or s"
-)
+Verdict = Literal["passed", "failed", "too noisy", "too few steps", "not recorded"]
 
 RETURNS = table(
     rule=(TEXT, "What may not happen."),
-    verdict=(TEXT, "passed, failed, too noisy or too few steps (to tell)."),
-    base_ns=(pa.float64(), "Time in a step, mean over ranks and steps."),
+    verdict=(TEXT, "passed, failed, too noisy, too few steps (to tell) or not recorded."),
+    name=(TEXT, "What was judged; with `each` the thing that is worst."),
+    base_ns=(pa.float64(), "Time in a step, mean over steps and ranks (or the least of them)."),
     new_ns=(pa.float64(), "The same, of the new recording."),
     diff_ns=(pa.float64(), "New less base."),
     change=(pa.float64(), "The change in the unit of the rule; null where there was nothing."),
@@ -62,111 +45,166 @@ RETURNS = table(
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What may not grow, and by how much."""
-
-    text: str
-    kind: By
-    name: str
-    limit: float
-    unit: Unit
-
-    def holds(self, name: str) -> bool:
-        """Whether a thing of that name is meant."""
-        if self.kind == "time":
-            return name == self.name
-        return re.search(".*".join(map(re.escape, self.name.split("*"))), name) is not None
-
-
-@dataclass(frozen=True)
 class Judgement:
     rule: Rule
-    verdict: Literal["passed", "failed", "too noisy", "too few steps"]
+    verdict: Verdict
     base_ns: float
     new_ns: float
     change: float | None
     noise: float | None
     reason: str
+    name: str = ""
 
 
-def rule(text: str) -> Rule:
-    """`step_time>5%`, `exposed_comm>2pp`, `kernel:flash_fwd>10%`, `idle>3ms`."""
-    match = _RULE.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{text!r} is no rule; write one as {_HOW}")
-    what, size, unit = match.groups()
-    kind, colon, name = what.partition(":")
-    if unit == "pp" and what == "step_time":
-        raise UsageError(f"{text!r}: a step is always 100 % of itself; give % or a time")
-    limit, measured = (
-        (float(size), unit) if unit in ("%", "pp") else (parse_duration(size + unit), "ns")
-    )
-    if not colon and what in PARTS:
-        return Rule(text, "time", PARTS[what], limit, measured)  # type: ignore[arg-type]
-    if colon and name and kind in EACH and kind != "time":
-        return Rule(text, kind, name, limit, measured)  # type: ignore[arg-type]
-    raise UsageError(f"{text!r} is no rule; write one as {_HOW}")
+@dataclass(frozen=True)
+class _Limits:
+    """What counts as a regression, beside each rule's own limit."""
+
+    chance: float  # of a false alarm of one rule
+    min_abs_ns: int
+    run_noise_pct: float | None  # null: what is usual
 
 
 def judge(
-    base: RecordedBaseline,
-    new: RecordedBaseline,
+    base: Baseline,
+    new: Baseline,
     rules: Sequence[Rule],
     *,
     min_abs_ns: int = 0,
-    run_noise_pct: float = RUN_NOISE_PCT,
+    run_noise_pct: float | None = None,
 ) -> list[Judgement]:
     """Each rule, judged."""
-    chance = FALSE_ALARMS / max(len(rules), 1)
-    return [_judged(base, new, each, chance, min_abs_ns, run_noise_pct) for each in rules]
+    limits = _Limits(FALSE_ALARMS / max(len(rules), 1), min_abs_ns, run_noise_pct)
+    return [_judged(base, new, asked, limits) for asked in rules]
 
 
-def _judged(
-    base: RecordedBaseline,
-    new: RecordedBaseline,
-    asked: Rule,
-    chance: float,
-    min_abs_ns: int,
-    run_pct: float,
-) -> Judgement:
+def _judged(base: Baseline, new: Baseline, asked: Rule, limits: _Limits) -> Judgement:
     few = _too_few(base, new)
     if not (base.steps and new.steps):
         return Judgement(asked, "too few steps", 0.0, 0.0, None, None, few)
-    was, now = _series_of(base, new, asked)
-    base_ns, new_ns = float(was.by_step.mean()), float(now.by_step.mean())
-    if few:
-        return Judgement(asked, "too few steps", base_ns, new_ns, None, None, few)
-    if asked.unit == "pp":
-        was, now = _share(was, base), _share(now, new)
-    paired = base.ranks == new.ranks
-    mean = float(was.by_step.mean())
-    grown = float(now.by_step.mean()) - mean
-    noise = _noise(was, now, paired, chance, run_pct / 100 * mean)
+    pairs = _measured(base, new, asked)
+    if few or (asked.kind == "comm" and (few := _cannot_be_told(base, new, asked))):
+        was, now = (sum(pair[side].mean for pair in pairs.values()) for side in (0, 1))
+        verdict: Verdict = "too few steps" if few.startswith("complete") else "not recorded"
+        return Judgement(asked, verdict, was, now, None, None, few, asked.name)
+    judged = _all_judged(base, new, asked, pairs, limits)
+    return _worst(asked, judged) if asked.each else judged[0]
+
+
+def _measured(base: Baseline, new: Baseline, asked: Rule) -> dict[str, tuple[Series, Series]]:
+    """What the rule speaks of, on both sides; added up, unless each is judged by itself."""
+    was, now = (
+        {name: s for name, s in side.kinds.get(asked.kind, {}).items() if asked.holds(name)}
+        for side in (base, new)
+    )
+    if not was and not now:
+        names = [shorten(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
+        there = f"; in the base are {', '.join(names)}, …" if names else ""
+        raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
+    if not asked.each:
+        return {asked.name: (_total([*was.values()], base), _total([*now.values()], new))}
+    return {n: (was.get(n, base.nothing()), now.get(n, new.nothing())) for n in {**was, **now}}
+
+
+def _total(things: list[Series], side: Baseline) -> Series:
+    return reduce(add, things) if things else side.nothing()
+
+
+def _all_judged(
+    base: Baseline,
+    new: Baseline,
+    asked: Rule,
+    pairs: dict[str, tuple[Series, Series]],
+    limits: _Limits,
+) -> list[Judgement]:
+    """A judgement of each thing; the chance of a false alarm is shared among them."""
+    chance = Chance(base, new, asked.kind, limits.run_noise_pct)
+    scaled = [_scaled(pair, asked, base, new) for pair in pairs.values()]
+    error, free = stacked([chance.of(*pair) for pair in scaled])
+    grown = np.array([now.mean - was.mean for was, now in scaled])
+    t = np.divide(grown, error, out=np.where(grown > 0, np.inf, 0.0), where=error > 0)
+    level = shared(tail(t, free), limits.chance)[1]
+    noise = error * student(level, free)
+    return [
+        _one(asked, name, pair, (scaled[k][0].mean, float(grown[k]), float(noise[k])), limits)
+        for k, (name, pair) in enumerate(pairs.items())
+    ]
+
+
+def _scaled(
+    pair: tuple[Series, Series], asked: Rule, base: Baseline, new: Baseline
+) -> tuple[Series, Series]:
+    """Both sides in the rule's terms: points of the step, the least over ranks."""
+    was, now = pair
+    if asked.least:
+        was, now = (Series(s.often, s.least, s.by_rank[:0], s.least) for s in pair)
+    return (_share(was, base), _share(now, new)) if asked.unit == "pp" else (was, now)
+
+
+def _share(series: Series, side: Baseline) -> Series:
+    """Percent of the step, step by step and rank by rank."""
+    step = side.kinds["time"]["total"]
+    by_step = np.maximum(step.by_step, 1)
+    by_rank = np.maximum(step.by_rank, 1)[: len(series.by_rank)]
+    return Series(
+        series.often,
+        100 * series.by_step / by_step,
+        100 * series.by_rank / by_rank,
+        100 * series.least / by_step,
+    )
+
+
+def _one(
+    asked: Rule,
+    name: str,
+    pair: tuple[Series, Series],
+    measured: tuple[float, float, float],
+    limits: _Limits,
+) -> Judgement:
+    mean, grown, noise = measured
+    base_ns, new_ns = (float((s.least if asked.least else s.by_step).mean()) for s in pair)
     if asked.unit == "%":
         if not mean:
-            return _appeared(asked, new_ns, noise, min_abs_ns)
+            return _appeared(asked, name, new_ns, noise, limits.min_abs_ns)
         grown, noise = 100 * grown / mean, 100 * noise / mean
-    verdict, reason = _verdict(asked, grown, noise, abs(new_ns - base_ns) < min_abs_ns)
-    return Judgement(asked, verdict, base_ns, new_ns, grown, noise, reason)
+    unit_ns = {"%": base_ns / 100, "pp": base_ns / max(mean, 1e-9), "ns": 1.0}[asked.unit]
+    small = abs(new_ns - base_ns) < limits.min_abs_ns
+    matters = (grown + noise) * unit_ns >= limits.min_abs_ns
+    verdict, reason = _verdict(asked, grown, noise, small, matters)
+    return Judgement(asked, verdict, base_ns, new_ns, grown, noise, reason, name)
 
 
-def _too_few(base: RecordedBaseline, new: RecordedBaseline) -> str:
+def _too_few(base: Baseline, new: Baseline) -> str:
     sides = (("the base", base.steps), ("the new recording", new.steps))
     short = [f"{n} in {name}" for name, n in sides if n < LEAST_STEPS]
     many = f"; record {LEAST_STEPS} at least, better 10"
     return "complete steps: " + " and ".join(short) + many if short else ""
 
 
+def _cannot_be_told(base: Baseline, new: Baseline, asked: Rule) -> str:
+    """Why transfer cannot be told from waiting, where that is more than the rule allows for."""
+    for word, side in (("base", base), ("new recording", new)):
+        things = side.kinds.get("comm", {})
+        unknown = sum(s.mean for name, s in things.items() if name.endswith(UNDETERMINED))
+        moving = sum(s.mean for name, s in things.items() if name.endswith(TRANSFER))
+        step = side.kinds["time"]["total"].mean
+        allowed = {"%": moving / 100, "pp": step / 100, "ns": 1.0}[asked.unit] * asked.limit
+        if unknown > allowed:
+            time = format_duration(round(unknown))
+            return f"{time} of a step of the {word} is wait or transfer: ranks were not recorded"
+    return ""
+
+
 def _verdict(
-    asked: Rule, grown: float, noise: float, small: bool
-) -> tuple[Literal["passed", "failed", "too noisy"], str]:
+    asked: Rule, grown: float, noise: float, small: bool, matters: bool
+) -> tuple[Verdict, str]:
     change, limit = shown(grown, asked.unit), shown(asked.limit, asked.unit).lstrip("+")
     if grown > asked.limit and grown > noise and not small:
         return "failed", f"{change}, more than {limit} and than noise"
     if grown > asked.limit and grown > noise:
         return "passed", f"{change}, but less time than --min-abs"
     resolution = shown(noise, asked.unit).lstrip("+")
-    if noise > asked.limit and grown + noise > asked.limit:
+    if noise > asked.limit and grown + noise > asked.limit and matters:
         return (
             "too noisy",
             f"{change}; only more than {resolution} can be told here: record more steps",
@@ -174,66 +212,33 @@ def _verdict(
     return "passed", f"{change}; noise is {resolution}"
 
 
-def _appeared(asked: Rule, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
+def _appeared(asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
     """What was not there has no change in percent."""
     failed = new_ns > max(noise, min_abs_ns)
     reason = f"not in the base; now {format_duration(new_ns)} of a step"
-    return Judgement(asked, "failed" if failed else "passed", 0.0, new_ns, None, None, reason)
+    verdict: Verdict = "failed" if failed and not asked.each else "passed"
+    return Judgement(asked, verdict, 0.0, new_ns, None, None, reason, name)
 
 
-def _series_of(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) -> tuple[Series, Series]:
-    """What the rule speaks of, added up on both sides."""
-    sides = []
-    for side in (base, new):
-        things = side.kinds.get(asked.kind, {})
-        sides.append([series for name, series in things.items() if asked.holds(name)])
-    if not any(sides):
-        names = [shorten(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
-        there = f"; in the base are {', '.join(names)}, …" if names else ""
-        raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
-    was, now = sides
-    return _total(was, base), _total(now, new)
+def _worst(asked: Rule, judged: list[Judgement]) -> Judgement:
+    """One judgement for all things of a rule: what failed, else what cannot be told."""
+    for verdict in ("failed", "too noisy"):
+        alike = [j for j in judged if j.verdict == verdict]
+        alike.sort(key=lambda j: j.base_ns - j.new_ns)
+        if alike:
+            names = "; ".join(f"{shorten(j.name, 60)}: {j.reason}" for j in alike[:3])
+            more = f"; and {len(alike) - 3} more" if len(alike) > 3 else ""
+            return _named(alike[0], f"{len(alike)} of {len(judged)}: {names}{more}")
+    largest = max(judged, key=lambda j: -np.inf if j.change is None else j.change)
+    added = sum(j.change is None for j in judged)
+    many = f"{pluralize(len(judged), asked.kind)} judged; largest change: "
+    rest = f"; {added} not in the base" if added else ""
+    return _named(largest, f"{many}{shorten(largest.name, 60)}: {largest.reason}{rest}")
 
 
-def _total(things: list[Series], side: RecordedBaseline) -> Series:
-    return reduce(add, things) if things else side.nothing()
-
-
-def _share(series: Series, side: RecordedBaseline) -> Series:
-    """Percent of the step, step by step and rank by rank."""
-    step = side.kinds["time"]["total"]
-    return Series(
-        series.often,
-        100 * series.by_step / np.maximum(step.by_step, 1),
-        100 * series.by_rank / np.maximum(step.by_rank, 1),
-    )
-
-
-def _noise(was: Series, now: Series, paired: bool, chance: float, run: float) -> float:
-    """What the means differ by, by chance, in all but `chance` of the cases."""
-    parts = [float(s.by_step.var(ddof=1)) / len(s.by_step) for s in (was, now)]
-    free = [len(s.by_step) - 1 for s in (was, now)]
-    steps = sum(parts)
-    welch = steps**2 / sum(v**2 / f for v, f in zip(parts, free, strict=True)) if steps else 1000.0
-    total = steps + _between_ranks(was, now, paired) + 2 * run**2
-    return student(chance, welch) * float(np.sqrt(total))
-
-
-def _between_ranks(was: Series, now: Series, paired: bool) -> float:
-    """Variance of the mean change, as ranks differ in it."""
-    if paired and len(was.by_rank) > 1:
-        return float((now.by_rank - was.by_rank).var(ddof=1)) / len(was.by_rank)
-    sides = [s.by_rank for s in (was, now) if len(s.by_rank) > 1]
-    return sum(float(s.var(ddof=1)) / len(s) for s in sides) if not paired else 0.0
-
-
-def student(chance: float, free: float) -> float:
-    """What Student's t exceeds with that chance: its density, with t = √f·tan θ, is cos^(f-1) θ."""
-    theta = np.linspace(-np.pi / 2, np.pi / 2, 20_001)
-    density = np.maximum(np.cos(theta), 0.0) ** (min(max(free, 1.0), 1000.0) - 1)
-    below = np.cumsum(density) - density / 2
-    angle = np.interp(1 - chance, below / density.sum(), theta)
-    return float(np.sqrt(min(max(free, 1.0), 1000.0)) * np.tan(angle))
+def _named(judged: Judgement, reason: str) -> Judgement:
+    times = judged.base_ns, judged.new_ns, judged.change, judged.noise
+    return Judgement(judged.rule, judged.verdict, *times, reason, judged.name)
 
 
 def shown(value: float, unit: Unit) -> str:
@@ -244,7 +249,7 @@ def shown(value: float, unit: Unit) -> str:
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
-def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBaseline) -> pa.Table:
+def answer(judged: Sequence[Judgement], base: Baseline, new: Baseline) -> pa.Table:
     """The judgements as a table."""
     rows = [(j.rule, j) for j in judged]
 
@@ -254,6 +259,7 @@ def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBas
     columns = [
         texts([r.text for r, _ in rows]),
         texts([j.verdict for _, j in rows]),
+        texts([j.name or None for _, j in rows]),
         column([j.base_ns for _, j in rows]),
         column([j.new_ns for _, j in rows]),
         column([j.new_ns - j.base_ns for _, j in rows]),
@@ -265,99 +271,6 @@ def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBas
     ]
     facts = facts_of(base, "base") | facts_of(new, "new")
     return with_coverage(pa.table(columns, schema=RETURNS), **facts)
-
-
-def changes(
-    base: RecordedBaseline, new: RecordedBaseline, kinds: tuple[By, ...], n: int
-) -> pa.Table:
-    """What changed, n things of each kind (0: all), where one side is known by its baseline."""
-    rows: list[list[object]] = []
-    for kind in kinds:
-        was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
-        changed = [_change(kind, name, was.get(name), now.get(name)) for name in {**was, **now}]
-        changed.sort(key=lambda row: -abs(row[7]))  # type: ignore[arg-type]
-        rows += changed[: n or None]
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in CHANGES]
-    arrays = [
-        texts(values) if field.type == TEXT else pa.array(values, field.type)
-        for field, values in zip(CHANGES, columns, strict=True)
-    ]
-    facts = facts_of(base, "base") | facts_of(new, "new")
-    return with_coverage(pa.table(arrays, schema=CHANGES), compared="a step", **facts)
-
-
-def _change(kind: str, name: str, was: Series | None, now: Series | None) -> list[object]:
-    means = [0.0 if s is None else float(s.by_step.mean()) for s in (was, now)]
-    spreads = [
-        float(s.by_step.var(ddof=1)) / len(s.by_step)
-        for s in (was, now)
-        if s is not None and len(s.by_step) > 1
-    ]
-    diff = means[1] - means[0]
-    noise = SIGMAS * float(np.sqrt(sum(spreads))) if spreads else None
-    certain = None if noise is None else abs(diff) > noise
-    word = "slower" if diff > 0 else "faster"
-    if was is None or now is None:
-        word = "added" if was is None else "removed"
-    elif certain is False or not diff:
-        word = "same"
-    often = [0.0 if s is None else s.often for s in (was, now)]
-    share = 100 * diff / means[0] if means[0] else None
-    return [kind, name, word, *often, *means, diff, share, noise, certain]
-
-
-def markdown(
-    judged: Sequence[Judgement], changed: pa.Table, base: RecordedBaseline, new: RecordedBaseline
-) -> str:
-    """For a pull request: the verdict, the rules, and folded what changed most."""
-    failed = [j for j in judged if j.verdict == "failed"]
-    unsure = [j for j in judged if j.verdict.startswith("too")]
-    headline = "no regression"
-    if failed:
-        headline = f"{len(failed)} of {len(judged)} limits exceeded"
-    elif unsure:
-        headline = f"{len(unsure)} of {len(judged)} limits could not be judged"
-    mark = "❌" if failed else "⚠️" if unsure else "✅"
-    lines = [f"### {mark} htk gate: {headline}", ""]
-    lines += ["| rule | base | new | change | noise | verdict |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
-    for j in judged:
-        change = "–" if j.change is None else shown(j.change, j.rule.unit)
-        noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
-        times = f"{format_duration(j.base_ns)} | {format_duration(j.new_ns)}"
-        lines.append(f"| `{_cell(j.rule.text)}` | {times} | {change} | {noise} | **{j.verdict}** |")
-    lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
-    lines += ["", *_details(changed)]
-    who = " · ".join(
-        f"{name}: {pluralize(side.steps, 'step')}, {pluralize(len(side.ranks), 'rank')}"
-        for name, side in (("base", base), ("new", new))
-    )
-    return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])
-
-
-def _details(changed: pa.Table) -> list[str]:
-    rows = [row for row in changed.to_pylist() if row["change"] != "same"]
-    if not rows:
-        return ["Nothing else changed by more than the noise of the steps."]
-    lines = ["<details><summary>What changed most</summary>", ""]
-    lines += [
-        "| | name | change | base | new | difference |",
-        "| --- | --- | --- | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        share = "" if row["diff_pct"] is None else f" ({row['diff_pct']:+.1f} %)"
-        times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
-        name = _cell(shorten(row["name"], 60))
-        lines.append(
-            f"| {row['by']} | `{name}` | {row['change']} | {times} | "
-            f"{shown(row['diff_ns'], 'ns')}{share} |"
-        )
-    return [*lines, "", "</details>"]
-
-
-def _cell(text: str) -> str:
-    """Text that cannot leave its cell of a table."""
-    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")
 
 
 GATE = Label("gate", "Did a step become slower than it may?")

@@ -2,263 +2,156 @@
 
 Counts and times are of a step, as means over ranks and complete steps, so that recordings of
 different length compare; without steps on both sides they are totals of a rank. A difference is
-significant where it exceeds twice its standard error, told from how much the steps of each side
-differ among themselves.
+significant where it exceeds what chance explains; the chance of a false alarm is shared among all
+things of a kind, shown or not.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups, paired, unpaired
-from htk.columns.types import Floats, Ints
+from htk.columns.arrow import boolean, number, texts
+from htk.columns.types import Floats
+from htk.compare.baseline import Baseline, Series, baseline, facts_of
+from htk.compare.changed_within import changed_within
+from htk.compare.items import EACH, READERS, By, Items, Side, Tables
+from htk.compare.significance import Chance, stacked
 from htk.core.analysis import with_coverage
 from htk.core.label import Label
-from htk.measures.breakdown import kind_times
-from htk.measures.passes import phase_codes
-from htk.names.phases import PHASES
+from htk.measures.chance import shared, student, tail
 from htk.schema import TEXT, table
 
-Tables = Mapping[str, pa.Table]
-By = Literal["time", "kernel", "op", "module", "phase"]
-EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module")
-SIGMAS = 2.0
+FALSE_ALARMS = 0.01  # chance that equal runs show one significant row of a kind
 
 RETURNS = table(
-    by=(TEXT, "time, phase, kernel, op or module."),
+    by=(TEXT, "time, phase, kernel, op, module or comm."),
     name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
-    change=(TEXT, "added, removed, slower, faster, or same: within the noise of the steps."),
+    change=(TEXT, "added, removed, slower, faster, or same: within what chance explains."),
     base_count=(pa.float64(), "How often in a step (without steps: in all), mean over ranks."),
     new_count=(pa.float64(), "The same, of the new recording."),
     base_ns=(pa.float64(), "Time in a step (without steps: in all), mean over ranks."),
     new_ns=(pa.float64(), "The same, of the new recording."),
     diff_ns=(pa.float64(), "New less base."),
     diff_pct=(pa.float64(), "That, of base; null where it is new."),
-    noise_ns=(pa.float64(), "Twice the standard error of diff_ns; null with less than two steps."),
+    noise_ns=(pa.float64(), "What chance explains of diff_ns; null with less than two steps."),
     significant=(pa.bool_(), "The difference exceeds the noise; null where that is unknown."),
 )
 
 
-class Items(NamedTuple):
-    """Times of named things; sample: the (rank, step) of each, or -1."""
+class _Rows(NamedTuple):
+    """Things of one kind on both sides, a row each."""
 
     names: list[str]
-    code: Ints
-    sample: Ints
-    time: Ints
-
-
-class _Stats(NamedTuple):
-    often: Floats
-    mean: Floats
-    variance: Floats  # of the mean
-
-
-class Side:
-    """One recording and its steps."""
-
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        self.ranks = max(len(np.unique(numbers(tables["ranks"]["rank"], -1))), 1)
-        self._steps = _complete_steps(tables)
+    was_often: Floats
+    now_often: Floats
+    was: Floats
+    now: Floats
+    noise: Floats  # NaN: unknown
 
     @property
-    def steps(self) -> int:
-        """Samples: complete steps of all ranks."""
-        return len(self._steps)
-
-    @property
-    def samples(self) -> tuple[Ints, Ints]:
-        """Rank and step of each sample."""
-        rank, step = unpaired(self._steps)
-        return rank - 1, step
-
-    def sample(self, rank: Ints, step: Ints) -> Ints:
-        """Number of each (rank, step); -1 where it is no complete step."""
-        if not len(self._steps):
-            return np.full(len(rank), -1, np.int64)
-        wanted = _pair(rank, step)
-        position = np.minimum(np.searchsorted(self._steps, wanted), len(self._steps) - 1)
-        return np.where((self._steps[position] == wanted) & (step >= 0), position, -1)
-
-    def stats(self, items: Items, by_step: bool) -> _Stats:
-        """Mean and its variance of each named thing, over samples (or over ranks)."""
-        many = len(items.names)
-        if not by_step:
-            count = np.bincount(items.code, minlength=many)[:many]
-            total = np.bincount(items.code, items.time, minlength=many)[:many]
-            return _Stats(count / self.ranks, total / self.ranks, np.full(many, np.nan))
-        in_sample = items.sample >= 0
-        groups = Groups.by_keys(np.stack([items.code[in_sample], items.sample[in_sample]], axis=1))
-        code = groups.keys[:, 0]
-        sums = groups.sum(items.time[in_sample]).astype(np.float64)
-        count = np.bincount(items.code[in_sample], minlength=many)[:many]
-        mean = np.bincount(code, sums, minlength=many)[:many] / self.steps
-        absent = self.steps - np.bincount(code, minlength=many)[:many]
-        around = np.bincount(code, (sums - mean[code]) ** 2, minlength=many)[:many]
-        off = np.asarray(around + absent * mean**2, np.float64)  # and of steps without it
-        free = self.steps - 1
-        spread = off / free / self.steps if free else np.full(many, np.nan)
-        return _Stats(count / self.steps, mean, spread)
+    def diff(self) -> Floats:
+        return self.now - self.was
 
 
 def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -> pa.Table:
-    """What changed from base to new: n rows of each kind (0: all), largest differences first."""
-    sides = Side(base), Side(new)
-    by_step = all(side.steps for side in sides)
-    parts = [_compared(kind, *sides, by_step, n) for kind in by]
-    answer = pa.concat_tables(parts) if parts else RETURNS.empty_table()
-    return with_coverage(
-        answer,
-        compared="a step" if by_step else "a rank",
-        base_steps=sides[0].steps,
-        new_steps=sides[1].steps,
-        base_ranks=sides[0].ranks,
-        new_ranks=sides[1].ranks,
-    )
+    """What changed from base to new: n rows of each kind (0: all), the significant ones first."""
+    sides = baseline(base, by), baseline(new, by)
+    if all(side.steps for side in sides):
+        return changes(*sides, by, n)
+    pair = Side(base), Side(new)
+    rows = [_table(kind, _totals(kind, *pair), n) for kind in by]
+    return _answer(rows, "a rank", *sides)
 
 
-def _compared(kind: By, base: Side, new: Side, by_step: bool, n: int) -> pa.Table:
+def changes(base: Baseline, new: Baseline, by: tuple[By, ...], n: int) -> pa.Table:
+    """The same, of recordings that are known by what their steps cost."""
+    if not (base.steps and new.steps):
+        return _answer([], "a step", base, new)
+    rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
+    return _answer(rows, "a step", base, new)
+
+
+def _answer(rows: Sequence[pa.Table], what: str, base: Baseline, new: Baseline) -> pa.Table:
+    table = pa.concat_tables(rows) if rows else RETURNS.empty_table()
+    notes = [*changed_within(base, "base"), *changed_within(new, "new recording")]
+    facts = facts_of(base, "base") | facts_of(new, "new") | ({"notes": notes} if notes else {})
+    return with_coverage(table, compared=what, **facts)
+
+
+def _by_step(kind: By, base: Baseline, new: Baseline) -> _Rows:
+    was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
+    names = list({**was, **now})
+    pairs = [(was.get(n, base.nothing()), now.get(n, new.nothing())) for n in names]
+    often = np.array([[s.often for s in pair] for pair in pairs]).reshape(len(names), 2)
+    mean = np.array([[s.mean for s in pair] for pair in pairs]).reshape(len(names), 2)
+    noise = _noise(pairs, mean, base, new, kind)
+    return _Rows(names, often[:, 0], often[:, 1], mean[:, 0], mean[:, 1], noise)
+
+
+def _noise(
+    pairs: list[tuple[Series, Series]], mean: Floats, base: Baseline, new: Baseline, kind: By
+) -> Floats:
+    """What chance explains, at the level that each thing of a kind has."""
+    if min(base.steps, new.steps) < 2 or not pairs:
+        return np.full(len(pairs), np.nan)
+    chance = Chance(base, new, kind, None)
+    spreads = [chance.of(*pair) for pair in pairs]
+    error, free = stacked(spreads)
+    change = np.abs(mean[:, 1] - mean[:, 0])
+    t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
+    levels = shared(2 * tail(t, free), FALSE_ALARMS)[1]
+    return error * student(levels / 2, free)
+
+
+def _totals(kind: By, base: Side, new: Side) -> _Rows:
+    """Without steps: totals, mean over ranks."""
     items = [READERS[kind](side) for side in (base, new)]
     names = list(dict.fromkeys(items[0].names + items[1].names))
-    stats = [s.stats(_renamed(i, names), by_step) for s, i in zip((base, new), items, strict=True)]
-    was, now = stats
-    present = np.flatnonzero((was.often > 0) | (now.often > 0) | (was.mean > 0) | (now.mean > 0))
-    diff = now.mean - was.mean
-    noise = SIGMAS * np.sqrt(was.variance + now.variance)
-    has_noise = ~np.isnan(noise)
-    certain = has_noise & (np.abs(diff) > np.nan_to_num(noise))
-    rows = present[np.argsort(-np.abs(diff[present]), kind="stable")][: n or None]
-    share = np.divide(100 * diff, was.mean, out=np.zeros(len(diff)), where=was.mean > 0)
-    change = [
-        _change(was, now, diff, bool(certain[k] or not has_noise[k]), k) for k in rows.tolist()
-    ]
+    code_of = {name: k for k, name in enumerate(names)}
+    sums = [_sums(i, code_of, len(s.ranks)) for i, s in zip(items, (base, new), strict=True)]
+    (was_often, was), (now_often, now) = sums
+    return _Rows(names, was_often, now_often, was, now, np.full(len(names), np.nan))
+
+
+def _sums(items: Items, code_of: dict[str, int], ranks: int) -> tuple[Floats, Floats]:
+    """Count and time of each name, mean over ranks."""
+    code = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
+    kept = code >= 0
+    count = np.bincount(code[kept], minlength=len(code_of))
+    total = np.bincount(code[kept], items.time[kept], minlength=len(code_of))
+    return count / ranks, total / ranks
+
+
+def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
+    present = np.flatnonzero((rows.was_often > 0) | (rows.now_often > 0))
+    has_noise = ~np.isnan(rows.noise)
+    certain = has_noise & (np.abs(rows.diff) > np.nan_to_num(rows.noise))
+    order = np.lexsort((-np.abs(rows.diff[present]), ~certain[present]))
+    shown = present[order][: n or None]
+    share = np.divide(100 * rows.diff, rows.was, out=np.zeros(len(rows.was)), where=rows.was > 0)
+    numbers = (rows.was_often, rows.now_often, rows.was, rows.now, rows.diff)
     columns = [
-        texts([kind] * len(rows)),
-        texts([names[k] for k in rows.tolist()]),
-        texts(change),
-        *(number(v[rows], pa.float64()) for v in (was.often, now.often, was.mean, now.mean, diff)),
-        number(share[rows], pa.float64(), was.mean[rows] > 0),
-        number(np.nan_to_num(noise)[rows], pa.float64(), has_noise[rows]),
-        boolean(certain[rows], has_noise[rows]),
+        texts([kind] * len(shown)),
+        texts([rows.names[k] for k in shown.tolist()]),
+        texts([_change(rows, bool(certain[k] or not has_noise[k]), k) for k in shown.tolist()]),
+        *(number(values[shown], pa.float64()) for values in numbers),
+        number(share[shown], pa.float64(), rows.was[shown] > 0),
+        number(np.nan_to_num(rows.noise)[shown], pa.float64(), has_noise[shown]),
+        boolean(certain[shown], has_noise[shown]),
     ]
     return pa.table(columns, schema=RETURNS)
 
 
-def _change(was: _Stats, now: _Stats, diff: Floats, certain: bool, k: int) -> str:
-    if not was.often[k] and not was.mean[k]:
+def _change(rows: _Rows, certain: bool, k: int) -> str:
+    if not rows.was_often[k]:
         return "added"
-    if not now.often[k] and not now.mean[k]:
+    if not rows.now_often[k]:
         return "removed"
-    if not certain or not diff[k]:
+    if not certain or not rows.diff[k]:
         return "same"
-    return "slower" if diff[k] > 0 else "faster"
-
-
-def _renamed(items: Items, names: list[str]) -> Items:
-    """Codes into the names of both sides."""
-    code_of = {name: k for k, name in enumerate(names)}
-    new = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
-    keep = new >= 0
-    return Items(names, new[keep], items.sample[keep], items.time[keep])
-
-
-def _times(side: Side) -> Items:
-    """Where the time of each GPU step goes; without steps, of each window."""
-    by_step = side.steps > 0
-    windows = side.tables["step_windows" if by_step else "rank_windows"]
-    times = kind_times(side.tables["activities"], windows)
-    parts = {
-        "total": times.total,
-        "compute": times.any("compute"),
-        "exposed communication": times.exposed("comm", "compute"),
-        "exposed copies": times.exposed("memory", "compute", "comm"),
-        "idle": times.idle,
-    }
-    sample = side.sample(numbers(windows["rank"], -1), numbers(windows["step"], -1))
-    count = windows.num_rows
-    return Items(
-        list(parts),
-        np.repeat(np.arange(len(parts)), count),
-        np.tile(sample, len(parts)),
-        np.concatenate(list(parts.values())),
-    )
-
-
-def _kernels(side: Side) -> Items:
-    return _of_kernels(side, *_text_codes(side.tables["kernels"]["name"]))
-
-
-def _of_kernels(side: Side, code: Ints, names: list[str]) -> Items:
-    """GPU activities under any names."""
-    kernels, links = side.tables["kernels"], side.tables["kernel_links"]
-    sample = side.sample(numbers(kernels["rank"], -1), numbers(links["step"], -1))
-    return Items(names, code, sample, _length(kernels))
-
-
-def _ops(side: Side) -> Items:
-    ops, links = side.tables["cpu_ops"], side.tables["op_links"]
-    chosen = truths(links["selected"])
-    code, names = _text_codes(ops["name"])
-    sample = side.sample(numbers(ops["rank"], -1), numbers(links["step"], -1))
-    return Items(names, code[chosen], sample[chosen], _length(ops)[chosen])
-
-
-def _modules(side: Side) -> Items:
-    """GPU time by the module that launched it."""
-    code, names = _text_codes(side.tables["op_callers"]["module"])
-    named = np.array([bool(name) for name in names] + [False])
-    code = np.where(named[code], code, -1)
-    op = numbers(side.tables["kernel_links"]["op_row"], -1)
-    return _of_kernels(side, np.append(code, -1)[op], names)
-
-
-def _phases(side: Side) -> Items:
-    """GPU time by the phase that launched it."""
-    return _of_kernels(side, phase_codes(side.tables["kernel_passes"]), list(PHASES))
-
-
-READERS: dict[str, Callable[[Side], Items]] = {
-    "time": _times,
-    "phase": _phases,
-    "kernel": _kernels,
-    "op": _ops,
-    "module": _modules,
-}
-
-
-def _text_codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    codes, dictionary = codes_of(column)
-    return codes.astype(np.int64), dictionary.to_pylist()
-
-
-def _length(spans: pa.Table) -> Ints:
-    return np.asarray(numbers(spans["end_ns"]) - numbers(spans["start_ns"]))
-
-
-def _complete_steps(tables: Tables) -> Ints:
-    """(rank, step) of each complete step, in order: of the GPU, else of the host."""
-    windows = tables["step_windows"]
-    if windows.num_rows:
-        complete = valid(windows["step"]) & truths(windows["complete"])
-    else:
-        windows = tables["annotations"]
-        complete = valid(windows["step"]) & ~truths(windows["on_gpu"])
-    rank, step = numbers(windows["rank"], -1)[complete], numbers(windows["step"], -1)[complete]
-    steps = np.unique(_pair(rank, step))
-    if windows is tables["step_windows"] or not tables["cpu_ops"].num_rows:
-        return steps
-    ops, links = tables["cpu_ops"], tables["op_links"]  # ranges are not narrowed, operators are
-    chosen = truths(links["selected"])
-    ours = _pair(numbers(ops["rank"], -1), numbers(links["step"], -1))[chosen]
-    return np.intersect1d(steps, ours)
-
-
-def _pair(rank: Ints, step: Ints) -> Ints:
-    return paired(rank + 1, step)
+    return "slower" if rows.diff[k] > 0 else "faster"
 
 
 DIFF = Label("diff", "What changed between two recordings, or two ranks?")

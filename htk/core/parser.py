@@ -31,7 +31,7 @@ class Head:
 
     name: str
     data: bytes
-    is_complete: bool = False  # the data is the whole file
+    whole: bool = False  # the data is the whole file
 
 
 @dataclass(frozen=True)

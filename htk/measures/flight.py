@@ -64,7 +64,7 @@ class GroupId:
     ranks: tuple[int, ...]  # empty: unknown
 
 
-class CallSite(NamedTuple):
+class Place(NamedTuple):
     """One collective of a group; for point-to-point, one message between two ranks."""
 
     group: GroupId
@@ -77,7 +77,7 @@ class RecordedCall:
     """What one rank did at a place. A coalesced group is one call with several operations."""
 
     rank: int
-    call_site: CallSite
+    place: Place
     record: int
     operations: list[Mapping[str, Any]] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
@@ -111,7 +111,7 @@ class Histories:
     """The calls of every rank that was dumped."""
 
     calls: dict[int, list[RecordedCall]]  # in the order made
-    by_site: dict[CallSite, dict[int, RecordedCall]]
+    at: dict[Place, dict[int, RecordedCall]]
     status: dict[tuple[int, GroupId], Mapping[str, Any]]
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
@@ -124,8 +124,8 @@ class Histories:
     def dumped(self) -> list[int]:
         return sorted(self.calls)
 
-    def members(self, call_site: CallSite) -> tuple[int, ...]:
-        return call_site.pair or call_site.group.ranks or tuple(sorted(self.by_site[call_site]))
+    def members(self, call_site: Place) -> tuple[int, ...]:
+        return call_site.pair or call_site.group.ranks or tuple(sorted(self.at[call_site]))
 
     def pending(self, rank: int) -> list[RecordedCall]:
         """The first call of a rank that has not completed, and what is in one batch with it."""
@@ -139,23 +139,19 @@ class Histories:
         """The call that a rank waits at: in a batch, the first one whose peer is absent."""
         pending = self.pending(rank)
         return next(
-            (
-                c
-                for c in pending
-                if {*self.absent(c.call_site), *self.unknown(c.call_site)} - {rank}
-            ),
+            (c for c in pending if {*self.absent(c.place), *self.unknown(c.place)} - {rank}),
             pending[0] if pending else None,
         )
 
     def waits_for(self, rank: int) -> set[int]:
         """Members that have not come to what a rank waits at, or left no dump."""
-        places = [c.call_site for c in self.pending(rank)]
+        places = [c.place for c in self.pending(rank)]
         away = {r for p in places for r in (*self.absent(p), *self.unknown(p))}
         return away - {rank}
 
-    def passed(self, rank: int, call_site: CallSite) -> bool:
+    def passed(self, rank: int, call_site: Place) -> bool:
         """It completed the call, recorded or overwritten since."""
-        call = self.by_site.get(call_site, {}).get(rank)
+        call = self.at.get(call_site, {}).get(rank)
         if call is not None:
             return call.completed
         if call_site.pair:
@@ -166,23 +162,23 @@ class Histories:
             return True
         return call_site.seq < self.first_seq.get(key, 0)
 
-    def arrived(self, rank: int, call_site: CallSite) -> bool:
+    def arrived(self, rank: int, call_site: Place) -> bool:
         """It came to the call: it made it, and waits at no earlier one."""
         if self.passed(rank, call_site):
             return True
-        call = self.by_site.get(call_site, {}).get(rank)
+        call = self.at.get(call_site, {}).get(rank)
         if call is not None:
             return call.started or any(call is c for c in self.pending(rank))
         enqueued = self.status.get((rank, call_site.group), {}).get("last_enqueued")
         return enqueued is not None and not call_site.pair and enqueued >= call_site.seq
 
-    def absent(self, call_site: CallSite) -> list[int]:
+    def absent(self, call_site: Place) -> list[int]:
         """Members with a dump that have not come to a call."""
         return [
             r for r in self.members(call_site) if r in self.calls and not self.arrived(r, call_site)
         ]
 
-    def unknown(self, call_site: CallSite) -> list[int]:
+    def unknown(self, call_site: Place) -> list[int]:
         """Members without a dump."""
         return [r for r in self.members(call_site) if r not in self.calls]
 
@@ -195,7 +191,7 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     records, states = newest_polls(records, states)
     inferred = _resolve_groups(records, states)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
-    by_site: dict[CallSite, dict[int, RecordedCall]] = defaultdict(dict)
+    by_site: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
     status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
@@ -209,9 +205,7 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     for row in records:
         group = group_id(row)
         descriptions.setdefault(group, row["group_desc"] or "")
-        call_site = (
-            messages.call_site(row, group) if row["seq_kind"] == "p2p" else _call_site(row, group)
-        )
+        call_site = messages.place(row, group) if row["seq_kind"] == "p2p" else _place(row, group)
         if call_site is None:
             continue
         rank = row["rank"]
@@ -291,18 +285,18 @@ def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]])
 def _from_status(
     row: Mapping[str, Any],
     calls: dict[int, list[RecordedCall]],
-    by_site: dict[CallSite, dict[int, RecordedCall]],
+    by_site: dict[Place, dict[int, RecordedCall]],
     first: Mapping[tuple[int, GroupId], int],
 ) -> None:
     """Of a dump that lost its records, or the oldest, the counters tell where its rank waits."""
     enqueued, done = row["last_enqueued"], row["last_completed"]
     if enqueued is None or done is None or enqueued <= max(done, 0):
         return
-    rank, call_site = row["rank"], CallSite(group_id(row), max(done, 0) + 1)
+    rank, call_site = row["rank"], Place(group_id(row), max(done, 0) + 1)
     oldest = first.get((rank, call_site.group))
     if calls[rank] and (oldest is None or oldest <= call_site.seq or done <= 0):
         return
-    if oldest is not None and by_site[CallSite(call_site.group, oldest)][rank].completed:
+    if oldest is not None and by_site[Place(call_site.group, oldest)][rank].completed:
         return  # the counter lags behind
     call = RecordedCall(rank, call_site, 0, states={"scheduled"})
     by_site[call_site][rank] = call
@@ -333,8 +327,8 @@ def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _call_site(row: Mapping[str, Any], group: GroupId) -> CallSite | None:
-    return None if row["seq"] is None else CallSite(group, row["seq"])
+def _place(row: Mapping[str, Any], group: GroupId) -> Place | None:
+    return None if row["seq"] is None else Place(group, row["seq"])
 
 
 class _Messages:
@@ -354,14 +348,14 @@ class _Messages:
             if pair and row["state"] == "completed":
                 self._completed[row["rank"], group_id(row), pair] += 1
 
-    def call_site(self, row: Mapping[str, Any], group: GroupId) -> CallSite | None:
+    def place(self, row: Mapping[str, Any], group: GroupId) -> Place | None:
         pair = _pair(row)
         if pair is None:
             return None  # the closing record of a batch: its members stand for it
         key = (row["rank"], group, pair)
         self._made[key] += 1
         lost = any(self._first.get(rank, 0) for rank in pair)
-        return CallSite(group, self._made[key] - (self._completed[key] if lost else 0), pair)
+        return Place(group, self._made[key] - (self._completed[key] if lost else 0), pair)
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:

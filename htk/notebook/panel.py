@@ -45,7 +45,7 @@ def panel(trace: Trace) -> Any:
         edits = [
             (edit, on or widget.value) for edit, widget, on in controls if _is_set(widget.value)
         ]
-        answer.value = prediction(start, edits)
+        answer.value = told(start, edits)
 
     for _, control, _ in controls:
         control.observe(predict, names="value")
@@ -58,7 +58,7 @@ def _is_set(value: object) -> bool:
     return value is True or (isinstance(value, str) and value != _AS_IS)
 
 
-def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
+def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
     """What these edits predict, as HTML; what goes wrong is said in its place."""
     try:
         asked = start

@@ -15,6 +15,9 @@ class Questions:
     def bucket_study(self, *, align: bool = True) -> Result:
         """Are the buffers large enough: how does bandwidth grow with the size of a collective?"""
 
+    def change_points(self, *, least: float = 1.0) -> Result:
+        """From which step on did a kernel, or the step, become slower or faster?"""
+
     def clock_alignment(self) -> Result:
         """How far are the clocks of the ranks apart, and how well is that known?"""
 

@@ -127,7 +127,7 @@ class Session(Questions, Trace):
         return Result(doctor.label, doctor(self), coverage(self, ()))
 
     def diff(self, new: Trace, *, n: int = 10) -> Result:
-        """Return what changed from this recording to `new`, the largest changes first.
+        """Return what changed from this recording to `new`, significant changes first.
 
         Args:
             new: the recording to compare with, opened with `htk.open`.
@@ -138,7 +138,8 @@ class Session(Questions, Trace):
         >>> trace.diff(trace, n=1).shape[0] > 0
         True
         """
-        from htk.compare.runs import DIFF, EACH, compare
+        from htk.compare.items import EACH
+        from htk.compare.runs import DIFF, compare
         from htk.core.analysis import coverage_of
 
         table = compare(self.tables, new.tables, EACH, n)

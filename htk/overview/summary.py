@@ -104,12 +104,12 @@ class Verdict:
     records: str = ""  # what there is, of files that are no profile
 
     @property
-    def total_ns(self) -> int:
+    def whole_ns(self) -> int:
         """What the shares are of: a step, or without steps the recorded window."""
         return self.step_ns or self.window_ns
 
     @property
-    def visible_shares(self) -> list[Share]:
+    def told(self) -> list[Share]:
         """Shares that are large enough to be seen."""
         return [share for share in self.shares if share.pct >= LEAST_PCT]
 

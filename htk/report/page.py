@@ -58,11 +58,11 @@ def _head(report: Report) -> str:
 
 def _overview(report: Report) -> str:
     verdict = report.verdict
-    total_ns = verdict.total_ns
-    if not verdict.visible_shares:
+    total_ns = verdict.whole_ns
+    if not verdict.told:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for number, share in enumerate(verdict.visible_shares):
+    for number, share in enumerate(verdict.told):
         style = look(share.name, number)
         label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
         bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(label)}"></span>')
@@ -87,7 +87,7 @@ def _causes(report: Report) -> str:
         gain = (
             ""
             if cause.pct is None
-            else f"<b>up to {format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
+            else f"<b>up to {format_duration(cause.pct / 100 * verdict.whole_ns)}</b>"
         )
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
@@ -253,7 +253,7 @@ def _coverage(report: Report) -> str:
         f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
         for name, value in [
             ("command", report.command),
-            ("created", report.created),
+            ("made", report.made),
             *report.versions.items(),
         ]
     )

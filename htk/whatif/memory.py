@@ -46,12 +46,12 @@ class ShardedUnits:
     node: int  # GPUs of a node
 
     @property
-    def total(self) -> float:
+    def whole(self) -> float:
         return self.layer * self.layers + self.root
 
     @property
     def parameters(self) -> float:
-        return self.total / 2  # gathered in half precision
+        return self.whole / 2  # gathered in half precision
 
     def gathered(self, strategy: str) -> float:
         """Beside the shards: units in use and their gradients."""
@@ -59,7 +59,7 @@ class ShardedUnits:
         if strategy == "ddp":
             return 0.0
         if strategy == "shard_grad_op":
-            return self.total + gradients
+            return self.whole + gradients
         return 2 * self.layer + self.root + gradients
 
 

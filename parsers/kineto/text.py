@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.raw import ByteStream, Progress, blocks
+from htk.parsers.kineto.raw import Progress, Stream, blocks
 
 _LONGEST = 64 << 20  # a longer event is taken for damage
 
@@ -41,7 +41,7 @@ class Copied:
 
 
 def copy(
-    stream: ByteStream,
+    stream: Stream,
     write: Callable[[bytes], object],
     entry: Entry,
     event: Event,
@@ -55,7 +55,7 @@ def copy(
 
 
 def copy_runs(
-    stream: ByteStream,
+    stream: Stream,
     write: Callable[[bytes], object],
     entry: Entry,
     run: Run,

@@ -88,7 +88,7 @@ class Strings:
 
 
 @dataclass(frozen=True)
-class ReportRows:
+class Rows:
     """Rows of one table: as exported, with process and absolute times."""
 
     table: pa.Table
@@ -99,16 +99,16 @@ class ReportRows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: Ints) -> "ReportRows":
+    def where(self, chosen: Ints) -> "Rows":
         table = self.table.take(pa.array(chosen))
-        return ReportRows(table, self.process[chosen], self.start[chosen], self.end[chosen])
+        return Rows(table, self.process[chosen], self.start[chosen], self.end[chosen])
 
 
 @dataclass(frozen=True)
-class NsightReport:
+class Report:
     """All that is read of a report, or of one process of it."""
 
-    spans: Mapping[str, ReportRows]
+    spans: Mapping[str, Rows]
     strings: Strings
     labels: Mapping[str, Mapping[int, str]]  # enumerations of the export: number -> name
     payloads: pa.Table  # entries of payload schemas
@@ -117,7 +117,7 @@ class NsightReport:
     truncated: bool
 
     @classmethod
-    def of(cls, database: Database, issues: Issues) -> "NsightReport":
+    def of(cls, database: Database, issues: Issues) -> "Report":
         base_ns = _base_ns(database)
         spans = {
             name: _rows(database, table, columns, base_ns, issues)
@@ -136,7 +136,7 @@ class NsightReport:
             issues.has("damaged_table"),
         )
 
-    def of_process(self, process: int) -> "NsightReport":
+    def of_process(self, process: int) -> "Report":
         chosen = {
             name: rows.where(np.flatnonzero(rows.process == process))
             for name, rows in self.spans.items()
@@ -165,7 +165,7 @@ def _rows(
     columns: Mapping[str, pa.DataType],
     base_ns: int,
     issues: Issues,
-) -> ReportRows:
+) -> Rows:
     """Rows of a table that have usable times; an NVTX range that never ended ends with the rest."""
     read = database.read(table, columns)
     if "eventType" in columns:
@@ -177,9 +177,7 @@ def _rows(
     owner = "globalPid" if "globalPid" in columns else "globalTid"
     process = numbers(read[owner], _NO_PROCESS)
     process = np.where(process >= 0, process & ~np.int64(0xFFFFFF), _NO_PROCESS)
-    return ReportRows(
-        read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns
-    )
+    return Rows(read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns)
 
 
 def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
@@ -194,7 +192,7 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))
 
 
-def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
+def _assigned(spans: dict[str, Rows]) -> dict[str, Rows]:
     """GPU work of an export that names no process belongs to the only one that called CUDA."""
     callers = np.unique(spans["runtime"].process)
     if len(callers) != 1:

@@ -9,14 +9,14 @@ from htk.cli.commands.common import trace_options
 from htk.errors import GateFailed
 
 if TYPE_CHECKING:
-    from htk.compare.baseline import RecordedBaseline
+    from htk.compare.baseline import Baseline
     from htk.compare.regression import Judgement
 
 
 @click.command("diff")
 @click.option(
     "--by",
-    type=click.Choice(("all", "time", "phase", "kernel", "op", "module")),
+    type=click.Choice(("all", "time", "phase", "kernel", "op", "module", "comm")),
     default="all",
     show_default=True,
     help="What to compare.",
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="WHAT>LIMIT",
     help="Exit 4 where it grew beyond limit and noise: step_time>5%, exposed_comm>2pp, "
-    "kernel:flash_fwd>10%, idle>3ms. May be given again.",
+    "kernel:flash_fwd>10%, 'each kernel>10%', 'least transfer>5%'. May be given again.",
 )
 @click.option("--min-abs", default="0", metavar="TIME", help="Of a step; less never trips: 50us.")
-@click.option("--run-noise", type=float, help="What runs of the same differ by, in %.  [0.3]")
+@click.option("--run-noise", type=float, help="Of a run against another, in %.  [0.3; host: 3]")
 @click.option("--fail-unjudged", is_flag=True, help="Exit 4 also where noise leaves it open.")
 @click.option(
     "--md", type=click.Path(dir_okay=False), help="Also write the judgement as Markdown here."
@@ -80,6 +80,7 @@ def command(
     table = compare(base.tables, new.tables, _kinds(by), n)
     facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
     write(Result(DIFF, table, facts), form, output, limit=limit)
+    _say(table)
 
 
 def _by_baselines(
@@ -92,20 +93,25 @@ def _by_baselines(
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
     from htk.compare import regression
-    from htk.compare.runs import DIFF
+    from htk.compare.gate_markdown import markdown
+    from htk.compare.rules import rule
+    from htk.compare.runs import DIFF, changes
     from htk.core.analysis import coverage_of
     from htk.core.humanize import parse_duration
     from htk.output.render import write
     from htk.output.result import Result
 
-    rules = [regression.rule(text) for text in texts]
+    rules = [rule(text) for text in texts]
     shown = _kinds(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
     base, new = (_side(path, ranks, kinds, dict(arguments)) for path, ranks in sides)
-    changed = regression.changes(base, new, shown, chosen[1])
-    noise = regression.RUN_NOISE_PCT if gate["run_noise"] is None else gate["run_noise"]
+    changed = changes(base, new, shown, chosen[1])
     judged = regression.judge(
-        base, new, rules, min_abs_ns=parse_duration(gate["min_abs"]), run_noise_pct=noise
+        base,
+        new,
+        rules,
+        min_abs_ns=parse_duration(gate["min_abs"]),
+        run_noise_pct=gate["run_noise"],
     )
     table, label = (
         (regression.answer(judged, base, new), regression.GATE) if rules else (changed, DIFF)
@@ -113,13 +119,22 @@ def _by_baselines(
     form, output, limit = writing
     write(Result(label, table, dict(coverage_of(table))), form, output, limit=limit)
     if gate["md"]:
-        _write_markdown(gate["md"], regression.markdown(judged, changed, base, new))
+        _write_markdown(gate["md"], markdown(judged, changed, base, new))
+    _say(changed)
     _enforce(judged, gate["fail_unjudged"])
+
+
+def _say(changed: Any) -> None:
+    """What a reader of the differences must know: a recording that is of two things."""
+    from htk.core.analysis import coverage_of
+
+    for note in coverage_of(changed).get("notes", []):
+        click.echo(f"htk: diff: {note}", err=True)
 
 
 def _side(
     path: str, ranks: str | None, kinds: tuple[Any, ...], arguments: dict[str, Any]
-) -> "RecordedBaseline":
+) -> "Baseline":
     """What one recording's steps cost, read from its file or its baseline's."""
     from htk.cli.commands.common import opened
     from htk.compare.baseline import baseline, is_baseline, read
@@ -148,7 +163,7 @@ def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
 
 
 def _kinds(by: str) -> Any:
-    from htk.compare.runs import EACH
+    from htk.compare.items import EACH
 
     return EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
 

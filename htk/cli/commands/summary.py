@@ -52,13 +52,13 @@ def _lines(verdict: "Verdict") -> list[str]:
 def _bars(verdict: "Verdict") -> list[str]:
     from htk.core.humanize import format_duration
 
-    if not verdict.visible_shares:
+    if not verdict.told:
         return [] if verdict.records else ["No GPU work was recorded.", ""]
-    wide = max(len(s.name) for s in verdict.visible_shares)
+    wide = max(len(s.name) for s in verdict.told)
     unit = "of a step" if verdict.step_ns else "recorded"
-    total = verdict.total_ns
+    total = verdict.whole_ns
     lines = [f"Where the time goes ({format_duration(total)} {unit}, mean over ranks)"]
-    for s in verdict.visible_shares:
+    for s in verdict.told:
         bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
         lines.append(
             f"  {s.name:<{wide}} {s.pct:5.1f} %  {format_duration(s.pct / 100 * total):>8}  {bar}"
@@ -74,7 +74,7 @@ def _causes(verdict: "Verdict") -> list[str]:
     lines = ["First causes (recoverable at most; gains overlap)"]
     for number, cause in enumerate(verdict.causes, 1):
         gain = (
-            f"{format_duration((cause.pct or 0) / 100 * verdict.total_ns)}: "
+            f"{format_duration((cause.pct or 0) / 100 * verdict.whole_ns)}: "
             if cause.pct is not None
             else ""
         )

@@ -8,7 +8,7 @@ import numpy as np
 from htk.columns.types import Mask
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
-from htk.whatif.edit_arguments import positive_integer
+from htk.whatif.edit_arguments import whole
 from htk.whatif.missing_ranks import partial
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
@@ -24,7 +24,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     nodes, mark, each = value.partition("x")
-    ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
+    ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
     here = gpus_of_a_node(scene)
     node = int(each) if mark else here
     after = before * ranks / now

@@ -11,9 +11,14 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from htk.compare.baseline import RecordedBaseline, Series, baseline, from_json, to_json
-from htk.compare.regression import changes, judge, markdown, rule, student
+from htk.compare.baseline import Baseline, Series, baseline, from_json, to_json
+from htk.compare.gate_markdown import markdown
+from htk.compare.regression import judge
+from htk.compare.rules import rule
+from htk.compare.runs import changes
 from htk.errors import MalformedTrace, UsageError
+from htk.measures.chance import shared as shared_chance
+from htk.measures.chance import student, tail
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
@@ -24,19 +29,19 @@ TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_f
 TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10, noise=0.02)
 
 
-def run(number: int, **slower: float) -> RecordedBaseline:
+def run(number: int, **slower: float) -> Baseline:
     """A run of one cluster; its numbers differ by chance alone, but for what is planted."""
     config = Config(**{**TWO_LAYERS.__dict__, "run": number})
     return baseline(steps_in_memory(config, slower), ("time", "kernel"))
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[RecordedBaseline]:
+def runs() -> list[Baseline]:
     return [run(number) for number in range(34)]
 
 
-def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[RecordedBaseline]) -> None:
-    pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 500)
+def test_it_is_quiet_between_200_pairs_of_the_same(runs: list[Baseline]) -> None:
+    pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 200)
     alarms = [any(j.verdict == "failed" for j in judge(*pair, RULES)) for pair in pairs]
     assert sum(alarms) < 0.02 * len(pairs)
     tight = [judge(*pair, TIGHT) for pair in pairs]
@@ -45,19 +50,22 @@ def test_it_is_quiet_between_500_pairs_of_the_same(runs: list[RecordedBaseline])
     assert bare > 0.05 * len(pairs), "bare limits alarm often here: that is what noise is for"
 
 
-def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[RecordedBaseline]) -> None:
+def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) -> None:
+    others = []
     for number in range(5):
         slower = run(100 + number, flash_fwd=1.1)
         kernel, other = judge(
             runs[number], slower, [rule("kernel:flash_fwd>5%"), rule("kernel:flash_bwd>5%")]
         )
         assert kernel.verdict == "failed" and 5 < (kernel.change or 0) < 15
-        assert other.verdict == "passed"
+        others.append(other.verdict)
+    # Two ranks tell little: where their speeds drift apart, 5 % cannot be told.
+    assert "failed" not in others and others.count("passed") >= 4
 
 
-def flat(steps: list[float], ranks: list[float], name: str = "total") -> RecordedBaseline:
-    series = Series(1.0, np.array(steps), np.array(ranks))
-    return RecordedBaseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
+def flat(steps: list[float], ranks: list[float], name: str = "total") -> Baseline:
+    series = Series(1.0, np.array(steps), np.array(ranks), np.array(steps))
+    return Baseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
 
 
 def test_a_change_within_the_noise_of_steps_passes_or_is_left_open() -> None:
@@ -86,16 +94,18 @@ def test_small_times_are_let_pass_and_new_ones_are_told() -> None:
     base, new = flat([100.0] * 5, [100], "idle"), flat([200.0] * 5, [200], "idle")
     assert judge(base, new, [rule("idle>5%")])[0].verdict == "failed"
     assert judge(base, new, [rule("idle>5%")], min_abs_ns=101)[0].verdict == "passed"
-    nothing = RecordedBaseline(5, (0,), {"time": {}})
+    nothing = Baseline(5, (0,), {"time": {}})
     (appeared,) = judge(nothing, new, [rule("idle>5%")])
     assert appeared.verdict == "failed" and "not in the base" in appeared.reason
 
 
 def test_points_are_of_the_step() -> None:
-    def with_comm(exposed: float) -> RecordedBaseline:
+    def with_comm(exposed: float) -> Baseline:
         parts = {"total": 1000.0, "exposed communication": exposed}
-        series = {k: Series(1.0, np.full(5, v), np.full(1, v)) for k, v in parts.items()}
-        return RecordedBaseline(5, (0,), {"time": series})
+        series = {
+            k: Series(1.0, np.full(5, v), np.full(1, v), np.full(5, v)) for k, v in parts.items()
+        }
+        return Baseline(5, (0,), {"time": series})
 
     (asked,) = judge(with_comm(100), with_comm(130), [rule("exposed_comm>2pp")])
     assert asked.change == pytest.approx(3) and asked.verdict == "failed"
@@ -117,20 +127,33 @@ def test_what_is_no_rule_is_said(text: str) -> None:
         rule(text)
 
 
-def test_a_rule_that_means_nothing_is_said(runs: list[RecordedBaseline]) -> None:
+def test_a_rule_that_means_nothing_is_said(runs: list[Baseline]) -> None:
     with pytest.raises(UsageError, match="neither recording has such a kernel; in the base are"):
         judge(runs[0], runs[1], [rule("kernel:nonesuch>5%")])
     assert judge(runs[0], runs[1], [rule("kernel:flash*fwd>5%")])[0].verdict == "passed"
 
 
 def test_students_t_against_tables() -> None:
-    assert student(0.005, 1) == pytest.approx(63.657, rel=1e-2)
-    assert student(0.005, 8) == pytest.approx(3.3554, rel=1e-3)
-    assert student(0.0005, 20) == pytest.approx(3.8495, rel=1e-3)
-    assert student(0.005, 1000) == pytest.approx(NormalDist().inv_cdf(0.995), rel=3e-3)
+    chance = np.array([0.005, 0.005, 0.0005, 0.00001, 0.005])
+    free = np.array([1.0, 8.0, 20.0, 2.0, 1e7])
+    limits = [63.657, 3.3554, 3.8495, 223.603, NormalDist().inv_cdf(0.995)]
+    assert student(chance, free) == pytest.approx(limits, rel=1e-4)
+    assert tail(np.array(limits), free) == pytest.approx(chance, rel=1e-3)
+    both = tail(np.array([0.0, -1.0, 1.0]), np.array([3.0, 5.0, 5.0]))
+    assert both[0] == 0.5 and both[1] + both[2] == pytest.approx(1) and both[2] < 0.25
 
 
-def test_a_baseline_comes_back_small_and_whole(runs: list[RecordedBaseline]) -> None:
+def test_holm_by_hand() -> None:
+    """0.01 of four, 0.03 of three, …: 0.010 > 0.03/3 stops it there, whatever comes after."""
+    falls, level = shared_chance(np.array([0.011, 0.002, 0.5, 0.012]), 0.03)
+    assert falls.tolist() == [False, True, False, False]
+    assert level == pytest.approx([0.01, 0.0075, 0.01, 0.01])
+    falls, level = shared_chance(np.array([0.004, 0.002, 0.5, 0.012]), 0.03)
+    assert falls.tolist() == [True, True, False, True]
+    assert level == pytest.approx([0.01, 0.0075, 0.03, 0.015])
+
+
+def test_a_baseline_comes_back_small_and_whole(runs: list[Baseline]) -> None:
     text = to_json(runs[0])
     assert len(text) < 20_000
     again = from_json(text.encode(), "perf.json")
@@ -139,16 +162,19 @@ def test_a_baseline_comes_back_small_and_whole(runs: list[RecordedBaseline]) -> 
     with pytest.raises(MalformedTrace, match="damaged"):
         from_json(text.replace("[1.0,", '["1.0",').encode(), "perf.json")
     with pytest.raises(MalformedTrace, match="make it anew"):
-        from_json(text.replace("baseline/1", "baseline/9").encode(), "perf.json")
+        from_json(text.replace("baseline/2", "baseline/9").encode(), "perf.json")
 
 
 def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
     config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=130, noise=0.0)
     found = baseline(steps_in_memory(config), ("time",))
-    assert found.steps == 130 and len(found.kinds["time"]["total"].by_step) == 64
+    assert found.steps == 130 and len(found.kinds["time"]["total"].by_step) == 130
+    again = from_json(to_json(found).encode(), "perf.json")
+    assert again.steps == 130 and len(again.kinds["time"]["total"].by_step) == 64
+    assert judge(again, found, [rule("step_time>20%")])[0].verdict == "passed"
 
 
-def test_markdown_for_a_pull_request(runs: list[RecordedBaseline]) -> None:
+def test_markdown_for_a_pull_request(runs: list[Baseline]) -> None:
     slower = run(200, flash_fwd=1.5)
     judged = judge(runs[0], slower, RULES)
     text = markdown(judged, changes(runs[0], slower, ("kernel",), 5), runs[0], slower)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from htk.compare.runs import EACH, compare
+from htk.compare.items import EACH
+from htk.compare.runs import compare
 from htk.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, step, write
 
@@ -44,8 +45,9 @@ def test_slower_added_removed_and_noise(tmp_path: Path) -> None:
     }
     gemm = found["gemm"]
     assert (gemm["base_ns"], gemm["new_ns"], gemm["diff_ns"]) == (10_500, 20_500, 10_000)
-    # twice the root of (250000 + 250000), the variances of both means
-    assert gemm["noise_ns"] == pytest.approx(2 * 500_000**0.5)
+    # Variances of both means, and of two runs by 0.3 %: 250,000 twice, 31.5² twice. Two degrees of
+    # freedom, and 1 % two-sided shared with `noisy`: t = 14.09.
+    assert gemm["noise_ns"] == pytest.approx(14.09 * (500_000 + 2 * 31.5**2) ** 0.5, rel=0.02)
     assert found["old"]["diff_pct"] == -100 and found["new"]["diff_pct"] is None
     assert found["old"]["base_count"] == 1
 

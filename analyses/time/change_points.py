@@ -1,0 +1,164 @@
+"""What became slower or faster in the middle of a recording, and from which step on."""
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.columns.groups import Groups, row_of
+from htk.columns.types import NONE, Floats, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.errors import MissingTable
+from htk.measures.chance import shared
+from htk.measures.change_points import LEAST_STEPS, shifts
+from htk.schema import TEXT, table
+
+FALSE_ALARMS = 0.01  # chance that a recording without any shift shows one
+STEP = "(step)"
+_ALONE = 0.8  # of what all ranks together became slower by: one rank has it
+_LEAST_SHARE = 0.0005  # of the time of all: smaller things are left out
+
+_I32, _F64 = pa.int32(), pa.float64()
+
+RETURNS = table(
+    name=(TEXT, "Name of the GPU activities; (step): the GPU step itself."),
+    rank=(_I32, "The rank it happened on; null: their mean."),
+    step=(_I32, "First step that is slower, or faster."),
+    earliest_step=(_I32, "The same at the earliest, with 95 % confidence."),
+    latest_step=(_I32, "The same at the latest."),
+    before_ns=(_F64, "Time in a step before."),
+    after_ns=(_F64, "Time in a step since."),
+    change_pct=(_F64, "The change, of the time before."),
+    confidence_pct=(_F64, "That it is no chance, all things and steps that were tried counted."),
+)
+
+
+class _Series(NamedTuple):
+    names: list[str]
+    ranks: Ints
+    steps: Ints
+    time: Floats  # name, rank, step
+
+
+@analysis(returns=RETURNS, needs=("step_windows",))
+def change_points(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    step_windows: pa.Table,
+    *,
+    least: Annotated[float, "Leave out changes smaller than this, in % of the time before."] = 1.0,
+) -> pa.Table:
+    """From which step on did a kernel, or the step, become slower or faster?
+
+    Steps that every rank recorded whole are compared: the mean over ranks first, then each rank by
+    itself where the mean shows nothing. The chance of a false alarm, 1 %, is shared among all.
+    """
+    series = _series(kernels, kernel_links, step_windows)
+    tried = len(series.names)
+    shifted = _shifted(series, series.time.mean(axis=1), np.full(tried, NONE), np.arange(tried))
+    if len(series.ranks) > 1:
+        open_ = np.flatnonzero(~np.isin(np.arange(tried), shifted["name"]))
+        code, rank = np.repeat(open_, len(series.ranks)), np.tile(series.ranks, len(open_))
+        alone = series.time[open_].reshape(len(code), len(series.steps))
+        each = _shifted(series, alone, rank, code)
+        shifted = {k: np.append(v, each[k]) for k, v in shifted.items()}
+    change = shifted["after"] - shifted["before"]
+    share = 100 * change / np.maximum(shifted["before"], 1e-9)
+    kept = np.abs(share) >= least
+    order = np.flatnonzero(kept)[np.argsort(-np.abs(change[kept]), kind="stable")]
+    facts = {"steps": len(series.steps), "tried": tried}
+    return with_coverage(_table(series, shifted, share, order), **facts)
+
+
+def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
+    """Time of each name in each step of each rank, of the steps that all ranks recorded whole."""
+    windows = windows.filter(pa.array(valid(windows["step"]) & truths(windows["complete"])))
+    rank, where = _rank_and_step(windows, windows["step"])
+    ranks = np.unique(rank)
+    distinct = Groups.by_keys(where)
+    common = distinct.keys[distinct.distinct(rank) == len(ranks)] if len(rank) else where
+    if len(common) < LEAST_STEPS:
+        raise MissingTable(
+            f"{len(common)} complete steps on every rank; a change needs {LEAST_STEPS} at least"
+        )
+    names, code, lengths = _names(kernels)
+    own_rank, own_where = _rank_and_step(kernels, links["step"])
+    name = np.append(code, np.full(len(rank), len(names)))
+    span = numbers(windows["end_ns"]) - numbers(windows["start_ns"])
+    step = row_of(common, np.concatenate([own_where, where]))
+    used = (step != NONE) & (name >= 0)
+    position = np.searchsorted(ranks, np.append(own_rank, rank))
+    time = np.zeros((len(names) + 1, len(ranks), len(common)))
+    cells = (name[used], np.minimum(position, len(ranks) - 1)[used], step[used])
+    np.add.at(time, cells, np.append(lengths, span)[used].astype(np.float64))
+    everywhere = (time > 0).all(axis=(1, 2))  # what some steps lack is other work, not slower work
+    rows = np.flatnonzero(everywhere)
+    labels = [*names, STEP]
+    return _Series([labels[k] for k in rows.tolist()], ranks, common[:, 1], time[rows])
+
+
+def _names(kernels: pa.Table) -> tuple[list[str], Ints, Ints]:
+    """Names that take some time, the code of each activity (-1: another) and its length."""
+    code, dictionary = codes_of(kernels["name"])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    total = np.bincount(code[code >= 0], length[code >= 0], minlength=len(dictionary))
+    kept = np.flatnonzero(total > _LEAST_SHARE * total.sum())
+    new = np.full(len(dictionary) + 1, NONE, np.int64)
+    new[kept] = np.arange(len(kept))
+    return dictionary.take(pa.array(kept)).to_pylist(), new[code], length
+
+
+def _rank_and_step(table: pa.Table, step: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Rank, and cycle and step, of each row."""
+    columns = numbers(table["cycle"], 0), numbers(step, NONE)
+    where = np.column_stack([column.astype(np.int64) for column in columns])
+    return numbers(table["rank"], NONE).astype(np.int64), where
+
+
+def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
+    """Rows of a matrix of steps that shift, with what is known of each."""
+    shift = shifts(time)
+    falls, level = shared(shift.p, FALSE_ALARMS)
+    rows = np.flatnonzero(falls)
+    adjusted = shift.p[rows] * FALSE_ALARMS / level[rows]
+    before, after = shift.before[rows], shift.after[rows]
+    rank = _carried(series, name[rows], rank[rows], shift.split[rows], before, after)
+    return {
+        "name": name[rows],
+        "rank": rank,
+        "step": series.steps[shift.split[rows]],
+        "low": series.steps[shift.low[rows]],
+        "high": series.steps[shift.high[rows]],
+        "before": before,
+        "after": after,
+        "confidence": 100 * (1 - adjusted),
+    }
+
+
+def _carried(
+    series: _Series, name: Ints, rank: Ints, split: Ints, before: Floats, after: Floats
+) -> Ints:
+    """Name the one rank that a shift of the mean comes from, and put its own times there."""
+    rank = rank.copy()
+    for row in np.flatnonzero(rank == NONE).tolist():  # a few shifts
+        time, cut = series.time[name[row]], int(split[row])
+        own = time[:, :cut].mean(axis=1), time[:, cut:].mean(axis=1)
+        change = own[1] - own[0]
+        most = int(np.argmax(np.abs(change)))
+        if len(change) > 1 and abs(change[most]) > _ALONE * abs(change.sum()):
+            rank[row], before[row], after[row] = series.ranks[most], own[0][most], own[1][most]
+    return rank
+
+
+def _table(
+    series: _Series, shifted: dict[str, NDArray[Any]], share: Floats, order: Ints
+) -> pa.Table:
+    names = [series.names[int(k)] for k in shifted["name"][order].tolist()]
+    rank = shifted["rank"][order].astype(np.int64)
+    columns = [texts(names), number(rank, _I32, rank != NONE)]
+    columns += [number(shifted[k][order].astype(np.int64), _I32) for k in ("step", "low", "high")]
+    columns += [number(shifted[k][order], _F64) for k in ("before", "after")]
+    columns += [number(share[order], _F64), number(shifted["confidence"][order], _F64)]
+    return pa.table(columns, schema=RETURNS)
