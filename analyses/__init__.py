@@ -75,6 +75,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "roofline": MenuEntry("ops.roofline", "How near does each operator come to what its GPU can do?"),
     "serving_iterations": MenuEntry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
     "short_kernels": MenuEntry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
+    "slow_links": MenuEntry("comm.slow_links", "Which adapter, link, node or GPU slows communication down, and what would decide it?"),
     "slowdown_by_stage": MenuEntry("jobs.slowdown_by_stage", "Which pipeline stage slows the job: is the model split evenly?"),
     "slowdown_by_type": MenuEntry("jobs.slowdown_by_type", "Which type of operation slows the job: compute, pipeline transfers or reductions?"),
     "slowdown_by_worker": MenuEntry("jobs.slowdown_by_worker", "Which worker (data-parallel rank and stage) slows the job, and in how many of its steps?"),

@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Heatmap
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, hosts_of
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -54,10 +54,12 @@ def comm_matrix(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
-    hosts = hosts_of(ranks)
+    hosts = calls.hosts.of_rank
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(answer, calls_left_out=left_out, **clock_facts(align))
+    return with_coverage(
+        answer, calls_left_out=left_out, **calls.hosts.facts(), **clock_facts(align)
+    )
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:

@@ -12,7 +12,7 @@ from htk.columns.types import NONE, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.collective_calls import CollectiveCalls, hosts_of, match_facts, scopes
+from htk.measures.collective_calls import CollectiveCalls, match_facts, scopes
 from htk.measures.comm_split import comm_split
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
@@ -179,8 +179,7 @@ def _limits(
     names = calls.ranks["device_name"].to_pylist()
     rates = [rate for rate in map(scale_up_gbps, names) if rate]
     rate = link_gbps or min(rates, default=None)
-    hosts = hosts_of(calls.ranks)
-    per_node = max(Counter(hosts.values()).values(), default=0)
+    hosts = calls.hosts.of_rank
     limits = np.full(len(groups), np.nan)
     for k, first in enumerate(groups.first_row.tolist()):  # a few rows
         members = calls.members(first) or ()
@@ -192,6 +191,6 @@ def _limits(
         elif len(there) == 1:
             limit = rate
         else:
-            limit = group_gbps(rate, nic_gbps, max(there.values()), per_node)
+            limit = group_gbps(rate, nic_gbps, max(there.values()), calls.hosts.per_node)
         limits[k] = np.nan if limit is None or groups.keys[k, 2] == NONE else limit
     return limits

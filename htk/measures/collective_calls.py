@@ -14,6 +14,7 @@ from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.derived.match import LACKING, CollectiveRows
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.derived.waits import Waits
+from htk.measures.hosts import Hosts
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
 
@@ -59,6 +60,11 @@ class CollectiveCalls:
             column["span_ns"],
             column["last_rank"].astype(np.int64),
         )
+
+    @cached_property
+    def hosts(self) -> Hosts:
+        """The host of each rank, recorded or inferred."""
+        return Hosts.of(self.ranks, self.table)
 
     @cached_property
     def correction(self) -> Ints:
@@ -207,22 +213,16 @@ def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
     return number(rate, pa.float64(), defined)
 
 
-def hosts_of(ranks: pa.Table) -> dict[int, str]:
-    """Host of each rank, where recorded."""
-    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
-    return {rank: host for rank, host in pairs if rank is not None and host}
-
-
 def scopes(calls: CollectiveCalls) -> pa.Array:
     """Whether each group lies within a node or spans several; null where hosts are unknown."""
-    hosts = hosts_of(calls.ranks)
+    hosts = calls.hosts.of_rank
     codes, groups = calls.rows.group_ranks
-    scope_codes = []
+    scope = []
     for members in groups:  # a few groups
         seen = [hosts.get(r) for r in members]
         several = len({h for h in seen if h}) > 1
-        scope_codes.append(1 if several else 0 if seen and None not in seen else NONE)
-    return text(np.array([*scope_codes, NONE])[codes], pa.array(["node", "across nodes"]))
+        scope.append(1 if several else 0 if seen and None not in seen else NONE)
+    return text(np.array([*scope, NONE])[codes], pa.array(["node", "across nodes"]))
 
 
 def only_source(
@@ -253,6 +253,7 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         "partly_inferred": calls.rows.length - inferred.null_count,
         **_unrecorded(calls),
+        **calls.hosts.facts(),
         **clock_facts(align),
     }
 

@@ -141,6 +141,9 @@ class Questions:
     def short_kernels(self, *, by: Literal['duration', 'kernel', 'operator'] = 'duration', threshold_us: float = 10, bins: int = 10, n: int | None = 20) -> Result:
         """How much runs in kernels too short to pay for their launch?"""
 
+    def slow_links(self, *, link_gbps: float | None = None, nic_gbps: float | None = None, align: bool = True) -> Result:
+        """Which adapter, link, node or GPU slows communication down, and what would decide it?"""
+
     def slowdown_by_stage(self) -> Result:
         """Which pipeline stage slows the job: is the model split evenly?"""
 

@@ -1,0 +1,96 @@
+"""Slow links of simulated jobs are found, and nothing is where there is none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.core.analysis import coverage_of
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.trace.opening import OpenOptions, open_trace
+
+JOB = {"model": "gpt3-126m", "layers": 3, "seq": 512, "micro_batch": 2, "steps": 2, "stacks": False}
+TWO = {"nodes": 2, "gpus_per_node": 4, "strategy": "full_shard"}
+FOUR = {"nodes": 4, "gpus_per_node": 2, "strategy": "hybrid_shard"}
+RAILS = {"nodes": 2, "gpus_per_node": 4, "strategy": "hybrid_shard"}
+
+
+def answer(folder: Path, job: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], str]:
+    simulate(checked(Config(**(JOB | job))), folder)
+    table = ask(open_trace(folder, OpenOptions(cache=False)), "slow_links", **options)
+    return table.to_pylist(), coverage_of(table)["verdict"]
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("nodes", [TWO, FOUR], ids=["1 of 2", "1 of 4"])
+def test_a_slow_node_slows_the_network_and_which_node_cannot_be_told(
+    nodes: dict[str, Any], seed: int, tmp_path: Path
+) -> None:
+    """All groups that leave a node visit all nodes: the verdict names the network and the test."""
+    rows, verdict = answer(tmp_path, nodes | {"seed": seed, "plants": ("slow_link",)})
+    first = rows[0]
+    assert first["suspect"].startswith(f"network between {nodes['nodes']} nodes")
+    assert first["probability"] > 0.6
+    assert 1.9 < first["slowdown"] < 2.9
+    parts = json.loads(first["may_be"])
+    adapters = [parts[f"network adapters of node-{k}"] for k in range(nodes["nodes"])]
+    assert max(adapters) == pytest.approx(min(adapters))
+    assert sum(parts.values()) == pytest.approx(first["probability"], abs=0.01)
+    assert "cannot be told" in verdict
+    assert "each pair of nodes" in first["test"]
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_slow_adapter_is_told_from_those_of_other_gpus(seed: int, tmp_path: Path) -> None:
+    plants = ("slow_link:node=1,nic=2",)
+    rows, _ = answer(tmp_path, RAILS | {"seed": seed, "plants": plants})
+    first = rows[0]
+    assert set(json.loads(first["may_be"])) == {
+        "network adapter of rank 2 on node-0",
+        "network adapter of rank 6 on node-1",
+    }
+    assert first["probability"] > 0.99
+    assert first["slowdown"] == pytest.approx(2.5, rel=0.1)
+    assert first["compared_with"] == "like groups"
+    assert json.loads(first["slow_ranks"]) == [2, 6]
+    assert first["groups"] == 1
+    assert first["busbw_gbps"] * first["slowdown"] == pytest.approx(first["expected_gbps"], rel=0.1)
+
+
+@pytest.mark.parametrize("plants", [(), ("straggler:rank=3,factor=1.5",)], ids=["calm", "late"])
+@pytest.mark.parametrize("nodes", [TWO, FOUR, RAILS], ids=["2", "4", "rails"])
+def test_nothing_is_slow_where_ranks_only_wait(
+    nodes: dict[str, Any], plants: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows, verdict = answer(tmp_path, nodes | {"seed": 4, "plants": plants})
+    assert rows == []
+    assert verdict.startswith("no slow link")
+
+
+def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: Path) -> None:
+    """A network that was bought slow is not slow."""
+    simulate(checked(Config(**(JOB | TWO | {"seed": 3, "plants": ("slow_link",)}))), tmp_path)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    bought = ask(trace, "slow_links", nic_gbps=40.0)
+    assert bought.to_pylist() == []
+    (first, *_) = ask(trace, "slow_links", nic_gbps=100.0).to_pylist()
+    assert first["probability"] > 0.8
+    assert first["compared_with"] == "given"
+    assert first["expected_gbps"] == pytest.approx(75.0)
+
+
+def test_hosts_are_inferred_from_device_numbers_and_it_is_said(tmp_path: Path) -> None:
+    job = RAILS | {"seed": 3, "plants": ("slow_link:node=1,nic=2",), "host_names": False}
+    simulate(checked(Config(**(JOB | job))), tmp_path)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    table = ask(trace, "slow_links")
+    (first, *_) = table.to_pylist()
+    assert "network adapter of rank 6 on node 1" in json.loads(first["may_be"])
+    assert coverage_of(table)["hosts"] == "inferred from device numbers: 4 ranks a node"
+    summary = ask(trace, "comm_summary", by="group")
+    scopes = {r["group_size"]: r["scope"] for r in summary.to_pylist()}
+    assert scopes == {4: "node", 2: "across nodes"}
+    assert coverage_of(summary)["hosts"] == "inferred from device numbers: 4 ranks a node"
