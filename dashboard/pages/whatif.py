@@ -96,7 +96,7 @@ def _asked(visit: Visit, edits: Edits) -> WhatIf:
         terms = Terms(price=float(price)) if price else asked.terms
     except ValueError:
         raise UsageError(f"price {price!r}: a number was expected") from None
-    asked = asked._with(replace(asked, terms=terms))
+    asked = replace(asked, terms=terms)
     for name, value in edits:
         asked = asked.change(name, value)
     return asked

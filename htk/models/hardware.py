@@ -56,6 +56,26 @@ class Gpu:
         """The fastest product in 16 bits that was measured, or else what is usually reached."""
         return self.achievable_bf16_tflops or _OF_PEAK * self.half_tflops
 
+    def achievable_tflops(self, number_format: str) -> float | None:
+        """Return the fastest product measured in fp8, bf16 or fp32 (as TF32 where it has that), or
+        else what is usually reached; None where it has no such products."""
+        if number_format == "bf16":
+            return self.achievable_half_tflops
+        if number_format == "fp8" and self.achievable_fp8_tflops:
+            return self.achievable_fp8_tflops
+        peak = self.fp8_tflops if number_format == "fp8" else self.tf32_tflops or self.fp32_tflops
+        return None if peak is None else _OF_PEAK * peak
+
+    @property
+    def achievable_memory_gbps(self) -> float:
+        """What a large copy reaches."""
+        return _OF_MEMORY * self.memory_gbps
+
+    @property
+    def memory_bytes(self) -> float:
+        """What a process can have of it: makers count in 2^30, drivers keep about a hundredth."""
+        return _FREE * self.memory_gb * 2**30
+
     def has(self, number_format: str) -> bool:
         """Return whether it computes in that format: fp32, tf32, fp16, bf16, fp8, fp4, int8."""
         if number_format not in FORMATS:
@@ -65,6 +85,8 @@ class Gpu:
 
 
 _OF_PEAK = 0.8  # achievable share of the peak, where none was measured: median of those measured
+_OF_MEMORY = 0.8  # of the memory's rate
+_FREE = 0.99  # of its size, to processes: 79.2 of 80 on A100 and H100, 15.8 of 16 on V100
 _TEXTS = ("device_name", "vendor", "architecture", "capability")
 _NEEDED = ("device_name", "memory_gb", "memory_gbps", "scale_up_gbps", "scale_out_gbps", "units")
 

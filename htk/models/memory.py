@@ -1,86 +1,239 @@
-"""Memory of a training step with mixed-precision Adam, per GPU.
+"""Memory of a training step on the fullest GPU: one model for plans, what-ifs and the scorecard.
 
-Parameters, gradients and optimizer state take 2 + 2 + 12 bytes a parameter (Rajbhandari et al.,
-ZeRO, 2020); activations of a layer 34·s·b·h without recomputation and with fused attention, 2·s·b·h
-with full recomputation (Korthikanti et al., 2022); logits are held in half and in single precision.
+State: 16 bytes a parameter in mixed precision with Adam (Rajbhandari et al., ZeRO, 2020), and what
+each strategy holds whole. Activations: the tensors that a layer keeps for its backward pass
+(Korthikanti et al., 2022), counted from its widths. Of a pipeline's stages the first holds the most
+micro-batches, the last the logits; the larger of the two counts. What the allocator loses, what
+libraries and communicators take, and how far such figures miss were fitted to published jobs;
+docs/scorecard.md says how well they hold on sources left out.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from htk.models.decoder import Decoder
 
+CHECKPOINTING = ("none", "selective", "full")
+
 _PARAMETER, _GRADIENT, _OPTIMIZER = 2, 2, 12  # bytes of a parameter
-_WHOLE_LAYER, _LAYER_INPUT = 34, 2  # bytes of a token and hidden element
-_GATED_LAYER = 40  # SwiGLU keeps two inner tensors of 8/3 h in place of one of 4 h
-_LOGITS = 6
-_RESERVED = 1_500_000_000  # context, libraries and communication buffers, roughly
+_SINGLE = 4  # bytes of an element in single precision
+_ELEMENT = 2  # bytes of an activation
+_NORMS = 12  # bytes an element: two norms that are not fused keep copies in single precision
+_SCORES = 5  # bytes of a head and pair of tokens: scores, softmax and its mask
+_GATHERED = 4  # bytes an element: sequence parallelism gathers the inputs of two products
+_LOGITS = 14  # bytes: in half and single precision, their softmax and gradients
+_PIECES = 4  # bytes of logits that ranks gather: the pieces, forward and backward
+_UNITS = 2  # layers of FSDP that are whole at a time
+
+FRAGMENTATION = 0.06  # of what is held
+CONTEXT = 1_000_000_000  # context and libraries
+COMMUNICATOR = 2_500_000_000  # of each kind of group: its buffers, and what goes with them
+SIGMA = 0.1  # of the logarithm of the peak
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What of a model decides its memory. Widths are in elements of a token."""
+
+    layers: int
+    layer_parameters: float
+    root_parameters: float  # in no layer
+    embedding_parameters: float  # of those, what the first or last stage of a pipeline holds
+    hidden: int
+    heads: int
+    outer_width: float  # kept outside a layer's products, and not split by tensor parallelism
+    inner_width: float  # kept between them, and split
+    product_width: float  # what a layer's products give
+    vocab: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a step is spread over GPUs, and what it keeps for the backward pass."""
+
+    strategy: str = "full_shard"  # ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard
+    shards: int = 1  # ranks that share parameters, gradients or the optimizer's state
+    replicas: int = 1  # of such a group
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    micro_batch: float = 1
+    seq: int = 2048
+    micro_batches: int = 1  # of a step
+    checkpointing: str = "none"  # selective: every second product's result and attention are kept
+    sequence_parallel: bool = False
+    flash: bool = True  # attention that does not keep its scores
+    fused_norms: bool = True
+    split_logits: bool = True  # over tensor-parallel ranks
+
+    @property
+    def tokens(self) -> float:
+        """Of a micro-batch, on a rank."""
+        return self.micro_batch * self.seq / self.context
+
+    @property
+    def communicators(self) -> int:
+        """Kinds of groups that the rank communicates in."""
+        ways = (self.shards, self.replicas, self.tensor, self.pipeline, self.context)
+        return sum(ranks > 1 for ranks in ways)
 
 
 @dataclass(frozen=True)
 class Memory:
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    logits: int
-    reserved: int
-    gathered: int = 0  # of the parameters: what is whole for a part of the step only
+    """Bytes on a GPU at the peak of a step."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    reserved: float  # context, libraries, communicators
+    gathered: float = 0.0  # of the parameters: what is whole for a part of the step only
+    buffers: float = 0.0  # of the gradients: what is whole until it is scattered
 
     @property
-    def resident(self) -> int:
+    def resident(self) -> float:
         """What stays from step to step, and the buffers of gradients."""
-        return self.parameters - self.gathered + self.gradients + self.optimizer
+        return self.state - self.gathered
 
     @property
-    def total(self) -> int:
-        held = self.parameters + self.gradients + self.optimizer
-        return held + self.activations + self.logits + self.reserved
+    def state(self) -> float:
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def held(self) -> float:
+        """What tensors take."""
+        return self.state + self.activations + self.logits
+
+    @property
+    def allocated(self) -> float:
+        """What the framework's allocator takes from the GPU for them."""
+        return allocated(self.held)
+
+    @property
+    def total(self) -> float:
+        return self.allocated + self.reserved
 
 
-def memory(
-    model: Decoder,
-    strategy: str,
-    shards: int,
-    batch: int,
-    seq: int,
-    *,
-    checkpointing: bool = False,
-    tensor_parallel: int = 1,
-) -> Memory:
-    """The peak of a step, on one of `shards` GPUs that share the parameters."""
-    parameters = model.parameters // tensor_parallel
-    sharded = parameters if strategy == "ddp" else parameters // shards
-    units = 2 * (model.layer_parameters // tensor_parallel)  # two gathered at a time
-    root = model.root_parameters // tensor_parallel
-    gathered, gradients = units + root, sharded + units
-    if strategy == "shard_grad_op":
-        gathered = parameters
-    if strategy == "ddp" or shards == 1:
-        gathered, gradients = 0, parameters
-    return Memory(
-        (sharded + gathered) * _PARAMETER,
-        gradients * _GRADIENT,
-        sharded * _OPTIMIZER,
-        _activations(model, batch * seq, checkpointing, tensor_parallel),
-        _LOGITS * batch * seq * model.vocab // tensor_parallel,
-        _RESERVED,
-        gathered * _PARAMETER,
+def model_size(model: Decoder) -> ModelSize:
+    outer, inner, products = layer_widths(model.hidden, model.kv_width, model.ffn, model.gated)
+    return ModelSize(
+        model.layers,
+        model.layer_parameters,
+        model.root_parameters,
+        model.vocab * model.hidden,
+        model.hidden,
+        model.heads,
+        outer,
+        inner,
+        products,
+        model.vocab,
     )
 
 
-def layer_activations(model: Decoder, tokens: int, tensor_parallel: int = 1) -> int:
-    """Kept for the backward pass of one layer. Ten of its bytes are not split."""
-    unsplit = (_GATED_LAYER if model.gated else _WHOLE_LAYER) * tokens * model.hidden
-    common = 10 * tokens * model.hidden
-    return common + (unsplit - common) // tensor_parallel
+def layer_widths(
+    hidden: float, kv_width: float, ffn: float, gated: bool
+) -> tuple[float, float, float]:
+    """Return what a layer keeps outside and between its products, and what they give, in elements
+    of a token.
+
+    Outside lie two norms' inputs and results, and of layers that are not gated, which drop out, two
+    masks of a byte. Between lie queries, keys, values and attention's result; of a gated
+    feed-forward both its ways, the activated gate and their product, else what goes into and comes
+    out of the activation.
+    """
+    outer = 4 * hidden if gated else 5 * hidden
+    projected = hidden + 2 * kv_width
+    inner = projected + hidden + (4 if gated else 2) * ffn
+    return outer, inner, projected + hidden + (2 if gated else 1) * ffn + hidden
 
 
-def layer_input(model: Decoder, tokens: int) -> int:
-    return _LAYER_INPUT * tokens * model.hidden
+def memory(size: ModelSize, layout: Layout) -> Memory:
+    """Return what the fullest GPU holds at the peak of a step."""
+    state = _state(size, layout)
+    each = kept_of_layer(size, layout) * size.layers / layout.pipeline
+    working = 0.0 if layout.checkpointing == "none" else whole_layer(size, layout)
+    if layout.tensor > 1 and layout.sequence_parallel:
+        working += _GATHERED * layout.tokens * size.hidden
+    logits = _logits(layout) * layout.tokens * size.vocab
+    in_flight = min(layout.pipeline, layout.micro_batches)
+    if layout.pipeline > 1 and (in_flight - 1) * each > logits:  # the first stage is fuller
+        each, logits = in_flight * each, 0.0
+    reserved = CONTEXT + COMMUNICATOR * layout.communicators
+    return replace(state, activations=each + working, logits=logits, reserved=reserved)
 
 
-def _activations(model: Decoder, tokens: int, checkpointing: bool, tensor_parallel: int) -> int:
-    layer = layer_activations(model, tokens, tensor_parallel)
-    if checkpointing:
-        return model.layers * layer_input(model, tokens) + layer
-    return model.layers * layer
+def allocated(held: float) -> float:
+    """Return what an allocator takes for what tensors hold."""
+    return held * (1 + FRAGMENTATION)
+
+
+def p_oom(peak: float, capacity: float, sigma: float = SIGMA) -> float:
+    """Return the probability that a step does not fit; `peak` with what libraries take."""
+    return NormalDist().cdf(math.log(max(peak, 1.0) / max(capacity, 1.0)) / sigma)
+
+
+def layer_input(size: ModelSize, layout: Layout) -> float:
+    """Bytes of what goes into a layer."""
+    shared = layout.tensor if layout.sequence_parallel else 1
+    return _ELEMENT * layout.tokens * size.hidden / shared
+
+
+def whole_layer(size: ModelSize, layout: Layout) -> float:
+    """Bytes that a layer keeps without recomputation."""
+    shared = layout.tensor if layout.sequence_parallel else 1
+    outer = _ELEMENT * size.outer_width + (0 if layout.fused_norms else _NORMS * size.hidden)
+    scores = 0.0 if layout.flash else _SCORES * size.heads * layout.seq / layout.context
+    inner = _ELEMENT * size.inner_width + scores
+    return layout.tokens * (outer / shared + inner / layout.tensor)
+
+
+def kept_of_layer(size: ModelSize, layout: Layout) -> float:
+    """Bytes that a layer keeps from its forward to its backward pass."""
+    if layout.checkpointing == "none":
+        return whole_layer(size, layout)
+    into = layer_input(size, layout)
+    if layout.checkpointing == "full":
+        return into
+    results = size.hidden + size.product_width / 2
+    return into + _ELEMENT * layout.tokens * results / layout.tensor
+
+
+def _logits(layout: Layout) -> float:
+    """Bytes of a token and entry of the vocabulary."""
+    if layout.tensor == 1:
+        return _LOGITS
+    return _LOGITS / layout.tensor if layout.split_logits else _LOGITS + _PIECES
+
+
+def _state(size: ModelSize, layout: Layout) -> Memory:
+    """Parameters, gradients and the optimizer's state of a stage."""
+    ends = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
+    own = (size.layers * size.layer_parameters / layout.pipeline + ends) / layout.tensor
+    units = min(_UNITS * size.layer_parameters / layout.tensor, own)
+    part = own if layout.strategy == "ddp" else own / layout.shards
+    parameters, gradients, copied = part, part, 0.0
+    gathered = buffers = 0.0
+    if layout.strategy in ("zero1", "zero2"):  # the shard of gradients is copied
+        parameters, copied = own, part
+        if layout.strategy == "zero1":
+            gradients = own
+        elif layout.shards > 1:
+            buffers = units
+    elif layout.strategy != "ddp" and layout.shards > 1:
+        if layout.pipeline > 1:  # whole from the first micro-batch to the last
+            gathered, buffers = own, own * _SINGLE / _GRADIENT
+        else:
+            everything = layout.strategy == "shard_grad_op"
+            gathered, buffers = own if everything else units + ends / layout.tensor, units
+    return Memory(
+        parameters=_PARAMETER * (parameters + gathered),
+        gradients=_GRADIENT * (gradients + buffers),
+        optimizer=_OPTIMIZER * part + _SINGLE * copied,
+        activations=0.0,
+        logits=0.0,
+        reserved=0.0,
+        gathered=_PARAMETER * gathered,
+        buffers=_GRADIENT * buffers,
+    )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from htk.errors import UsageError
 from htk.models.decoder import Decoder, decoder
 from htk.models.hardware import Gpu, gpu
-from htk.models.memory import Memory, memory
+from htk.models.memory import Layout, Memory, memory, model_size
 from htk.models.wire import STRATEGIES
 
 # What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
@@ -182,25 +182,31 @@ class Config:
         return self.shards
 
     @property
-    def memory(self) -> Memory:
-        held = memory(
-            self.decoder,
+    def layout(self) -> Layout:
+        """What decides the memory of a step."""
+        return Layout(
             self.strategy,
             self.shards,
-            self.micro_batch,
-            self.seq,
-            checkpointing=self.checkpointing,
-            tensor_parallel=self.tensor_parallel,
+            self.replicas,
+            self.tensor_parallel,
+            micro_batch=self.micro_batch,
+            seq=self.seq,
+            checkpointing="full" if self.checkpointing else "none",
         )
+
+    @property
+    def memory(self) -> Memory:
+        held = memory(model_size(self.decoder), self.layout)
         if self.precision == "bf16":
             return held
         return replace(  # no copy of single precision beside the parameters
             held,
             parameters=2 * held.parameters,
             gradients=2 * held.gradients,
-            optimizer=held.optimizer * 2 // 3,
+            optimizer=held.optimizer * 2 / 3,
             activations=2 * held.activations,
             gathered=2 * held.gathered,
+            buffers=2 * held.buffers,
         )
 
 

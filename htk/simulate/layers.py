@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from htk.models.decoder import attention_pairs, model_flops
-from htk.models.memory import layer_activations
+from htk.models.memory import model_size, whole_layer
 from htk.simulate.given import Argument, Given, Shape, Tensor, arguments
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import COMPUTE, Activity
@@ -56,7 +56,8 @@ class Layers:
         """One layer; what is kept of it for the backward pass is allocated and freed."""
         model, split = self.model, self.split
         if kept:
-            held = layer_activations(model, self.tokens, split) * self.config.element_bytes // 2
+            kept_bytes = whole_layer(model_size(model), self.config.layout)
+            held = round(kept_bytes) * self.config.element_bytes // 2
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
         self._norm("input_layernorm")
@@ -175,7 +176,7 @@ class Layers:
         attention, flash, forward, gradient = self._attention_arguments(heads)
         name = "aten::_scaled_dot_product_flash_attention"
         with (
-            host.range("aten::scaled_dot_product_attention", inputs=attention),
+            host.range("aten::scaled_dot_product_attention", inputs=attention, sequence=sequence),
             host.range(name, inputs=flash, sequence=sequence, flow=1),
             host.range("aten::_flash_attention_forward", inputs=forward),
         ):

@@ -5,7 +5,7 @@ compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on
 own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
 """
 
-from htk.models.memory import layer_input
+from htk.models.memory import layer_input, model_size
 from htk.simulate.config import Config
 from htk.simulate.given import Tensor, Tensors, arguments
 from htk.simulate.host import SimulatedHost
@@ -110,7 +110,7 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
 
 def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
-    kept = layer_input(host.config.decoder, layers.tokens)
+    kept = round(layer_input(model_size(host.config.decoder), host.config.layout))
     host.memory(kept)
     outer, host.tape = host.tape, []
     if host.config.graphs:
@@ -122,7 +122,8 @@ def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit:
     def again() -> None:
         strategy.before_backward(unit)
         host.tape = []
-        with host.range("CheckpointFunctionBackward"):
+        name = "CheckpointFunctionBackward"
+        with host.range(f"autograd::engine::evaluate_function: {name}"), host.range(name):
             with host.function(_RECOMPUTE), layers.modules.layer(unit):
                 if host.config.graphs:
                     _graphed(host, layers, unit)

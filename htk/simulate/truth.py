@@ -157,7 +157,7 @@ class _Rank:
     """One rank: activities that may still reach into an open step, and steps that are closed."""
 
     def __init__(self, config: Config) -> None:
-        self._allocated = config.memory.resident
+        self._allocated = round(config.memory.resident)
         self._peak = 0
         self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
         self._host: list[tuple[int, int, str]] = []  # what the host did, where it matters

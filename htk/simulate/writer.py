@@ -75,7 +75,7 @@ class Writer:
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
         self._write(header(config, rank, groups))
-        self._memory = Allocator(config.memory.resident, _cached(config))
+        self._memory = Allocator(round(config.memory.resident), _cached(config))
         self._begin: int | None = None
         self._last = BEGIN_NS
 

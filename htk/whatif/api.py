@@ -1,7 +1,6 @@
 """What-ifs from Python: `htk.whatif(trace).batch(64).sharding("hybrid_shard").run()`."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from htk.graph.build import READS
@@ -16,6 +15,18 @@ from htk.whatif.rates import MFU
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.whatif.table import DEFAULT, Terms, rows
 from htk.whatif.traffic import traffic
+
+
+class SharedBaseline:
+    """What all what-ifs of the same recordings start from, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._baseline: Baseline | None = None
+
+    def of(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> Baseline:
+        if self._baseline is None:
+            self._baseline = baseline(trace.tables, [(t.tables, ratio) for t, ratio in others])
+        return self._baseline
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,12 @@ class WhatIf:
     terms: Terms = DEFAULT
     wants_advice: bool = False
     others: tuple[tuple[Trace, float | None], ...] = ()
+    shared: SharedBaseline = field(default_factory=SharedBaseline, repr=False, compare=False)
 
-    @cached_property
+    @property
     def stage(self) -> Baseline:
         """The recorded step, replayed without edits, and whether the replay is faithful."""
-        return baseline(self.trace.tables, [(t.tables, ratio) for t, ratio in self.others])
+        return self.shared.of(self.trace, self.others)
 
     def calibrate_with(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
         """Return the what-if calibrated with one more recording of the job at another batch.
@@ -57,7 +69,8 @@ class WhatIf:
         >>> len(base.calibrate_with("sample", 1.0).others)
         1
         """
-        return replace(self, others=(*self.others, (_opened(trace), ratio)))
+        others = (*self.others, (_opened(trace), ratio))
+        return replace(self, others=others, shared=SharedBaseline())
 
     def batch(self, value: int | float | str) -> "WhatIf":
         """Change the micro-batch.
@@ -120,7 +133,7 @@ class WhatIf:
         (('graphs', 'on'),)
         """
         edit(name)
-        return self._with(replace(self, edits=(*self.edits, (name, str(value)))))
+        return replace(self, edits=(*self.edits, (name, str(value))))
 
     def sweep(self, name: str, *values: int | float | str) -> "WhatIf":
         """Predict the step for each value of an edit; several sweeps give every combination.
@@ -135,7 +148,7 @@ class WhatIf:
         """
         edit(name)
         each = (name, tuple(str(v) for v in values))
-        return self._with(replace(self, sweeps=(*self.sweeps, each)))
+        return replace(self, sweeps=(*self.sweeps, each))
 
     def measured(self, step_ns: int) -> "WhatIf":
         """State the step time without the profiler, to which predictions are then scaled.
@@ -147,7 +160,7 @@ class WhatIf:
         >>> htk.open("sample").whatif().measured(58_000_000).measured_step_ns
         58000000
         """
-        return self._with(replace(self, measured_step_ns=step_ns))
+        return replace(self, measured_step_ns=step_ns)
 
     def economy(self, **terms: float | None) -> "WhatIf":
         """State prices and failures; `run()` then returns cost, energy and goodput too.
@@ -160,11 +173,11 @@ class WhatIf:
         >>> htk.open("sample").whatif().economy(price=2.5).terms.price
         2.5
         """
-        return self._with(replace(self, terms=replace(self.terms, **terms)))  # type: ignore[arg-type]
+        return replace(self, terms=replace(self.terms, **terms))  # type: ignore[arg-type]
 
     def recommend(self) -> "WhatIf":
         """Rank what can be changed without other hardware, by gain over uncertainty."""
-        return self._with(replace(self, wants_advice=True))
+        return replace(self, wants_advice=True)
 
     def answers(self) -> list[Answer]:
         """Return the predictions as objects, one for each combination of edits."""
@@ -234,11 +247,6 @@ class WhatIf:
 
         written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
         return [trace_file.file for trace_file in written]
-
-    def _with(self, other: "WhatIf") -> "WhatIf":
-        """The same stage: it depends on the trace alone."""
-        other.__dict__["stage"] = self.stage
-        return other
 
 
 def whatif(trace: Trace | Inputs) -> WhatIf:

@@ -14,6 +14,7 @@ import numpy as np
 
 from htk.columns.types import Ints
 from htk.errors import UsageError
+from htk.models.network import Network
 from htk.whatif.fsdp_units import (
     Region,
     backward_layers,
@@ -23,14 +24,13 @@ from htk.whatif.fsdp_units import (
     weights_between,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
-from htk.whatif.network_tiers import Network, network
+from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
 
 RANKS = 1 << 20  # more than there are, to number their groups
 OUT, TOGETHER = "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"
-_OF_MEMORY = 0.8  # of its rate, by a large copy
 # Python of a hook, in calls of a collective. PyTorch 2.13's hooks on a CPU took one to several.
 _HOOK = 1.5
 _HOST_SIGMA = 0.5
@@ -274,7 +274,7 @@ def _planned(
         network(scene),
         unit,
         root,
-        0.0 if gpu is None else 2 / (_OF_MEMORY * gpu.memory_gbps),
+        0.0 if gpu is None else 2 / gpu.achievable_memory_gbps,
         float(scene.lengths()[computing].min(initial=0)) if gpu else 0.0,
         _HOOK * call,
         call,

@@ -1,25 +1,19 @@
 """The levels of a network, within nodes and between them, as a recording's transfers show each."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from htk.models.network import (
+    ACROSS_NS,
+    LATENCY_NS,
+    LinkTier,
+    Network,
+    usual_adapters,
+    usual_links,
+)
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import ACHIEVED, LARGE, LATENCY_NS, gpus_of_a_node, part, wire
+from htk.whatif.transfers import LARGE, gpus_of_a_node, part, wire
 
-ACROSS_NS = 40_000.0  # latency between nodes, by small collectives of nccl-tests on a few of them
 _GOOD_TO = 0.05  # the length of a transfer: contention, chance
-
-
-@dataclass(frozen=True)
-class LinkTier:
-    """A level of the network as its transfers show it: what each costs, and a byte on the wire.
-
-    `ns_per_byte`: of a group with all ranks of its nodes; None: the recording shows nothing of it.
-    """
-
-    latency: float
-    ns_per_byte: float | None
 
 
 def link_tier(scene: StepModel, across: bool) -> LinkTier:
@@ -44,48 +38,13 @@ def link_tier(scene: StepModel, across: bool) -> LinkTier:
     return LinkTier(float(fixed), float(slope) if sizes[-1] >= LARGE and slope > 0 else None)
 
 
-@dataclass(frozen=True)
-class Network:
-    """Both levels."""
-
-    within: LinkTier
-    across: LinkTier
-    node: int  # GPUs
-    links: float | None  # ns per byte within a node, of what the catalogue has
-    adapters: float | None  # and between nodes
-
-    def latency(self, ranks: int, per_node: int) -> float:
-        return (self.across if ranks > per_node else self.within).latency
-
-    def pace(self, ranks: int, per_node: int) -> float:
-        """ns for a byte on the wire of a group of so many ranks, so many of them in each node."""
-        inside = self.within.ns_per_byte
-        if ranks <= per_node:
-            return inside or self.links or self.across.ns_per_byte or 0.0
-        full_node = self.across.ns_per_byte or self.adapters or inside or self.links or 0.0
-        alone = full_node * self.node / max(min(per_node, self.node), 1)
-        return alone if inside is None else max(alone, inside)
-
-    def shared(self, ranks: int) -> float:
-        """ns for a byte of a unit, to gather or reduce it over so many ranks, node by node."""
-        return (ranks - 1) / ranks * self.pace(ranks, min(ranks, self.node))
-
-    def summed(self, world: int, shards: int) -> float:
-        """ns for a byte of a unit, to reduce its shards between replicas."""
-        replicas = world // shards
-        if replicas == 1:
-            return 0.0
-        per_node = max(self.node // shards, 1) if world > self.node else replicas
-        return 2 * (replicas - 1) / replicas / shards * self.pace(replicas, per_node)
-
-
 def network(scene: StepModel) -> Network:
-    links, gpu = scene.facts.scale_up_gbps, scene.device
+    """Return both levels as the step's transfers show them, beside what the catalogue has."""
     node = gpus_of_a_node(scene)
     return Network(
         link_tier(scene, False),
         link_tier(scene, True),
         node,
-        None if links is None else 1 / (ACHIEVED * links),
-        None if gpu is None else 1 / (ACHIEVED * gpu.scale_out_gbps * node),
+        usual_links(scene.facts.scale_up_gbps),
+        usual_adapters(scene.device, node),
     )

@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from htk.columns.types import Mask
 from htk.errors import UsageError
+from htk.models.network import LATENCY_NS
 from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
 from htk.whatif.host_cost import delayed, usual_ns
+from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import Work, inserted
-from htk.whatif.transfers import LATENCY_NS, gpus_of_a_node, pace, rescaled
+from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 ELEMENT = 2  # bytes of an activation
 _SHORTEST_NS = 2_500.0
@@ -100,8 +102,8 @@ def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
     ranks, node = max(round(world / ways), 1), gpus_of_a_node(scene)
     here = int(np.median(scene.facts.per_node[chosen])) or min(world, node)
     there = min(max(round(here / ways), 1), node, ranks)
-    old = (world - 1) / world * pace(scene, world, here)
-    new = (ranks - 1) / ranks * pace(scene, ranks, there) / ways
+    old = (world - 1) / world * network(scene).pace(world, here)
+    new = (ranks - 1) / ranks * network(scene).pace(ranks, there) / ways
     moved = scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
     moved = moved.with_groups(chosen, ranks, there)
     return replace(moved, facts=_smaller(moved.facts, chosen, ways))
@@ -116,7 +118,7 @@ def _smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
 
 def activation_ns(scene: StepModel, ranks: int, sent: float) -> float:
     """A collective of neighbours in which a rank sends so many bytes."""
-    return LATENCY_NS + sent * pace(scene, ranks, min(ranks, gpus_of_a_node(scene)))
+    return LATENCY_NS + sent * network(scene).pace(ranks, min(ranks, gpus_of_a_node(scene)))
 
 
 def each_layer(

@@ -8,7 +8,6 @@ scorecard, from which the band comes.
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import pyarrow as pa
 
@@ -18,19 +17,18 @@ from htk.core.label import Label
 from htk.errors import UsageError
 from htk.models.decoder import Decoder, model_flops
 from htk.models.hardware import Gpu
-from htk.models.memory import Memory, memory
+from htk.models.memory import Layout, Memory, memory, model_size, p_oom
+from htk.models.network import Network, usual_network
 from htk.models.wire import STRATEGIES, Sharding, ledger
 from htk.schema import TEXT, table
+from htk.whatif.calibration import NORMAL
 
 # Of the achievable rate; and what else is moved: bytes of a token, layer and hidden element, there
 # and back. Together they miss 111 measured steps by 14 % on average.
 _MATRIX, _ATTENTION, _MOVED = 0.8, 0.3, 400
-_OF_LINKS = 0.75  # of a link's rate, by large collectives
 _RECOMPUTED = 4 / 3
 _DDP_HIDES = 2 / 3  # of compute: the backward pass
 _SIGMA = 0.2  # of the logarithm of the step: see the scorecard
-_MEMORY_SIGMA = 0.08
-_Z50, _Z90 = 0.674, 1.645
 _MOST_GPUS = 1 << 17
 _DAY_S = 86_400
 
@@ -158,19 +156,21 @@ def least_gpus(job: PlannedJob, strategy: str) -> int | None:
 
 
 def _fits(job: PlannedJob, strategy: str, shards: int) -> bool:
-    return _memory(job, strategy, shards).total <= job.gpu.memory_gb * 1e9
+    return _memory(job, strategy, shards).total <= job.gpu.memory_bytes
 
 
 def _memory(job: PlannedJob, strategy: str, shards: int) -> Memory:
-    return memory(
-        job.model,
-        "full_shard" if strategy == "hybrid_shard" else strategy,
+    copies = job.replicas // shards if strategy in ("ddp", "hybrid_shard") else 1
+    layout = Layout(
+        strategy,
         shards,
-        job.micro_batch,
-        job.seq,
-        checkpointing=job.checkpointing,
-        tensor_parallel=job.tensor_parallel,
+        max(copies, 1),
+        job.tensor_parallel,
+        micro_batch=job.micro_batch,
+        seq=job.seq,
+        checkpointing="full" if job.checkpointing else "none",
     )
+    return memory(model_size(job.model), layout)
 
 
 def _row(job: PlannedJob, strategy: str) -> dict[str, object]:
@@ -179,8 +179,7 @@ def _row(job: PlannedJob, strategy: str) -> dict[str, object]:
     tokens = job.micro_batch * job.seq * job.accumulation * job.replicas / (step / 1e9)
     flops = model_flops(job.model, job.micro_batch, job.seq) * job.accumulation
     each = flops / job.tensor_parallel
-    wide50, wide90 = math.exp(_Z50 * _SIGMA), math.exp(_Z90 * _SIGMA)
-    fits = math.log(job.gpu.memory_gb * 1e9 / held.total) / _MEMORY_SIGMA
+    wide50, wide90 = (math.exp(z * _SIGMA) for z in NORMAL)
     return {
         "strategy": strategy,
         "step_time_ns": round(step),
@@ -194,12 +193,12 @@ def _row(job: PlannedJob, strategy: str) -> dict[str, object]:
         "compute_ns": round(compute),
         "comm_ns": round(sent + _tensor_ns(job)),
         "wire_bytes": wire,
-        "parameter_bytes": held.parameters,
-        "gradient_bytes": held.gradients,
-        "optimizer_bytes": held.optimizer,
-        "activation_bytes": held.activations + held.logits,
-        "peak_memory_bytes": held.total,
-        "p_oom": round(1 - NormalDist().cdf(fits), 4),
+        "parameter_bytes": round(held.parameters),
+        "gradient_bytes": round(held.gradients),
+        "optimizer_bytes": round(held.optimizer),
+        "activation_bytes": round(held.activations + held.logits),
+        "peak_memory_bytes": round(held.total),
+        "p_oom": round(p_oom(held.total, job.gpu.memory_bytes), 4),
         "least_gpus": least_gpus(job, strategy),
         "least_gpus_checkpointed": least_gpus(replace(job, checkpointing=True), strategy),
         **_costs(job, tokens),
@@ -235,17 +234,19 @@ def _tensor_ns(job: PlannedJob) -> float:
     t = job.tensor_parallel
     activations = 2 * job.micro_batch * job.seq * job.model.hidden
     sent = 8 * (t - 1) / t * activations * job.model.layers * job.accumulation
-    return sent * (1.5 if job.checkpointing else 1.0) / (_OF_LINKS * job.gpu.scale_up_gbps)
+    again = 1.5 if job.checkpointing else 1.0
+    return sent * again * _network(job).pace(t, t)
+
+
+def _network(job: PlannedJob) -> Network:
+    return usual_network(job.gpu, job.gpus_per_node)
 
 
 def _communication(job: PlannedJob, strategy: str) -> tuple[int, float]:
     """Bytes of parameters and gradients on the wire, and their time at the slowest level that each
     crosses."""
-    within = _OF_LINKS * job.gpu.scale_up_gbps
-    members = max(job.gpus_per_node // job.tensor_parallel, 1)  # of a group, in a node
-    node = _OF_LINKS * job.gpu.scale_out_gbps * members
-    slowest = within if job.nodes == 1 else min(within, node)
-    shards = job.shards(strategy)
+    links, shards = _network(job), job.shards(strategy)
+    here = max(job.gpus_per_node // job.tensor_parallel, 1)  # members of a group, in a node
     split = strategy == "hybrid_shard" and job.replicas > shards
     sharding = (
         Sharding(strategy, shards, job.replicas // shards)
@@ -257,6 +258,7 @@ def _communication(job: PlannedJob, strategy: str) -> tuple[int, float]:
     many = 1 if strategy == "ddp" else job.accumulation
     sent = ledger(parameters, sharding, kept=kept, micro_batches=many)
     if not split:
-        return round(sent.wire), sent.wire / slowest
-    inside = (sent.gather_wire + sent.reduce_wire) / within
-    return round(sent.wire), inside + sent.all_reduce_wire / (_OF_LINKS * job.gpu.scale_out_gbps)
+        return round(sent.wire), sent.wire * links.pace(job.replicas, here)
+    inside = (sent.gather_wire + sent.reduce_wire) * links.pace(shards, shards)
+    between = sent.all_reduce_wire * links.pace(job.replicas // shards, 1)
+    return round(sent.wire), inside + between

@@ -20,9 +20,10 @@ from htk.whatif.edit_uncertainty import accumulated, apart, total
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import violated
-from htk.whatif.memory import Held, after, held
+from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
+from htk.whatif.recorded_memory import held
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sigma_by_cause
 from htk.whatif.waterfall import waterfall

@@ -100,7 +100,7 @@ def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
 
     cells = _cells(rows)
     if not wide:
-        advice = str(result.coverage.get("rows") or "").startswith("what can be done")
+        advice = str(result.coverage.get("rows") or "").startswith("what can be changed")
         cells = _short(cells, (*_OF_ADVICE, *_FIRST) if advice else _FIRST)
     return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
 

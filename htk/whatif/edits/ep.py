@@ -7,8 +7,9 @@ import numpy as np
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import whole
+from htk.whatif.network_tiers import network
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
+from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 NAME = "ep"
 HELP = "Ranks that experts are spread over: 8. Low confidence."
@@ -20,8 +21,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if not exchanges.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
     now, node = int(scene.facts.group_size[exchanges].max()), gpus_of_a_node(scene)
-    old = (now - 1) / now * pace(scene, now, min(now, node))
-    new = (ranks - 1) / ranks * pace(scene, ranks, min(ranks, node)) if ranks > 1 else 0.0
+    old = (now - 1) / now * network(scene).pace(now, min(now, node))
+    new = (ranks - 1) / ranks * network(scene).pace(ranks, min(ranks, node)) if ranks > 1 else 0.0
     length = rescaled(scene, exchanges, new / old if old else 1.0)
     changed = scene.with_lengths(exchanges, length if ranks > 1 else np.zeros(len(length)))
     return (

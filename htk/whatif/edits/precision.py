@@ -21,8 +21,6 @@ from htk.whatif.transfers import rescaled
 NAME = "precision"
 HELP = "Type of matrix products: bf16, fp8, fp32 (as TF32 where the GPU has it). Low confidence."
 
-_OF_PEAK = 0.8  # achievable share where it was not measured
-_OF_MEMORY = 0.8
 _BYTES = {"fp8": 2, "bf16": 2, "fp32": 4}  # of what is stored between products
 _SCALED = 5  # bytes moved to scale and cast an element: 2 for its amax, 2 read, 1 written
 _TYPES = (
@@ -86,23 +84,17 @@ def _recorded(scene: StepModel) -> str | None:
 
 def _rate(gpu: Gpu, name: str) -> float:
     """Achievable, in 1e12 operations a second."""
-    if name == "bf16":
-        return gpu.achievable_half_tflops
-    if name == "fp8":
-        if gpu.fp8_tflops is None:
-            raise UsageError(f"{NAME}: {gpu.name} has no fp8 matrix products")
-        return gpu.achievable_fp8_tflops or _OF_PEAK * gpu.fp8_tflops
-    single = gpu.tf32_tflops or gpu.fp32_tflops
-    if single is None:
-        raise UsageError(f"{NAME}: no single precision rate is known of {gpu.name}")
-    return _OF_PEAK * single
+    rate = gpu.achievable_tflops(name)
+    if rate is None:
+        raise UsageError(f"{NAME}: {gpu.name} has no {name} matrix products")
+    return rate
 
 
 def _casts(scene: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     """Time to cast the operands of each product; 0 where its shapes are not known."""
     sizes = {d: _elements(d) for d in set(scene.facts.dims) if d}
     elements = np.array([sizes[d] if d else 0 for d in scene.facts.dims], np.float64)
-    return elements * _SCALED / (_OF_MEMORY * gpu.memory_gbps)
+    return elements * _SCALED / gpu.achievable_memory_gbps
 
 
 def _elements(dims: str) -> int:

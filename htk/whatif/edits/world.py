@@ -10,10 +10,11 @@ from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import whole
 from htk.whatif.missing_ranks import partial
+from htk.whatif.network_tiers import network
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, pace, rescaled
+from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
@@ -31,9 +32,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if after < 1 or after != int(after):
         raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
     share = max(before * here // max(now, here), 1)  # of a group, in one node
-    old = (before - 1) / before * pace(scene, before, min(share, before))
+    old = (before - 1) / before * network(scene).pace(before, min(share, before))
     share = max(int(after) * node // max(ranks, node), 1)
-    new = (after - 1) / after * pace(scene, int(after), min(share, int(after)))
+    new = (after - 1) / after * network(scene).pace(int(after), min(share, int(after)))
     moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
     if _shares(scene):
         moved = owned(moved, now / ranks)

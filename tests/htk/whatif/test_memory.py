@@ -1,67 +1,139 @@
-"""Peak memory after an edit: parts that stay, that are gathered, that grow."""
+"""Peak memory after an edit: state that moves, activations that grow, the recording as anchor."""
+
+from dataclasses import replace
 
 import pytest
 
-from htk.whatif.memory import Held, ShardedUnits, after
+from htk.models.hardware import gpu
+from htk.models.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
+from htk.whatif.memory import Held, after, layout_after
 
 GB = 1e9
-# 8 layers of 1 GB as gathered and 1 GB beside them: 4.5e9 parameters, 72 GB of state on 4 ranks.
-UNITS = ShardedUnits("full_shard", 4, 4, 1 * GB, 1 * GB, 8, 4)
-HELD = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB)  # gathered: 2 layers, the rest, gradients
+# 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
+SIZE = ModelSize(8, 0.5e9, 0.5e9, 0.25e9, 4096, 32, 4 * 4096, 60000, 40000, 0)
+LAYOUT = Layout("full_shard", 4, micro_batch=2, seq=1024)
+BY_MODEL = memory(SIZE, LAYOUT)
+# 18 GB stay; gathered are two layers, the rest, and two layers' gradients: 5 GB.
+HELD = Held(SIZE, LAYOUT, 80 * GB, 18 * GB, 33 * GB, 4)
+
+
+def peak(*edits: tuple[str, str], kept: float = 1.0, held: Held = HELD) -> float:
+    return after(held, edits, kept)[0]
+
+
+def test_the_example_is_what_it_says() -> None:
+    assert BY_MODEL.state == 18 * GB + 5 * GB
+    assert HELD.activations == 10 * GB
 
 
 def test_nothing_changes_without_an_edit() -> None:
-    assert after(HELD, [], 1.0)[0] == 33 * GB
+    assert peak() == 33 * GB
 
 
 def test_activations_grow_with_the_batch() -> None:
-    assert after(HELD, [("batch", "3x")], 3.0)[0] == 53 * GB
+    assert peak(("batch", "3x"), kept=3.0) == 53 * GB
 
 
 @pytest.mark.parametrize(
-    ("edit", "peak"),
+    ("edit", "expected"),
     [
-        (("sharding", "ddp"), 18 * GB + 54 * GB + 10 * GB),  # 16 bytes of 4.5e9 on each
+        (("sharding", "ddp"), 72 * GB + 10 * GB),  # 16 bytes of 4.5e9 on each
         (("sharding", "shard_grad_op"), 18 * GB + 9 * GB + 2 * GB + 10 * GB),
-        (("sharding", "hybrid_shard:1"), 18 * GB + 54 * GB + 10 * GB),
-        (("sharding", "hybrid_shard:2"), 18 * GB + 18 * GB + 5 * GB + 10 * GB),
-        (("world", "8"), 18 * GB - 9 * GB + 5 * GB + 10 * GB),
-        (("world", "2x4"), 18 * GB - 9 * GB + 5 * GB + 10 * GB),
+        (("sharding", "hybrid_shard:1"), 72 * GB + 10 * GB),
+        (("sharding", "hybrid_shard:2"), 36 * GB + 5 * GB + 10 * GB),
+        (("sharding", "zero1"), (4 + 16 / 4) * 4.5 * GB + 10 * GB),
+        (("sharding", "zero2"), (2 + 18 / 4) * 4.5 * GB + 2 * GB + 10 * GB),
+        (("world", "8"), 9 * GB + 5 * GB + 10 * GB),
+        (("world", "2x4"), 9 * GB + 5 * GB + 10 * GB),
+        (("accumulation", "4"), 33 * GB),
     ],
 )
-def test_shards_and_what_is_gathered(edit: tuple[str, str], peak: float) -> None:
-    assert after(HELD, [edit], 1.0)[0] == pytest.approx(peak)
+def test_shards_and_what_is_gathered(edit: tuple[str, str], expected: float) -> None:
+    assert peak(edit) == pytest.approx(expected)
 
 
 def test_what_the_parts_miss_of_the_recorded_peak_stays() -> None:
-    more = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 35 * GB)
-    assert after(more, [("batch", "2x")], 2.0)[0] == 45 * GB
+    """Activations are no less than four fifths of what the model makes of them."""
+    layers = 8 * whole_layer(SIZE, LAYOUT)
+    crowded = replace(HELD, measured=18 * GB + layers)  # gathered units would take more than that
+    assert crowded.activations == pytest.approx(0.8 * layers)
+    assert peak(held=crowded) == pytest.approx(18 * GB + layers)
+    assert peak(kept=2.0, held=crowded) == pytest.approx(18 * GB + 1.8 * layers)
+    full = replace(HELD, measured=18 * GB + 0.5 * layers)  # no more than there is
+    assert full.activations == pytest.approx(0.5 * layers)
+
+
+def test_full_checkpointing_keeps_inputs_of_layers_and_one_layer() -> None:
+    """Eight layers against eight inputs and one layer; off again is where it came from."""
+    layer, entry = whole_layer(SIZE, LAYOUT), 2 * 2048 * 4096
+    less = 23 * GB + 10 * GB * (8 * entry + layer) / (8 * layer)
+    assert peak(("checkpointing", "on")) == pytest.approx(less)
+    assert peak(("checkpointing", "off")) == 33 * GB
+    again = replace(HELD, layout=replace(LAYOUT, checkpointing="full"))
+    more = 23 * GB + 10 * GB * 8 * layer / (8 * entry + layer)
+    assert peak(("checkpointing", "off"), held=again) == pytest.approx(more)
+    assert peak(("checkpointing", "on"), held=again) == 33 * GB
+
+
+def test_selective_checkpointing_lies_between() -> None:
+    none, some, full = (peak(("checkpointing", how)) for how in ("off", "selective", "on"))
+    assert full < some < none
+
+
+def test_tensor_parallelism_splits_state_and_what_lies_between_products() -> None:
+    """Two ranks of a group; the edit keeps the micro-batch and says that a rank keeps half."""
+    split = layout_after(HELD, {"tp": "2"}, 0.5)
+    assert (split.tensor, split.shards, split.micro_batch) == (2, 2, 2)
+    then = memory(SIZE, split)
+    ratio = then.activations / BY_MODEL.activations
+    assert 0.5 < ratio < 1  # norms are whole on both
+    expected = 33 * GB + then.state - BY_MODEL.state + 10 * GB * (ratio - 1)
+    assert peak(("tp", "2"), kept=0.5) == pytest.approx(expected)
+    assert peak(("sp", "on"), ("tp", "2"), kept=0.5) < expected
+
+
+def test_context_parallelism_halves_activations_alone() -> None:
+    assert layout_after(HELD, {"cp": "2"}, 0.5).micro_batch == 2
+    assert peak(("cp", "2"), kept=0.5) == pytest.approx(23 * GB + 5 * GB)
+
+
+def test_stages_hold_a_part_of_the_layers_and_more_micro_batches() -> None:
+    staged = layout_after(HELD, {"pp": "stages=2,interleave=2"}, 1.0)
+    assert (staged.pipeline, staged.shards, staged.micro_batches) == (2, 2, 2)
+    assert peak(("pp", "2")) == peak(("pp", "stages=2,interleave=2"))
+
+
+def test_the_world_of_a_tensor_parallel_job_counts_its_groups() -> None:
+    split = replace(HELD, layout=replace(LAYOUT, tensor=2))
+    assert layout_after(split, {"world": "16"}, 1.0).shards == 8
+    assert layout_after(split, {"world": "2x8"}, 1.0).shards == 8
 
 
 def test_the_probability_not_to_fit_is_even_where_the_peak_fills_what_is_free() -> None:
-    free = (80 * GB - 1.5 * GB) / 1.03  # less the context, and what the allocator cannot use
+    free = (80 * GB - BY_MODEL.reserved) / allocated(1.0)
     times = (free - 23 * GB) / (10 * GB)
     assert after(HELD, [("batch", "x")], times)[1] == pytest.approx(0.5)
     assert (after(HELD, [], 1.0)[1] or 0.0) < 1e-6
     assert (after(HELD, [], 9.0)[1] or 0.0) > 0.99
 
 
+def test_another_gpu_has_another_size() -> None:
+    """Of 24 GB, on which 33 do not fit."""
+    assert (after(HELD, [("hardware", "a10")], 1.0)[1] or 0.0) > 0.99
+    large = replace(HELD, capacity=24 * GB)
+    assert (after(large, [("hardware", "h200")], 1.0)[1] or 0.0) < 1e-6
+
+
 def test_an_unknown_gpu_has_no_probability() -> None:
-    assert after(Held(1.0, 1.0, None, None, 2.0), [], 2.0) == (3, None)
+    nothing = ModelSize(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    assert after(Held(nothing, Layout("ddp"), None, 1.0, 2.0), [], 2.0) == (3, None)
 
 
-def test_without_allocations_the_doubt_is_wider() -> None:
-    reckoned = Held(18 * GB, 10 * GB, UNITS, 80 * GB)
-    sure, unsure = after(HELD, [], 5.0)[1], after(reckoned, [], 5.0)[1]
-    assert sure is not None and unsure is not None
-    assert abs(unsure - 0.5) < abs(sure - 0.5)
-
-
-def test_checkpointing_keeps_inputs_of_layers_and_one_layer() -> None:
-    """Eight layers of 34 bytes an element are 272; eight inputs of 2 and one layer are 50."""
-    plain = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB, layers=8)
-    assert after(plain, [("checkpointing", "on")], 1.0)[0] == round(23 * GB + 10 * GB * 50 / 272)
-    assert after(plain, [("checkpointing", "off")], 1.0)[0] == 33 * GB
-    again = Held(18 * GB, 10 * GB, UNITS, 80 * GB, 33 * GB, layers=8, recomputed=True)
-    assert after(again, [("checkpointing", "off")], 1.0)[0] == round(23 * GB + 10 * GB * 272 / 50)
-    assert after(again, [("checkpointing", "on")], 1.0)[0] == 33 * GB
+def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wider() -> None:
+    reckoned = replace(HELD, measured=None, static=0.0)
+    told, unsure = after(reckoned, [], 5.0)
+    by_model = memory(SIZE, replace(LAYOUT, micro_batch=10)).total
+    assert told == round(by_model)
+    assert unsure is not None
+    assert abs(unsure - 0.5) < abs(p_oom(by_model, 80 * GB) - 0.5)
+    assert gpu("a100-80gb").memory_bytes == pytest.approx(85.05e9, rel=1e-3)

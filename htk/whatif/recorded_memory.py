@@ -1,0 +1,178 @@
+"""What a recording shows of its memory: the model's sizes, the layout, the peak, the GPU's size."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers, valid
+from htk.models.detected import detected
+from htk.models.memory import Layout, ModelSize, layer_widths
+from htk.whatif.memory import Held
+from htk.whatif.micro_batches import micro_batches
+from htk.whatif.operator_shapes import operator_shapes
+from htk.whatif.parallel import tensor_degree
+from htk.whatif.parallelism import Sharded, replicated, sharded
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import gpus_of_a_node
+
+_PARAMETER = 2  # bytes, as gathered or reduced: half precision
+_GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
+_LENGTH_SECOND = re.compile(r"aten::_(flash|efficient)_attention")  # then heads
+_GATED_FFN, _PLAIN_FFN = 8 / 3, 4.0  # times the width of the model, where units do not tell
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """What shapes of operators tell of the layers of one rank; 0: nothing."""
+
+    layers: int = 0
+    tokens: int = 0
+    length: int = 0  # of a sequence
+    width: int = 0  # of queries
+    kv_width: int = 0
+    heads: int = 0
+    vocab: int = 0
+    gated: bool = True
+    flash: bool = True
+
+
+def held(tables: Mapping[str, pa.Table], scene: StepModel) -> Held | None:
+    """None: neither allocations nor enough shapes were recorded."""
+    parameters, shapes = sharded(scene) or replicated(scene), _shapes(scene)
+    tensor = tensor_degree(scene)
+    size = _size(parameters, shapes, tensor)
+    layout = _layout(scene, parameters, shapes, tensor)
+    capacity, node = _capacity(tables["ranks"]), gpus_of_a_node(scene)
+    recorded = _recorded(tables["memory"])
+    if recorded is not None:
+        return Held(size, layout, capacity, *recorded, node)
+    if not size.layer_parameters or not shapes.tokens:
+        return None
+    return Held(size, layout, capacity, node=node)
+
+
+def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int) -> ModelSize:
+    """Sizes of the whole model; collectives and shapes are those of a tensor-parallel rank."""
+    layers, layer, root = _parameters(parameters, shapes.layers)
+    hidden, kv_width = shapes.width * tensor, shapes.kv_width * tensor
+    ways = 3 if shapes.gated else 2
+    attention = 2 * hidden * (hidden + kv_width)
+    usual = (_GATED_FFN if shapes.gated else _PLAIN_FFN) * hidden
+    ffn = (layer * tensor - attention) / (ways * hidden) if hidden else 0.0
+    widths = layer_widths(hidden, kv_width, ffn if ffn > 0 else usual, shapes.gated)
+    return ModelSize(
+        layers,
+        layer * tensor,
+        root * tensor,
+        min(shapes.vocab * tensor * hidden, root * tensor),
+        hidden,
+        shapes.heads * tensor,
+        *widths,
+        shapes.vocab * tensor,
+    )
+
+
+def _parameters(now: Sharded | None, layers: int) -> tuple[int, float, float]:
+    """Layers, parameters of one, and those in no layer, as units or reduced gradients tell."""
+    if now is None:
+        return layers, 0.0, 0.0
+    if not now.unit_bytes:  # nothing tells layers from the rest
+        each = now.reduced_bytes / _PARAMETER / max(layers, 1)
+        return max(layers, 1), each, 0.0
+    layer = float(np.median(now.unit_bytes))
+    alike = sum(abs(unit - layer) <= 0.05 * layer for unit in now.unit_bytes)
+    root = max(sum(now.unit_bytes) - alike * layer, 0.0)
+    return alike, layer / _PARAMETER, root / _PARAMETER
+
+
+def _layout(scene: StepModel, parameters: Sharded | None, shapes: _Shapes, tensor: int) -> Layout:
+    ranks, replicas, strategy = 1, 1, "ddp"
+    if parameters is not None:
+        strategy, ranks, replicas = parameters.strategy, parameters.ranks, parameters.replicas
+    if strategy == "ddp":
+        ranks, replicas = 1, ranks
+    return Layout(
+        strategy,
+        ranks,
+        replicas,
+        tensor,
+        micro_batch=shapes.tokens / max(shapes.length, 1),
+        seq=max(shapes.length, 1),
+        micro_batches=max(micro_batches(scene), 1),
+        checkpointing=_checkpointing(scene),
+        flash=shapes.flash,
+    )
+
+
+def _checkpointing(scene: StepModel) -> str:
+    """Full where attention runs again for the backward pass, selective where only other work."""
+    again = scene.facts.recomputed & scene.is_compute
+    if not again.any():
+        return "none"
+    attention = np.array([family == "attention" for family in scene.facts.family], bool)
+    return "selective" if (attention & ~again).any() and not (attention & again).any() else "full"
+
+
+def _recorded(memory: pa.Table) -> tuple[float, float] | None:
+    """Least and most that was allocated, on the GPU with the highest peak."""
+    kind = numbers(memory["device_type"], -1)
+    on_gpu = np.isin(kind, _GPU) & valid(memory["allocated_bytes"])
+    if not on_gpu.any():
+        return None
+    allocated = numbers(memory["allocated_bytes"])[on_gpu]
+    rank, device = (numbers(memory[c], -1)[on_gpu] for c in ("rank", "device"))
+    worst = int(np.argmax(allocated))
+    same = (rank == rank[worst]) & (device == device[worst]) & (allocated > 0)
+    if not same.any():
+        return None
+    return float(allocated[same].min()), float(allocated[worst])
+
+
+def _shapes(scene: StepModel) -> _Shapes:
+    tokens = inputs(scene).tokens
+    first = scene.graph.ranks[0]
+    of_rank = (scene.graph.activities.rank == first) & ~scene.facts.recomputed
+    layers, widest = 0, 0
+    query, key, length, heads = 0, 0, 0, 0
+    gated, softmax = False, False
+    for activity in np.flatnonzero(of_rank).tolist():  # activities of one rank
+        op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
+        gated |= op.startswith("aten::silu")
+        if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
+            continue
+        shapes = [shape for shape in operator_shapes(dims) if len(shape) > 1]
+        if "mm" in op:
+            widest = max([widest, *(n for s in shapes for n in s if n != tokens)])
+        elif op.endswith("_softmax"):
+            softmax |= bool(shapes) and len(shapes[0]) == 4
+        elif "backward" not in op and tokens and shapes and len(shapes[0]) == 4:
+            layers += 1
+            query = int(np.prod(shapes[0])) // tokens
+            key = int(np.prod(shapes[1])) // tokens if len(shapes) > 1 else query
+            where = 1 if _LENGTH_SECOND.match(op) else 2
+            length, heads = shapes[0][where], shapes[0][3 - where]
+    layers //= max(micro_batches(scene), 1)
+    if tokens is None or not layers:
+        return _Shapes()
+    vocab = widest if widest > 4 * query else 0
+    return _Shapes(layers, tokens, length, query, key, heads, vocab, gated, not softmax)
+
+
+def _capacity(ranks: pa.Table) -> float | None:
+    """Memory of a GPU, as recorded, else by its name."""
+    for name, text in zip(
+        ranks["device_name"].to_pylist(), ranks["device_properties"].to_pylist(), strict=True
+    ):
+        try:
+            properties = json.loads(text or "[]")
+            return float(properties[0]["totalGlobalMem"])
+        except (ValueError, LookupError, TypeError):
+            device = detected(name)
+            if device:
+                return device.memory_bytes
+    return None
