@@ -1,7 +1,8 @@
 """Every format that htk reads: one module each, asked in this order.
 
-What is told by one sure mark comes first. A benchmark's output may hold lines of NCCL's log, so it
-is asked before that; a bare array of events may be NCCL's plugin, so that is asked before kineto.
+What is told by one sure mark comes first. A bare array of events may be NCCL's plugin, so that is
+asked before kineto. A log may hold lines of several formats: it is called by the first of
+`common.log_lines`, and all are read.
 """
 
 import importlib
@@ -29,7 +30,10 @@ ORDER = (
     "nccl_tests",
     "inspector_prometheus",
     "nccl_debug",
+    "watchdog",
+    "python_stacks",
     "job_layout",
+    "job_log",
 )
 
 

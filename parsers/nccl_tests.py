@@ -1,7 +1,8 @@
 """Output of nccl-tests (and rccl-tests): a benchmark of one collective over sizes.
 
-The text that every version prints (12, 13 or 21 columns, maybe a time of day behind them; lines of
-NCCL's log may lie between), and the JSON of 2.17.3 and later, versions 1 to 3. Bandwidth is
+The text that every version prints (12, 13 or 21 columns, maybe a time of day behind them; other
+lines may lie between, and the `#` may be lost), and the JSON of 2.17.3 and later, versions 1 to 3,
+also behind lines of text. Bandwidth is
 recomputed from size and time, which lose fewer digits. Not read: the environment in the JSON, which
 may hold secrets.
 """
@@ -15,14 +16,22 @@ from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
+from htk.io.decompress import open_stream
 from htk.models.bandwidth import factor
 from htk.names.collectives import collective_type
+from htk.parsers.common.log_lines import (
+    READ,
+    SKIPPED,
+    LineFormat,
+    LogLine,
+    LogPart,
+    log_format,
+    parse_log,
+)
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_json,
-    read_lines,
-    read_whole,
     said,
     salvaged_json,
     table_of,
@@ -31,47 +40,59 @@ from htk.parsers.common.log_records import (
 
 NAME = "nccl_tests"
 
-_TEXT = re.compile(
-    rb"^# (?:nccl-tests version|rccl-tests|nThread \d+)|^#\s+size\s+count\s+type\s", re.MULTILINE
+_HEADER = rb"(?:^|\n)#?[ \t]{0,99}(?:out-of-place|size[ \t]{1,99}count[ \t]{1,99}type[ \t])"
+_MARK = re.compile(
+    rb"(?:^|\n)# ?(?:nccl-tests version|rccl-tests|Collective test starting)"
+    rb"|(?:^|\n)#?[ \t]{0,9}nThread \d{1,9} nGpus \d|" + _HEADER
 )
-_JSON = re.compile(rb'"(?:out_of_place|average_bus_bandwidth|blocking_collectives)"\s*:')
-_STARTING = re.compile(r"^# Collective test starting: (\w+?)_perf")
-_DEVICE = re.compile(r"^#\s+Rank\s+(\d+) (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+) device")
-_THREADS = re.compile(r"^# nThread (\d+) nGpus (\d+)")
-_VERSION = re.compile(r"^# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
-_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\w+)\s+(.*)$")
+_JSON = re.compile(rb'"(?:out_of_place|average_bus_bandwidth|blocking_collectives)"\s{0,99}:')
+_STARTING = re.compile(r"^# Collective test starting: (\w{1,64}?)_perf")
+_DEVICE = re.compile(
+    r"^#?\s{1,99}Rank\s{1,99}(\d{1,9}) (?:Group\s{1,99}\d{1,9} )?Pid\s{1,99}\d{1,9} "
+    r"on\s{1,99}(\S{1,255}) device"
+)
+_THREADS = re.compile(r"^#?\s{0,9}nThread (\d{1,6}) nGpus (\d{1,6})")
+_VERSION = re.compile(r"^# nccl-tests version (\S{1,64})(?:.{0,255}?nccl-library=(\d{1,9}))?")
+_COLUMNS = re.compile(r"^#?\s{0,99}size\s{1,99}count\s{1,99}type\s")
+_ROW = re.compile(
+    r"^\s{0,99}(\d{1,19})\s{1,99}(\d{1,19})\s{1,99}([a-z]\w{0,31})\s{1,99}(\w{1,31})\s{1,99}(\S.{0,999})$"
+)
 _NAMED = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv"
     r"|hypercube|gather|scatter|reduce)_perf"
 )
-_FOOTER = "# Out of bounds values"
+_FOOTER = ("Out of bounds values", "Avg bus bandwidth")
+_LONGEST_LINE = 4096
 
 
 def sniff(head: Head) -> bool:
-    if head.data.lstrip()[:1] == b"{":
-        return _JSON.search(head.data) is not None and b'"traceEvents"' not in head.data
-    return _TEXT.search(head.data) is not None
+    if _holds_json(head.data):
+        return b'"traceEvents"' not in head.data
+    return log_format(head) == NAME
+
+
+def _holds_json(data: bytes) -> bool:
+    """Whether a report begins there, maybe behind lines of text."""
+    start = b"\n" + data.lstrip()[: 1 << 16]
+    return b"\n{" in start and _JSON.search(start, start.index(b"\n{")) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
+    with source.open() as file, open_stream(file) as stream:
+        head = stream.read(1 << 16)
+    return _parse_json(source, options) if _holds_json(head) else parse_log(source, options)
+
+
+def _parse_json(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    with source.open() as file:
-        start = file.read(1)
-    packed = start in (b"\x1f", b"\x28")
-    read = _read_json if start == b"{" or (packed and _holds_json(source)) else _read_text
-    run = read(source, issues, options)
+    run = _read_json(source, issues, options)
     if not run.points:
         raise MalformedTrace(f"{source.name}: nccl-tests output without one whole row")
     tables = {
         "bench_points": table_of("bench_points", run.points, of_one_rank=False),
         "parse_issues": issues.table(),
     }
-    facts: dict[str, object] = {
-        "versions": compact_json(run.versions),
-        "device_name": run.device,
-        "events": len(run.points),
-        "truncated": issues.has("truncated"),
-    }
+    facts = run.facts() | {"truncated": issues.has("truncated")}
     return Parsed(tables, facts=facts)
 
 
@@ -85,6 +106,11 @@ class _Run:
     device: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     points: list[dict[str, Any]] = field(default_factory=list)
+
+    def facts(self) -> dict[str, object]:
+        """Return what it says of the machine."""
+        versions = compact_json(self.versions) if self.versions else None
+        return {"versions": versions, "device_name": self.device, "events": len(self.points)}
 
     def add(self, common: Mapping[str, Any], half: Mapping[str, Any]) -> None:
         """A point, where it was timed at all."""
@@ -110,45 +136,61 @@ class _Run:
         )
 
 
-def _holds_json(source: Source) -> bool:
-    return read_whole(source, Issues()).lstrip()[:1] == b"{"
-
-
 # Text
 
 
-def _read_text(source: Source, issues: Issues, options: ParseOptions) -> _Run:
-    run = _Run(_kind_of_file(source))
-    ended = False
-    for offset, line in read_lines(source, issues, options.progress):
-        if match := _STARTING.match(line):
+class _Reader:
+    """Reads the table that a benchmark prints, whatever lies between its lines."""
+
+    def __init__(self, file_name: str, issues: Issues) -> None:
+        self._issues = issues
+        self._run = _Run(_kind_of_file(file_name))
+        self._begun = self._ended = False
+
+    def read(self, line: LogLine) -> str | None:
+        text, run = line.text[:_LONGEST_LINE], self._run
+        if self._begun and (match := _ROW.match(text)):
+            return READ if _text_row(run, match, text, line.offset, self._issues) else SKIPPED
+        if match := _STARTING.match(text):
             run.kind = collective_type(match[1])
-            ended = False
-        elif match := _DEVICE.match(line):
+            self._ended = False
+        elif match := _DEVICE.match(text):
             run.ranks = max(run.ranks or 0, int(match[1]) + 1)
             run.hosts.add(match[2])
-            run.device = line.rpartition("] ")[2].strip() or run.device
-        elif (match := _THREADS.match(line)) and run.ranks is None:
-            run.ranks = int(match[1]) * int(match[2])  # until the devices are listed
-        elif match := _VERSION.match(line):
+            run.device = text.rpartition("] ")[2].strip() or run.device
+        elif match := _THREADS.match(text):
+            self._begun = True
+            if run.ranks is None:
+                run.ranks = int(match[1]) * int(match[2])  # until the devices are listed
+        elif match := _VERSION.match(text):
             run.versions["nccl_tests"] = match[1]
             if match[2]:
                 run.versions["nccl_version"] = match[2]
-        elif line.startswith(_FOOTER):
-            ended = True
-        elif match := _ROW.match(line):
-            _text_row(run, match, line, offset, issues)
-    if not ended:
-        issues.add("truncated", "the output ends before its summary")
-    return run
+        elif _COLUMNS.match(text):
+            self._begun = True
+        elif text.startswith(_FOOTER, len(text) - len(text.lstrip("# "))):
+            self._ended = True
+        elif text.startswith("#") and (self._begun or run.ranks or run.versions):
+            return SKIPPED
+        else:
+            return None
+        return READ
+
+    def finish(self) -> LogPart:
+        if self._begun and not self._ended:
+            self._issues.add("truncated", "the output ends before its summary")
+        return LogPart({"bench_points": self._run.points}, self._run.facts())
 
 
-def _kind_of_file(source: Source) -> str:
-    match = _NAMED.search(PurePosixPath(source.file_name).name)
+LINES = LineFormat(NAME, _MARK, _Reader)
+
+
+def _kind_of_file(name: str) -> str:
+    match = _NAMED.search(PurePosixPath(name).name)
     return collective_type(match[1]) if match else "unknown"
 
 
-def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: Issues) -> None:
+def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: Issues) -> bool:
     """size count type redop [root], then time algbw busbw #wrong twice, maybe with more between."""
     rest = match[5].split()
     root = None
@@ -158,7 +200,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
     width = 8 if len(rest) == 16 else 4
     if len(rest) != 2 * width:
         issues.add("broken_row", line.strip()[:80], offset)
-        return
+        return False
     common = {
         "size_bytes": int(match[1]),
         "count": int(match[2]),
@@ -174,6 +216,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
         if width == 8:
             half |= {"min_us": _number(cells[4]), "max_us": _number(cells[5])}
         run.add(common, half)
+    return True
 
 
 def _number(text: Any) -> float | None:
@@ -190,15 +233,16 @@ def _number(text: Any) -> float | None:
 
 def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
     text = read_json(source, issues, options.progress).decode("utf8", "replace")
+    text = text[("\n" + text).index("\n{") :] if "\n{" in "\n" + text else text
     try:
-        report = json.loads(text, strict=False)
+        report, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError) as error:
         issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
         members = ("version", "args", "nccl_version", "config")
         report = salvaged_json(text, "results", members)
     if not isinstance(report, dict):
         raise MalformedTrace(f"{source.name}: expected the JSON of nccl-tests")
-    run = _Run(_kind_of_file(source))
+    run = _Run(_kind_of_file(source.file_name))
     command = report.get("args")
     if isinstance(command, list) and command:
         match = _NAMED.search(str(command[0]))

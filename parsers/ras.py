@@ -1,7 +1,9 @@
-"""NCCL RAS: the state of every communicator of a job, as `ncclras -f json` prints it (2.28.7 on).
+"""NCCL RAS: the state of every communicator of a job, as `ncclras` prints it (2.24 on).
 
-How many collectives each rank has enqueued, which ranks do not answer and which are ill. Two such
-reports, taken apart, tell a slow rank from one that stands still.
+How many collectives each rank has enqueued, which ranks do not answer and which are ill. Its JSON
+(`-f json`, 2.28.7 on), and its text, which names only ranks that differ: where those that it does
+not name must be all others of the communicator, they are counted too. Two reports, taken apart,
+tell a slow rank from one that stands still.
 """
 
 import json
@@ -11,7 +13,17 @@ from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
+from htk.io.decompress import open_stream
 from htk.names.collectives import collective_type
+from htk.parsers.common.log_lines import (
+    READ,
+    SKIPPED,
+    LineFormat,
+    LogLine,
+    LogPart,
+    log_format,
+    parse_log,
+)
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -23,16 +35,25 @@ from htk.parsers.common.log_records import (
 
 NAME = "ras"
 
-_SNIFF = re.compile(rb'"communicators"\s*:|"communicators_count"\s*:')
+_SNIFF = re.compile(rb'"communicators"\s{0,99}:|"communicators_count"\s{0,99}:')
+_MARK = re.compile(
+    rb"(?:^|\n)Communicators\.\.\.|Comms {1,9}Nodes {1,9}Ranks|"
+    rb"(?:^|\n)#\d{1,9}-\d{1,9} \([0-9a-f]{1,16}\) [A-Z]"
+)
 _ILL = ("async_error", "abort_flag", "destroy_flag", "finalize_called")
 
 
 def sniff(head: Head) -> bool:
     start = head.data.lstrip()[:1]
+    if log_format(head) == NAME:
+        return True
     return start == b"{" and b'"nccl_version"' in head.data and _SNIFF.search(head.data) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
+    with source.open() as file, open_stream(file) as stream:
+        if stream.read(1 << 16).lstrip()[:1] != b"{":
+            return parse_log(source, options)
     issues = Issues()
     data = read_json(source, issues, options.progress)
     try:
@@ -103,3 +124,181 @@ def _status(status: Any) -> str | None:
         return None
     wrong = [key for key in ("unresponsive", "considered_dead", *_ILL) if status.get(key)]
     return ", ".join(wrong) or None
+
+
+# Text
+
+_HEADINGS = {"Job summary", "Errors", "Warnings", "INCOMPLETE", "DEAD", "TIMEOUT"}
+_GROUP_ROW = re.compile(
+    r"^\s{0,9}(\d{1,9})\s{1,19}\d{1,9}\s{1,19}(\d{1,9})\s{1,19}\d{1,9}(?:-\d{1,9})?\s{1,19}"
+    r"(\d{1,9})\s{1,19}\d{1,9}\s{1,19}[A-Z]{2,16}\s{1,19}[A-Z,]{2,64}\s{0,9}$"
+)
+_COMMUNICATOR = re.compile(r"^#(\d{1,9})-\d{1,9} \(([0-9a-f]{1,16})\) ([A-Z]{2,16})\s{0,9}$")
+_DIFFERENT = re.compile(
+    r"^  Communicator ranks have different (?:(\w{1,32}) operation counts|status)"
+)
+_SEVERAL = re.compile(
+    r"^  (\d{1,9}) ranks (?:have (?:launched up to operation (\d{1,19})"
+    r"|(not) launched any operations|status (\w{1,16}))|reported (.{1,99}))\s{0,9}$"
+)
+_ONE = re.compile(
+    r"^  Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,19})|(not) launched any operations"
+    r"|status (\w{1,16}))| reported (.{1,99}?))? -- (?:GPU (\d{1,4})\S{0,64} managed by process "
+    r"(\d{1,9}) on node (\S{1,255})|\[)"
+)
+_PROCESS = re.compile(r"^  Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})")
+_FRAMEWORK = re.compile(
+    r"^(?:NCCL version \S{1,64} compiled with CUDA|CUDA runtime version|Communicators\.\.\."
+    r"|={3,99}$|Group {1,9}Comms|  Nodes  Processes|\(total\)| {1,9}# {1,9}in group"
+    r"|  (?:Missing communicator data|\d{1,9} job process|Encountered \d"
+    r"|(?:Init|Asynch)\w{1,20} error))"
+)
+_LONGEST_LINE = 1024
+
+
+class _Block:
+    """The part of a report that speaks of one communicator."""
+
+    def __init__(self, number: str, text: str, kind: str) -> None:
+        self.number = number
+        self.hash = int(text, 16)
+        self.kind = kind
+        self.type: str | None = None  # whose counts differ
+        self.said: dict[str, Any] = {}  # of the ranks that follow
+        self.counts: dict[int, dict[str, Any]] = {}  # by rank
+        self.several: dict[int, int] = {}  # ranks by count
+
+
+class _Reader:
+    """Reads reports in text, also several that follow each other."""
+
+    def __init__(self, _file: str, _issues: Issues) -> None:
+        self._sizes: dict[str, tuple[int, int]] = {}  # ranks and nodes, by group
+        self._block: _Block | None = None
+        self._heading: str | None = None
+        self._in_report = False
+        self._rows: list[dict[str, Any]] = []
+        self._groups: dict[int, dict[str, Any]] = {}
+
+    def read(self, line: LogLine) -> str | None:
+        text = line.text[:_LONGEST_LINE].rstrip()
+        if text == "Job summary" or text.startswith("Communicators..."):
+            self._begin(text)
+            return READ
+        if _FRAMEWORK.match(text) and (self._in_report or "compiled with CUDA" in text):
+            return SKIPPED
+        if text in _HEADINGS and self._in_report:
+            self._close()
+            self._heading = text
+            return READ
+        if match := _COMMUNICATOR.match(text):
+            self._close()
+            self._in_report = True
+            self._block = _Block(*match.groups())
+            return READ
+        if not self._in_report:
+            return None
+        return READ if self._detail(text) else None
+
+    def _begin(self, text: str) -> None:
+        self._close()
+        if text == "Job summary" or not self._in_report:
+            self._sizes = {}
+        self._in_report, self._heading = True, None
+
+    def _detail(self, text: str) -> bool:
+        block = self._block
+        if match := _GROUP_ROW.match(text):
+            self._sizes[match[1]] = int(match[3]), int(match[2])
+        elif match := _PROCESS.match(text):
+            who = {"process": match[1], "host": match[2], "device": whole_number(match[3][:1])}
+            status = "considered_dead" if self._heading == "DEAD" else "unresponsive"
+            self._rows.append(self._row(None) | who | {"status": status})
+        elif block is None:
+            return False
+        elif match := _DIFFERENT.match(text):
+            self._finish_type()
+            block.type = collective_type(match[1]) if match[1] else None
+        elif match := _SEVERAL.match(text):
+            block.said = _said(match, 2)
+            if block.type and "count" in block.said:
+                block.several[block.said["count"]] = int(match[1])
+        elif match := _ONE.match(text):
+            self._rank(block, match)
+        else:
+            return False
+        return True
+
+    def _rank(self, block: _Block, match: re.Match[str]) -> None:
+        said_of_it = _said(match, 2) or block.said
+        row = self._row(block) | {
+            "comm_rank": int(match[1]),
+            "device": int(match[6]) if match[6] else None,
+            "process": match[7],
+            "host": match[8],
+            **said_of_it,
+        }
+        if block.kind == "INCOMPLETE":
+            self._rows.append(row | {"status": "unresponsive"})
+        elif "count" in said_of_it:
+            block.counts[int(match[1])] = row | {"type": block.type}
+        else:
+            self._rows.append(row)
+
+    def _row(self, block: _Block | None) -> dict[str, Any]:
+        size = self._sizes.get(block.number) if block else None
+        return {
+            "source": NAME,
+            "comm_hash": block.hash if block else None,
+            "group_size": size[0] if size else None,
+        }
+
+    def _finish_type(self) -> None:
+        """Count for the ranks that are not named, where they must be all the others."""
+        block = self._block
+        if block is None or not (block.counts or block.several):
+            return
+        size = self._sizes.get(block.number, (0, 0))[0]
+        named = [row["count"] for row in block.counts.values()]
+        left = {n: k for n, k in block.several.items() if n not in named}
+        others = sorted(set(range(size)) - set(block.counts)) if size <= _MOST_RANKS else []
+        if len(left) == 1 and [len(others)] == list(left.values()):
+            (count,) = left
+            for rank in others:
+                row = self._row(block) | {"comm_rank": rank, "count": count, "type": block.type}
+                block.counts[rank] = row
+        self._rows += [block.counts[rank] for rank in sorted(block.counts)]
+        block.counts, block.several = {}, {}
+
+    def _close(self) -> None:
+        self._finish_type()
+        block = self._block
+        if block is not None:
+            size = self._sizes.get(block.number, (None, None))
+            self._groups[block.hash] = {
+                "source": NAME,
+                "comm_hash": block.hash,
+                "group_size": size[0],
+                "nodes": size[1],
+            }
+        self._block = None
+
+    def finish(self) -> LogPart:
+        self._close()
+        return LogPart({"comm_counts": self._rows, "comm_groups": [*self._groups.values()]})
+
+
+_MOST_RANKS = 1 << 20
+
+
+def _said(match: re.Match[str], first: int) -> dict[str, Any]:
+    """What a line says of a rank or of several: a count, a status or an error."""
+    count, none, status, error = match.groups()[first - 1 : first + 3]
+    if count or none:
+        return {"count": int(count or 0)}
+    if status:
+        return {"status": status.lower()}
+    return {"status": f"error: {error}"} if error else {}
+
+
+LINES = LineFormat(NAME, _MARK, _Reader)

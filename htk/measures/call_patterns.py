@@ -30,7 +30,7 @@ def wrong_turns(history: Histories) -> list[WrongTurn]:
     """Return where ranks call another kind of group than most ranks in like places, if they do."""
     alike: dict[frozenset[Kind], dict[int, list[RecordedCall]]] = defaultdict(dict)
     for rank in history.dumped:
-        calls = [c for c in history.calls[rank] if c.place.pair is None]
+        calls = [c for c in history.calls[rank] if c.call_site.pair is None]
         if calls and calls[0].record == 0:  # the ring has not lost the beginning
             alike[_kinds(history, rank)][rank] = calls
     turns = (_first_turn(history, members) for members in alike.values())
@@ -39,7 +39,7 @@ def wrong_turns(history: Histories) -> list[WrongTurn]:
 
 def _kinds(history: Histories, rank: int) -> frozenset[Kind]:
     groups = {group for member, group in history.status if member == rank}
-    groups |= {c.place.group for c in history.calls[rank]}
+    groups |= {c.call_site.group for c in history.calls[rank]}
     return frozenset(_kind(history, group) for group in groups)
 
 
@@ -53,7 +53,7 @@ def _first_turn(history: Histories, calls: dict[int, list[RecordedCall]]) -> Wro
     if len(calls) < _FEWEST:
         return None
     for k in range(1, max(map(len, calls.values()))):  # a pattern needs a beginning in common
-        kinds = {r: _kind(history, c[k].place.group) for r, c in calls.items() if len(c) > k}
+        kinds = {r: _kind(history, c[k].call_site.group) for r, c in calls.items() if len(c) > k}
         ((usual, count), *rest) = Counter(kinds.values()).most_common()
         if not rest:
             continue

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from htk.measures.flight import Histories, Place, RecordedCall
+from htk.measures.flight import CallSite, Histories, RecordedCall
 
 _SIZE_FREE = ("all_to_all", "barrier", "coalesced", "unknown", "send_recv")
 
@@ -21,16 +21,16 @@ _SIZE_FREE = ("all_to_all", "barrier", "coalesced", "unknown", "send_recv")
 class Mismatch:
     """Members of one collective that did not make the same call."""
 
-    place: Place
+    call_site: CallSite
     what: str  # type, size, dtype, order
     culprits: tuple[int, ...]
     decided: bool  # a majority tells who is wrong
     words: str
 
 
-def mismatch(history: Histories, call_site: Place) -> Mismatch | None:
+def mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
     """How the calls made at a place disagree; None: they do not, or there is one only."""
-    calls = {r: c for r, c in history.at.get(call_site, {}).items() if c.operations}
+    calls = {r: c for r, c in history.by_site.get(call_site, {}).items() if c.operations}
     if call_site.pair:
         return _message(call_site, calls)
     uneven = _uneven(history, call_site, calls)
@@ -47,7 +47,7 @@ def mismatch(history: Histories, call_site: Place) -> Mismatch | None:
     return _exchanged(history, call_site, calls)
 
 
-def _uneven(history: Histories, call_site: Place, calls: Mapping[int, RecordedCall]) -> bool:
+def _uneven(history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]) -> bool:
     """Whether members may legally differ in size: each gives or takes a part of its own length."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) < len(calls):
@@ -70,7 +70,7 @@ def _uneven(history: Histories, call_site: Place, calls: Mapping[int, RecordedCa
 _VARIABLE = re.compile(r"(?:gather|scatter|all|tensor)_?v(?:_single|_2d)?$", re.IGNORECASE)
 
 
-def _vote(call_site: Place, what: str, facets: Mapping[int, Hashable]) -> Mismatch:
+def _vote(call_site: CallSite, what: str, facets: Mapping[int, Hashable]) -> Mismatch:
     sides: dict[Hashable, list[int]] = defaultdict(list)
     for rank, saying in sorted(facets.items()):
         sides[saying].append(rank)
@@ -143,7 +143,7 @@ _CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
 }
 
 
-def _inconsistent(call_site: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+def _inconsistent(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     """Calls that contradict themselves: nobody else is needed to tell."""
     size = len(call_site.group.ranks)
     wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
@@ -167,7 +167,7 @@ def _contradicts(call: RecordedCall, size: int) -> bool:
 
 
 def _exchanged(
-    history: Histories, call_site: Place, calls: Mapping[int, RecordedCall]
+    history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]
 ) -> Mismatch | None:
     """All-to-all: what all send is what all receive. Who is wrong cannot be told from sums."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
@@ -183,7 +183,7 @@ def _exchanged(
     return Mismatch(call_site, "size", tuple(sorted(calls)), False, words)
 
 
-def _message(call_site: Place, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+def _message(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     if len(calls) < 2 or call_site.pair is None:
         return None
     sender, receiver = call_site.pair
@@ -203,10 +203,10 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
     """
     if not vote.decided:
         return vote
-    right = next(r for r in sorted(history.at[vote.place]) if r not in vote.culprits)
-    theirs = _sayings(history, vote.place, right)
+    right = next(r for r in sorted(history.by_site[vote.call_site]) if r not in vote.culprits)
+    theirs = _sayings(history, vote.call_site, right)
     for rank in vote.culprits:
-        own = _sayings(history, vote.place, rank)
+        own = _sayings(history, vote.call_site, rank)
         if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:
             continue
         swapped = own[:2] == theirs[1::-1] and _agree(own[2:], theirs[2:]) is not False
@@ -223,18 +223,18 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
             else "makes a call that the others do not"
         )
         words = f"rank {rank} {how}; {vote.words}"
-        return Mismatch(vote.place, "order", vote.culprits, True, words)
+        return Mismatch(vote.call_site, "order", vote.culprits, True, words)
     return vote
 
 
 _COMPARED = 8  # calls behind one that differs
 
 
-def _sayings(history: Histories, call_site: Place, rank: int) -> list[tuple[Any, ...]]:
+def _sayings(history: Histories, call_site: CallSite, rank: int) -> list[tuple[Any, ...]]:
     """What a rank says of a call and of those behind it in its group, until one is not recorded."""
     sayings = []
     for seq in range(call_site.seq, call_site.seq + _COMPARED):
-        call = history.at.get(Place(call_site.group, seq), {}).get(rank)
+        call = history.by_site.get(CallSite(call_site.group, seq), {}).get(rank)
         if call is None or not call.operations:
             break
         sayings.append((_type(call), _size(call), _dtype(call)))

@@ -2,7 +2,8 @@
 
 A rank waits at its first call that has not completed. It waits for the members of that call's
 group which have not come to it: they never made the call, or made it behind another one that they
-wait at themselves.
+wait at themselves. Of a rank without a dump, the lines of PyTorch's watchdog tell the call that
+timed out, and how far its groups had come.
 """
 
 import json
@@ -32,6 +33,8 @@ _CALL_COLUMNS = (
     "out_dtype",
     "in_shapes",
     "out_shapes",
+    "in_elements",
+    "out_elements",
     "coalesced",
     "state",
     "retired",
@@ -41,18 +44,21 @@ _CALL_COLUMNS = (
     "timeout_ns",
     "frames",
     "cycle",
+    "source",
 )
 _STATUS_COLUMNS = (
     "rank",
     "cycle",
+    "source",
     "group",
     "group_desc",
     "group_ranks",
     "last_enqueued",
     "last_completed",
 )
-SOURCE = "flight_recorder"
+RECORDER, WATCHDOG = "flight_recorder", "watchdog"
 ABORTED = "aborted"  # reported as completed when the watchdog ended it
+_MOST_RANKS = 1 << 17
 _NCCL_TIMEOUT_NS = 600 * 10**9  # where none is recorded
 
 
@@ -64,7 +70,7 @@ class GroupId:
     ranks: tuple[int, ...]  # empty: unknown
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """One collective of a group; for point-to-point, one message between two ranks."""
 
     group: GroupId
@@ -77,7 +83,7 @@ class RecordedCall:
     """What one rank did at a place. A coalesced group is one call with several operations."""
 
     rank: int
-    place: Place
+    call_site: CallSite
     record: int
     operations: list[Mapping[str, Any]] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
@@ -111,21 +117,23 @@ class Histories:
     """The calls of every rank that was dumped."""
 
     calls: dict[int, list[RecordedCall]]  # in the order made
-    at: dict[Place, dict[int, RecordedCall]]
+    by_site: dict[CallSite, dict[int, RecordedCall]]
     status: dict[tuple[int, GroupId], Mapping[str, Any]]
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
     inferred: set[GroupId]  # members known only by the calls they made
     libraries: set[str]
     moved: dict[int, bool]  # between the first and the last of several dumps
+    sources: dict[int, str]  # what tells of each rank
+    lone_messages: list[Mapping[str, Any]]  # that timed out, and whose peer is not told
     _pending: dict[int, list[RecordedCall]] = field(default_factory=dict)
 
     @property
     def dumped(self) -> list[int]:
         return sorted(self.calls)
 
-    def members(self, call_site: Place) -> tuple[int, ...]:
-        return call_site.pair or call_site.group.ranks or tuple(sorted(self.at[call_site]))
+    def members(self, call_site: CallSite) -> tuple[int, ...]:
+        return call_site.pair or call_site.group.ranks or tuple(sorted(self.by_site[call_site]))
 
     def pending(self, rank: int) -> list[RecordedCall]:
         """The first call of a rank that has not completed, and what is in one batch with it."""
@@ -139,19 +147,23 @@ class Histories:
         """The call that a rank waits at: in a batch, the first one whose peer is absent."""
         pending = self.pending(rank)
         return next(
-            (c for c in pending if {*self.absent(c.place), *self.unknown(c.place)} - {rank}),
+            (
+                c
+                for c in pending
+                if {*self.absent(c.call_site), *self.unknown(c.call_site)} - {rank}
+            ),
             pending[0] if pending else None,
         )
 
     def waits_for(self, rank: int) -> set[int]:
         """Members that have not come to what a rank waits at, or left no dump."""
-        places = [c.place for c in self.pending(rank)]
+        places = [c.call_site for c in self.pending(rank)]
         away = {r for p in places for r in (*self.absent(p), *self.unknown(p))}
         return away - {rank}
 
-    def passed(self, rank: int, call_site: Place) -> bool:
+    def passed(self, rank: int, call_site: CallSite) -> bool:
         """It completed the call, recorded or overwritten since."""
-        call = self.at.get(call_site, {}).get(rank)
+        call = self.by_site.get(call_site, {}).get(rank)
         if call is not None:
             return call.completed
         if call_site.pair:
@@ -162,36 +174,43 @@ class Histories:
             return True
         return call_site.seq < self.first_seq.get(key, 0)
 
-    def arrived(self, rank: int, call_site: Place) -> bool:
+    def arrived(self, rank: int, call_site: CallSite) -> bool:
         """It came to the call: it made it, and waits at no earlier one."""
         if self.passed(rank, call_site):
             return True
-        call = self.at.get(call_site, {}).get(rank)
+        call = self.by_site.get(call_site, {}).get(rank)
         if call is not None:
             return call.started or any(call is c for c in self.pending(rank))
         enqueued = self.status.get((rank, call_site.group), {}).get("last_enqueued")
         return enqueued is not None and not call_site.pair and enqueued >= call_site.seq
 
-    def absent(self, call_site: Place) -> list[int]:
+    def absent(self, call_site: CallSite) -> list[int]:
         """Members with a dump that have not come to a call."""
         return [
             r for r in self.members(call_site) if r in self.calls and not self.arrived(r, call_site)
         ]
 
-    def unknown(self, call_site: Place) -> list[int]:
+    def unknown(self, call_site: CallSite) -> list[int]:
         """Members without a dump."""
         return [r for r in self.members(call_site) if r not in self.calls]
 
 
-def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
+def histories(
+    collectives: pa.Table, comm_groups: pa.Table, world_size: int | None = None
+) -> Histories:
     """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
     records = _rows(collectives, _CALL_COLUMNS)
     states = _rows(comm_groups, _STATUS_COLUMNS)
+    sources = {r["rank"]: WATCHDOG for r in (*records, *states)}
+    sources |= {r["rank"]: RECORDER for r in (*records, *states) if r["source"] == RECORDER}
+    records = [r for r in records if r["source"] == sources[r["rank"]]]
+    states = [r for r in states if r["source"] == sources[r["rank"]]]
     moved = moved_between_polls(records, states)
     records, states = newest_polls(records, states)
-    inferred = _resolve_groups(records, states)
+    records, states, lone_messages = _watched(records, states)
+    inferred = _resolve_groups(records, states, world_size)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
-    by_site: dict[Place, dict[int, RecordedCall]] = defaultdict(dict)
+    by_site: dict[CallSite, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
     status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
@@ -205,7 +224,9 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
     for row in records:
         group = group_id(row)
         descriptions.setdefault(group, row["group_desc"] or "")
-        call_site = messages.place(row, group) if row["seq_kind"] == "p2p" else _place(row, group)
+        call_site = (
+            messages.call_site(row, group) if row["seq_kind"] == "p2p" else _call_site(row, group)
+        )
         if call_site is None:
             continue
         rank = row["rank"]
@@ -223,7 +244,46 @@ def histories(collectives: pa.Table, comm_groups: pa.Table) -> Histories:
         descriptions.setdefault(group_id(row), row["group_desc"] or "")
         _from_status(row, calls, by_site, first)
     libraries = {r["library"] for r in records if r["library"]}
-    return Histories(calls, dict(by_site), status, descriptions, first, inferred, libraries, moved)
+    return Histories(
+        calls,
+        dict(by_site),
+        status,
+        descriptions,
+        first,
+        inferred,
+        libraries,
+        moved,
+        sources,
+        lone_messages,
+    )
+
+
+def _watched(
+    records: list[dict[str, Any]], states: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[Mapping[str, Any]]]:
+    """Take what the watchdog says for what a recorder would.
+
+    It tells of elements, not of shapes, and only of the last calls. It does not tell the peer of a
+    message; messages have a count of their own, but share the group's counters, which then say
+    nothing.
+    """
+    lone = [r for r in records if r["source"] == WATCHDOG and r["type"] in ("send", "recv")]
+    unsure = {(r["rank"], r["group"]) for r in lone}
+    kept = []
+    for row in records:
+        if row["source"] == WATCHDOG:
+            if row in lone:
+                continue
+            row["event"] = (row["event"] or 0) + 1  # what was before is not told
+            for side in ("in", "out"):
+                count = row[f"{side}_elements"]
+                if row[f"{side}_shapes"] is None and count is not None:
+                    row[f"{side}_shapes"] = f"[[{count}]]"
+        kept.append(row)
+    for row in states:
+        if row["source"] == WATCHDOG and (row["rank"], row["group"]) in unsure:
+            row["last_enqueued"] = row["last_completed"] = None
+    return kept, states, list(lone)
 
 
 def _enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
@@ -256,7 +316,9 @@ def _state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int) -> 
     return row["state"] or "scheduled"
 
 
-def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]]) -> set[GroupId]:
+def _resolve_groups(
+    records: list[dict[str, Any]], states: list[dict[str, Any]], world_size: int | None
+) -> set[GroupId]:
     """Fill in the members of groups that a dump does not know; return those only inferred.
 
     Another dump knows them, or they are the ranks that used the group.
@@ -268,6 +330,10 @@ def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]])
         users[row["group"] or ""].add(row["rank"])
         if row["group_ranks"]:
             recorded[row["group"] or ""].add(row["group_ranks"])
+    highest = max((row["rank"] for row in rows), default=-1)
+    counted = world_size is not None and highest < world_size < _MOST_RANKS
+    size = world_size if counted and world_size is not None else highest + 1
+    everyone = range(size) if highest < _MOST_RANKS else ()
     inferred = set()
     for row in rows:
         if row["group_ranks"]:
@@ -277,26 +343,34 @@ def _resolve_groups(records: list[dict[str, Any]], states: list[dict[str, Any]])
         if len(fitting) == 1:
             row["group_ranks"] = fitting[0]
         elif not recorded[name]:
-            row["group_ranks"] = json.dumps(sorted(users[name]), separators=(",", ":"))
-            inferred.add(group_id(row))
+            members = (_of_all_ranks(row) and everyone) or sorted(users[name])
+            row["group_ranks"] = json.dumps([*members], separators=(",", ":"))
+            if not (counted and _of_all_ranks(row)):
+                inferred.add(group_id(row))
     return inferred
+
+
+def _of_all_ranks(row: Mapping[str, Any]) -> bool:
+    """Whether it is the default group, as the watchdog names it."""
+    default = row["group_desc"] == "default_pg" or (row["group"] == "0" and not row["group_desc"])
+    return row["source"] == WATCHDOG and default
 
 
 def _from_status(
     row: Mapping[str, Any],
     calls: dict[int, list[RecordedCall]],
-    by_site: dict[Place, dict[int, RecordedCall]],
+    by_site: dict[CallSite, dict[int, RecordedCall]],
     first: Mapping[tuple[int, GroupId], int],
 ) -> None:
     """Of a dump that lost its records, or the oldest, the counters tell where its rank waits."""
     enqueued, done = row["last_enqueued"], row["last_completed"]
     if enqueued is None or done is None or enqueued <= max(done, 0):
         return
-    rank, call_site = row["rank"], Place(group_id(row), max(done, 0) + 1)
+    rank, call_site = row["rank"], CallSite(group_id(row), max(done, 0) + 1)
     oldest = first.get((rank, call_site.group))
     if calls[rank] and (oldest is None or oldest <= call_site.seq or done <= 0):
         return
-    if oldest is not None and by_site[Place(call_site.group, oldest)][rank].completed:
+    if oldest is not None and by_site[CallSite(call_site.group, oldest)][rank].completed:
         return  # the counter lags behind
     call = RecordedCall(rank, call_site, 0, states={"scheduled"})
     by_site[call_site][rank] = call
@@ -314,7 +388,7 @@ def _group(name: str, listed: str) -> GroupId:
 
 def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of flight recorders, each text made once."""
-    ours = matching(table["source"], SOURCE.__eq__) & valid(table["rank"])
+    ours = matching(table["source"], (RECORDER, WATCHDOG).__contains__) & valid(table["rank"])
     table = table.select(columns).filter(pa.array(ours))
     values = []
     for column in table.columns:
@@ -327,8 +401,8 @@ def _rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _place(row: Mapping[str, Any], group: GroupId) -> Place | None:
-    return None if row["seq"] is None else Place(group, row["seq"])
+def _call_site(row: Mapping[str, Any], group: GroupId) -> CallSite | None:
+    return None if row["seq"] is None else CallSite(group, row["seq"])
 
 
 class _Messages:
@@ -348,14 +422,14 @@ class _Messages:
             if pair and row["state"] == "completed":
                 self._completed[row["rank"], group_id(row), pair] += 1
 
-    def place(self, row: Mapping[str, Any], group: GroupId) -> Place | None:
+    def call_site(self, row: Mapping[str, Any], group: GroupId) -> CallSite | None:
         pair = _pair(row)
         if pair is None:
             return None  # the closing record of a batch: its members stand for it
         key = (row["rank"], group, pair)
         self._made[key] += 1
         lost = any(self._first.get(rank, 0) for rank in pair)
-        return Place(group, self._made[key] - (self._completed[key] if lost else 0), pair)
+        return CallSite(group, self._made[key] - (self._completed[key] if lost else 0), pair)
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:

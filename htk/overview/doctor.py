@@ -1,6 +1,6 @@
 """What a trace holds: recorded, missing, damaged, linked; and what would record the rest."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,6 +34,7 @@ def doctor(trace: Trace) -> pa.Table:
     """What was recorded, what is missing for which question, and what is damaged?"""
     rows = [
         *_files(trace),
+        *_log_lines(trace),
         *_ranks(trace),
         *_recorded(trace),
         *_links(trace),
@@ -75,6 +76,23 @@ def _files(trace: Trace) -> Iterator[Row]:
         yield "files", others, "note", f"no trace: {some}", None
 
 
+def _log_lines(trace: Trace) -> Iterator[Row]:
+    """What became of each line of logs, by file."""
+    lines: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for row in trace.tables["log_lines"].to_pylist():  # a few for each file
+        lines[row["file"]][row["reading"], row["source"] or "blank"] += row["lines"]
+    for file, counts in lines.items():
+        total: Counter[str] = Counter()
+        for (reading, _), count in counts.items():
+            total[reading] += count
+        whose = ", ".join(f"{s} {n:,}" for (r, s), n in sorted(counts.items()) if r == "read")
+        finding = (
+            f"{total['read']:,} lines read ({whose or 'none'}), {total['skipped']:,} known and "
+            f"skipped, {total['unknown']:,} of no known format"
+        )
+        yield "files", f"lines of {file.rsplit('/', 1)[-1]}", "ok", finding, None
+
+
 def _ranks(trace: Trace) -> Iterator[Row]:
     sizes = {v for v in trace.tables["ranks"]["world_size"].to_pylist() if v}
     if not sizes:
@@ -107,7 +125,7 @@ def _recorded(trace: Trace) -> Iterator[Row]:
     text = ", ".join(sorted(options)) or "none said"
     yield "recorded", "profiler options", "ok" if options else "note", text, None
     for name in TABLES:
-        if name in ("ranks", "parse_issues"):
+        if name in ("ranks", "parse_issues", "log_lines"):
             continue
         table = trace.tables[name]
         if table.num_rows:

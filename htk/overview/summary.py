@@ -185,11 +185,33 @@ def _of_job(trace: Trace) -> str:
     return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
 
 
+_DEAD = ("flight_recorder", "watchdog", "python_stacks", "traceback")  # sources of a post-mortem
+
+
+def _post_mortem(trace: Trace) -> str | None:
+    """What the traces of a hang or of errors say; None: there are none."""
+    sources = {
+        source
+        for name in ("collectives", "comm_groups", "python_stacks", "comm_notes")
+        for source in codes_of(trace.tables[name]["source"])[1].to_pylist()
+    }
+    warned = [
+        row["text"] for row in trace.tables["comm_notes"].to_pylist() if row["level"] == "WARN"
+    ]
+    if not sources & set(_DEAD) and not warned:
+        return None
+    answer = ask(trace, "hang").coverage
+    if not sources & set(_DEAD) and not answer["decided"]:
+        return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
+    return f"Hang: {answer['verdict']}"
+
+
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """What NCCL's own records, benchmarks and memory files tell without a profile."""
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [record for record in held if record[0]]
-    if not held:
+    died = _post_mortem(trace)
+    if not held and died is None:
         files = ", ".join(part.file for part in trace.files[:3])
         raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
     ranks = tuple(trace.ranks)
@@ -201,9 +223,8 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     if trace.tables["job_operations"].num_rows:
         headline = f"{headline}\n{_of_job(trace)}"
         wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
-    if "flight_recorder" in formats:
-        why = ask(trace, "hang").coverage["verdict"]
-        headline = f"{headline}\nHang: {why}"
+    if died is not None:
+        headline = f"{died}\n{headline}"
         wanted = {"hang": "who is missing, and where each rank stands", **wanted}
     return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, headline)
 

@@ -21,7 +21,9 @@ from htk.schema.comm import (
     COMM_NOTES,
     COMM_TRANSPORTS,
     COMM_TUNING,
+    LOG_LINES,
     PROXY_STEPS,
+    PYTHON_STACKS,
     RANK_CLOCKS,
 )
 from htk.schema.jobs import JOB_LAYOUTS, JOB_OPERATIONS
@@ -54,7 +56,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does; answers as JSON state it.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (
@@ -94,6 +96,8 @@ TABLES: dict[str, pa.Schema] = {
     "comm_tuning": COMM_TUNING,
     "comm_counts": COMM_COUNTS,
     "comm_notes": COMM_NOTES,
+    "python_stacks": PYTHON_STACKS,
+    "log_lines": LOG_LINES,
     "proxy_steps": PROXY_STEPS,
     "bench_points": BENCH_POINTS,
     "job_operations": JOB_OPERATIONS,
@@ -145,6 +149,7 @@ __all__ = [
     "KERNEL_LINKS",
     "LAUNCHES",
     "LAUNCH_LINKS",
+    "LOG_LINES",
     "MEMORY",
     "OP_CALLERS",
     "OP_LINKS",
@@ -153,6 +158,7 @@ __all__ = [
     "PROXY_STEPS",
     "PYTHON_CALLS",
     "PYTHON_LINKS",
+    "PYTHON_STACKS",
     "RANKS",
     "SCHEMA_VERSION",
     "SYNCS",

@@ -56,7 +56,7 @@ COLLECTIVES = table(
     end_ns=(_I64, "When it ended."),
     duration_ns=(_I64, "How long it ran, where only that is known."),
     timing=(TEXT, "What the times are: gpu, cpu, watchdog, none."),
-    state=(TEXT, "scheduled, started, completed (flight recorder)."),
+    state=(TEXT, "scheduled, started, completed (flight recorder); timed_out (watchdog)."),
     retired=(_BOOL, "It left the watchdog's list."),
     timeout_ns=(_I64, "After how long the watchdog ends it."),
     inferred=(TEXT, "Facts taken from elsewhere than the record itself, comma-separated."),
@@ -105,6 +105,7 @@ PROXY_STEPS = table(
 COMM_INITS = table(
     **_SOURCE,
     **_COMM,
+    group=(TEXT, "The split that it comes from, where its own hash is not logged."),
     group_size=(_I32, "Ranks of the communicator."),
     nodes=(_I32, "Nodes of the communicator."),
     host=(TEXT, "Host."),
@@ -112,7 +113,7 @@ COMM_INITS = table(
     device=(_I32, "CUDA device."),
     parent_hash=(_U64, "Hash of the communicator that it was split from."),
     phase=(TEXT, "total, kernels, alloc, bootstrap, allgathers, topo, graphs, connections, rest."),
-    duration_ns=(_I64, "Time of the phase."),
+    duration_ns=(_I64, "Time of the phase; null: only that it was made is known."),
 )
 
 COMM_TRANSPORTS = table(
@@ -140,9 +141,29 @@ COMM_NOTES = table(
     **_SOURCE,
     host=(TEXT, "Host."),
     process=(TEXT, "Process id."),
-    level=(TEXT, "WARN, ERROR, STATUS, …"),
+    device=(_I32, "GPU index within the process."),
+    level=(TEXT, "WARN, TRAIL (of a WARN), STATE, …"),
     text=(TEXT, "What it says."),
+    time_ns=(_I64, "When, on the host's wall clock, read as UTC where no time zone is written."),
     offset=(_I64, "Byte offset in the file."),
+)
+
+PYTHON_STACKS = table(
+    **_SOURCE,
+    host=(TEXT, "Host."),
+    process=(TEXT, "Process id."),
+    thread=(TEXT, "Thread, as the tool names it."),
+    thread_name=(TEXT, "Name of the thread."),
+    state=(TEXT, "active, idle, …; of an exception: the exception."),
+    frames=(TEXT, "Python stack, innermost first, one frame a line."),
+    offset=(_I64, "Byte offset in the file."),
+)
+
+LOG_LINES = table(
+    **_SOURCE,
+    file=(TEXT, "The file."),
+    reading=(TEXT, "read; skipped: of a known format, nothing to ask for; unknown."),
+    lines=(_I64, "Lines."),
 )
 
 BENCH_POINTS = table(

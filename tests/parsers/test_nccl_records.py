@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from htk.core.parser import Parsed, ParseOptions, Parser, Source
-from htk.errors import MalformedTrace
+from htk.errors import MalformedTrace, UnknownFormat
 from htk.parsers import (
     inspector,
     inspector_prometheus,
@@ -55,7 +55,7 @@ def test_any_cut_is_survived_or_refused_in_one_line(path: Path) -> None:
         for data in (whole[:cut], whole[:cut] + b"\x00\xff{[" + whole[cut:]):
             try:
                 parsed(parser, data, path.name)
-            except MalformedTrace as error:
+            except (MalformedTrace, UnknownFormat) as error:
                 assert "\n" not in str(error)
 
 

@@ -281,7 +281,8 @@ def test_ranks_to_exclude_on_restart() -> None:
 
 
 def test_a_crashed_rank_or_the_network() -> None:
-    (text, _) = asked(crashed())["text"].to_pylist()
+    text, _, next_step = asked(crashed())["text"].to_pylist()
+    assert "the flight recorder dumps and logs of rank 5" in next_step
     assert text.startswith("rank 5 left no dump, and all 7 others came to all_reduce number 5")
     assert text.endswith("rank 5 or the network.")
 

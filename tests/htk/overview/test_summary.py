@@ -52,8 +52,8 @@ SAMPLES = Path(__file__).parents[3] / "sample_traces"
     ("flight_recorder/hang_missing_rank_v2.10", "rank 3 never came", "hang"),
     ("nccl_debug", "8 collectives (nccl_debug)", "comm_summary"),
     ("rccl_replay", "1 collective (rccl_replay)", "comm_summary"),
-    ("nccl_tests", "98 benchmark points", "comm_model"),
-    ("ras", "16 communicator counts", "comm_progress"),
+    ("nccl_tests", "110 benchmark points", "comm_model"),
+    ("ras", "26 communicator counts", "comm_progress"),
     ("memory_snapshot", "7 memory events", "memory_peaks"),
 ])  # fmt: skip
 def test_without_a_profile_it_says_what_there_is(sample: str, said: str, asked: str) -> None:
