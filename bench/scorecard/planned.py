@@ -26,7 +26,7 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
             job.gpus_per_node,
             job.micro_batch,
             job.seq,
-            job.checkpointing,
+            "full" if job.checkpointing else "none",
         )
         flops = model_flops(job.decoder, job.micro_batch, job.seq)
         usual = flops / (_USUAL_MFU * job.device.half_tflops * 1e3)

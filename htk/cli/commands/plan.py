@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 @click.option("--seq", default=2048, show_default=True, help="Tokens of a sequence.")
 @click.option("--accumulation", default=1, show_default=True, help="Micro-batches of a step.")
 @click.option("--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer.")
-@click.option("--checkpointing", is_flag=True, help="Full activation checkpointing.")
+@click.option(
+    "--checkpointing",
+    type=click.Choice(["none", "selective", "full"]),
+    is_flag=False,
+    flag_value="full",
+    default="none",
+    show_default=True,
+    help="Activations that are computed again: full alone, or selective, by operator.",
+)
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
 @click.option("--tokens", type=float, help="Of the whole run, such as 2e12: its days and cost.")
 @gpus_option

@@ -12,7 +12,7 @@ from htk.models.hardware import gpu
 from htk.whatif.plan import PlannedJob, least_gpus, plan
 
 
-def rows(**given: float) -> dict[str, dict[str, float]]:
+def rows(**given: float | str) -> dict[str, dict[str, float]]:
     sizes = {"nodes": 2, "gpus_per_node": 4, "micro_batch": 1, "seq": 512, "price": 2.0} | given
     job = PlannedJob(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
     return {r["strategy"]: r for r in plan(job).to_pylist()}
@@ -39,7 +39,7 @@ def test_seven_billion_parameters_do_not_fit_one_gpu_unsharded() -> None:
 
 def test_how_many_40_gb_gpus_train_70b_in_16_bit() -> None:
     """16 bytes a parameter are 1.10 TB: 28 of 40 GB hold that alone."""
-    job = PlannedJob(decoder("llama2-70b"), gpu("a100-40gb"), 8, 8, 1, 2048, checkpointing=True)
+    job = PlannedJob(decoder("llama2-70b"), gpu("a100-40gb"), 8, 8, 1, 2048, checkpointing="full")
     assert job.model.parameters == pytest.approx(69e9, rel=0.01)
     needed = least_gpus(job, "full_shard")
     assert needed is not None
@@ -64,6 +64,36 @@ def test_more_tokens_hide_more_communication() -> None:
     few, many = rows()["full_shard"], rows(micro_batch=8)["full_shard"]
     assert many["mfu_pct"] > few["mfu_pct"]
     assert many["step_time_ns"] < 8 * few["step_time_ns"]
+
+
+def test_selective_checkpointing_lies_between_none_and_full() -> None:
+    none, selective, full = (
+        rows(micro_batch=8, checkpointing=how)["full_shard"]
+        for how in ("none", "selective", "full")
+    )
+    assert none["compute_ns"] < selective["compute_ns"] < full["compute_ns"]
+    assert full["peak_memory_bytes"] < selective["peak_memory_bytes"] < none["peak_memory_bytes"]
+
+
+def test_checkpointing_is_full_unless_said_otherwise() -> None:
+    words = ("--model", "llama3-8b", "--gpu", "h100", "--seq", "8192", "--format", "json")
+    full, same, selective = (
+        json.loads(asked(*words, *more).stdout)["rows"]
+        for more in (
+            ("--checkpointing",),
+            ("--checkpointing", "full"),
+            ("--checkpointing", "selective"),
+        )
+    )
+    assert full == same != selective
+
+
+def test_llama_3_1_8b_takes_what_torchtitan_measured() -> None:
+    """82.4 GiB by PyTorch's allocator on eight H100, to which context and NCCL come."""
+    job = PlannedJob(decoder("llama3-8b"), gpu("h200"), 1, 8, 2, 8192, "selective")
+    row = next(r for r in plan(job).to_pylist() if r["strategy"] == "full_shard")
+    assert row["peak_memory_bytes"] / 2**30 == pytest.approx(82.4 + 3, rel=0.04)
+    assert row["p_oom"] < 0.01
 
 
 def test_tensor_parallelism_splits_work_and_is_not_hidden() -> None:
