@@ -178,11 +178,16 @@ class StepModel:
         )
 
     def with_groups(self, collectives: Mask, size: int, per_node: int) -> "StepModel":
-        """The scene with other groups for some collectives."""
+        """Return the scene with other groups for some collectives, each rank's part as large."""
+        facts = self.facts
+        gathers = collectives & self.is_collective("all_gather") & (facts.out_bytes > 0)
+        scatters = collectives & self.is_collective("reduce_scatter") & (facts.in_bytes > 0)
         facts = replace(
-            self.facts,
-            group_size=np.where(collectives, size, self.facts.group_size),
-            per_node=np.where(collectives, per_node, self.facts.per_node),
+            facts,
+            in_bytes=np.where(gathers, facts.out_bytes // size, facts.in_bytes),
+            out_bytes=np.where(scatters, facts.in_bytes // size, facts.out_bytes),
+            group_size=np.where(collectives, size, facts.group_size),
+            per_node=np.where(collectives, per_node, facts.per_node),
         )
         return replace(self, facts=facts)
 

@@ -5,9 +5,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.columns.types import Mask
+from htk.columns.types import Floats, Mask
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
+from htk.models.collective_latency import hops_ns
 from htk.whatif.edit_arguments import whole
 from htk.whatif.missing_ranks import partial
 from htk.whatif.network_tiers import network
@@ -18,6 +19,10 @@ from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
+
+_SKEW = 0.01
+_OF_LATENESS = 0.5  # few ranks tell little of how late the last of many is
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
@@ -31,17 +36,22 @@ def apply(scene: StepModel, value: str) -> StepModel:
     after = before * ranks / now
     if after < 1 or after != int(after):
         raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
-    share = max(before * here // max(now, here), 1)  # of a group, in one node
-    old = (before - 1) / before * network(scene).pace(before, min(share, before))
-    share = max(int(after) * node // max(ranks, node), 1)
-    new = (after - 1) / after * network(scene).pace(int(after), min(share, int(after)))
+    net = network(scene)
+    old = (before - 1) / before * net.pace(before, _in_node(before, now, here))
+    share = _in_node(int(after), ranks, node)
+    new = (after - 1) / after * net.pace(int(after), share)
     moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
+    hops = _hops(moved, (int(after), share)) - _hops(scene, (before, _in_node(before, now, here)))
+    moved = moved.with_lengths(growing, moved.lengths() + hops)
     if _shares(scene):
         moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node
-    moved = moved.with_groups(growing, int(after), min(share, int(after)))
+    moved = moved.with_groups(growing, int(after), share)
+    later = _later(moved, growing, now, ranks)
+    lateness = float((later.lengths() - moved.lengths())[growing].sum())
+    lateness /= len(scene.graph.ranks) * max(scene.graph.period_ns, 1)
     changed = replace(
-        _later(moved, growing, now, ranks),
+        later,
         devices=scene.devices * ranks / now,
         samples=scene.samples * ranks / now,
         low_confidence=scene.low_confidence or crossing,
@@ -52,12 +62,24 @@ def apply(scene: StepModel, value: str) -> StepModel:
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    doubt = 0.5 if crossing else 0.15
+    doubt = 0.5 if crossing else 0.25
     return (
         changed.with_uncertainty("communication", doubt)
-        .with_uncertainty("skew", 0.01)
+        .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))
         .with_assumption(*words)
     )
+
+
+def _in_node(group: int, ranks: int, node: int) -> int:
+    """Return how many ranks of a group each node holds."""
+    return min(max(group * node // max(ranks, node), 1), group)
+
+
+def _hops(scene: StepModel, group: tuple[int, int]) -> Floats:
+    """Return what each collective takes for hops among so many ranks, so many in each node."""
+    kinds, length = scene.facts.collective, scene.lengths().tolist()
+    sized = [(kind if kind in _KINDS else "", ns) for kind, ns in zip(kinds, length, strict=True)]
+    return np.array([hops_ns(kind, *group, ns) if kind else 0.0 for kind, ns in sized])
 
 
 def _groups(scene: StepModel) -> tuple[int, Mask, int]:
@@ -86,27 +108,28 @@ def _shares(scene: StepModel) -> bool:
 def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
     """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
-    σ: of what the ranks at hand compute in a step; where others are not, what these wait for the
-    last of all tells it.
+    μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded,
+    what these wait for the last of all tells it.
     """
-    if now > 1 and partial(scene)[growing].any():
-        return replace(
-            scene, arrival_scale=scene.arrival_scale * _expected_last(ranks) / _expected_last(now)
-        )
-    acts = scene.graph.activities
-    each = np.array(
-        [int(acts.length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks]
-    )
-    if len(each) < 2:
+    if now < 2:
         return scene
-    sigma = float(each.std())
-    later = sigma * (_expected_last(ranks) - _expected_last(now))
-    last = np.flatnonzero(growing)[np.argsort(acts.start[growing])]
-    length = scene.lengths().astype(np.float64)
-    for rank in scene.graph.ranks:
-        of_rank = last[acts.rank[last] == rank]
-        length[of_rank[-1:]] += later
-    return scene.with_lengths(growing, length)
+    times = _expected_last(ranks) / _expected_last(now)
+    if partial(scene)[growing].any():
+        return replace(scene, arrival_scale=scene.arrival_scale * times)
+    waited = _mean_waits(scene)
+    return scene.with_lengths(growing & (waited > 0), scene.lengths() + waited * (times - 1))
+
+
+def _mean_waits(scene: StepModel) -> Floats:
+    """Return how long the mean rank waited for the last one at each collective."""
+    graph, edge = scene.graph, np.flatnonzero(scene.graph.edges("arrive"))
+    waits = np.zeros(len(graph.time))
+    members = np.bincount(graph.dst[edge], minlength=len(graph.time))
+    np.add.at(waits, graph.dst[edge], graph.time[graph.dst[edge]] - graph.time[graph.src[edge]])
+    mean = np.append(waits / np.maximum(members, 1), 0.0)
+    joined = scene.run_edge >= 0
+    node = np.where(joined, graph.src[scene.run_edge], -1)
+    return np.where(scene.is_comm, mean[node], 0.0)
 
 
 def _expected_last(ranks: int) -> float:

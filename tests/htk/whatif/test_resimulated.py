@@ -74,6 +74,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
         (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
         (("sharding", "ddp"), {"strategy": "ddp"}),
         (("world", "8"), {"nodes": 4}),
+        (("world", "16"), {"nodes": 8, "ranks_only": (0, 7, 8, 15)}),
         (("accumulation", "3"), {"accumulation": 3}),
         (("checkpointing", "on"), {"checkpointing": True}),
         (("tp", "2"), {"tensor_parallel": 2}),

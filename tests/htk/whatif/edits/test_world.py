@@ -20,9 +20,13 @@ def reduced(ranks: int, per_node: int) -> list[Act]:
 
 
 def test_a_ring_of_more_sends_a_little_more() -> None:
-    # 700 for 7/8; of 16 ranks 15/16
+    # 700 for 7/8; of 16 ranks 15/16. A tree of 4 nodes has two hops more between them than one of
+    # 2, a ring of 16 ranks 16 hops more, 4 of them between nodes, which is less for so many bytes.
     found = world.apply(small_scene(reduced(8, 4), gpus_per_node=4), "16")
-    assert length(found, "r") == 20 * K + 750 * K
+    ring = [
+        2 * (n - 1) * (nodes / n * 4.0 + (1 - nodes / n) * 1.9) for n, nodes in ((8, 2), (16, 4))
+    ]
+    assert length(found, "r") == round(20 * K + 750 * K + (ring[1] - ring[0]) * K)
     assert (found.samples, found.devices) == (2, 2)
     assert not found.low_confidence
 
@@ -40,7 +44,7 @@ def test_as_many_as_now() -> None:
 
 def test_one_rank_needs_nobody() -> None:
     found = world.apply(small_scene(reduced(8, 8)), "1")
-    assert length(found, "r") == 20 * K  # the latency of its kind
+    assert length(found, "r") == 0  # it has no hops
 
 
 def test_ranks_must_be_known() -> None:
@@ -77,3 +81,29 @@ def test_groups_of_unknown_size_are_not_scaled() -> None:
     ]
     with pytest.raises(UsageError, match="how many ranks"):
         world.apply(small_scene(acts), "4")
+
+
+def test_a_ring_of_very_many_is_mostly_hops() -> None:
+    scene = small_scene(reduced(8, 4), gpus_per_node=4)
+    steps = [length(world.apply(scene, str(8 * 10**k)), "r") for k in range(5)]
+    assert steps == sorted(steps) and steps[-1] > steps[0]
+
+
+def test_parts_of_a_rank_shrink_with_more_of_them() -> None:
+    common = {"group": 8, "per_node": 4, "in_bytes": 1 << 20, "out_bytes": 8 << 20}
+    acts = [
+        Act("a", 100 * K, waits=("g",)),
+        Act("b", 100 * K, backward=True),
+        comm("g", 90 * K, "all_gather", **common),
+        comm(
+            "r",
+            90 * K,
+            "reduce_scatter",
+            waits=("b",),
+            backward=True,
+            **common | {"in_bytes": 8 << 20, "out_bytes": 1 << 20},
+        ),
+    ]
+    found = world.apply(small_scene(acts, gpus_per_node=4), "32").facts
+    assert found.in_bytes[2:].tolist() == [(8 << 20) // 32, 8 << 20]
+    assert found.out_bytes[2:].tolist() == [8 << 20, (8 << 20) // 32]
