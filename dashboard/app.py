@@ -4,29 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.analyses import ANALYSES, find
-from htk.dashboard import derived, start
+from htk.dashboard import compressed, derived, filters, start
 from htk.dashboard.components import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.files import add_routes as add_file_routes
+from htk.dashboard.filters import IDS, pills
+from htk.dashboard.frame import about, frame, menu, trust
 from htk.dashboard.guard import protect
-from htk.dashboard.page import NAMED, WAITING, Visit
+from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.pages import answer, composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
-from htk.dashboard.url_state import FILTERS, View
+from htk.dashboard.url_state import View
 from htk.errors import HtkError
-
-_HINTS = {
-    "ranks": "0,2..5",
-    "steps": "3..4",
-    "from": "1.5ms",
-    "to": "20ms",
-    "name": "part of a name",
-    "annotation": "regular expression",
-}
+from htk.output.tokens import FONT, MONO, css_variables
 
 
 def create_app(runs: Runs, *, token: str | None = None) -> Dash:
@@ -39,8 +32,8 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
         suppress_callback_exceptions=True,
         update_title="",
     )
-    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = _frame()
+    app.index_string = _document()
+    app.layout = frame()
     _show(app, runs)
     _change(app)
     _tables(app, runs)
@@ -51,43 +44,21 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
             page.register(app, runs)
     add_routes(app.server, runs)
     add_file_routes(app.server, runs)
+    compressed.serve(app)
     protect(app, token)
     return app
 
 
-def _frame() -> Any:
-    return dmc.MantineProvider(
-        id="theme",
-        theme={"fontFamily": "system-ui, sans-serif"},
-        children=[
-            dcc.Location(id="address", refresh="callback-nav"),
-            dcc.Store(id="dark", storage_type="local"),
-            dcc.Store(id="again"),
-            dcc.Store(id="changed"),
-            html.Header(
-                [
-                    dcc.Link("htk", href="/runs", className="logo", title="choose a run"),
-                    html.Span(id="run", className="run"),
-                    html.Div(id="filters", className="filters"),
-                    html.Div(id="chips", className="chips"),
-                    html.Button("Copy link", id="copy", className="chip"),
-                    dmc.Switch(id="dark-switch", label="dark", size="sm"),
-                ]
-            ),
-            html.Div(
-                [
-                    html.Nav(id="menu", **attributes(aria_label="pages")),
-                    html.Main(
-                        dcc.Loading(
-                            html.Div(id="page"),
-                            delay_show=300,
-                            **{**WAITING, "target_components": {"page": "children"}},
-                        )
-                    ),
-                ],
-                className="body",
-            ),
-        ],
+def _document() -> str:
+    """The page's skeleton: its colours stand before any script does."""
+    schemes = (("", False), ('[data-mantine-color-scheme="dark"]', True))
+    colours = "\n".join(f":root{where} {{ {css_variables(dark=dark)} }}" for where, dark in schemes)
+    type_ = f":root {{ --font: {FONT}; --mono: {MONO}; }}"
+    return (
+        '<!DOCTYPE html><html lang="en"><head>{%metas%}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{{%title%}}</title>{{%favicon%}}<style>{colours}\n{type_}</style>{{%css%}}</head>"
+        "<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body></html>"
     )
 
 
@@ -95,9 +66,9 @@ def _show(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("page", "children"),
         Output("menu", "children"),
-        Output("chips", "children"),
         Output("filters", "children"),
         Output("run", "children"),
+        Output("trust", "children"),
         Input("address", "pathname"),
         Input("address", "search"),
         Input("dark", "data"),
@@ -106,14 +77,14 @@ def _show(app: Dash, runs: Runs) -> None:
     def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
         view = View.of(pathname, search)
         if view.page == "runs" or (not view.run and not runs.given):
-            return [start.page(runs), [], [], [], ""]
+            return [start.page(runs), _plain_menu(), [], "", []]
         waiting = _opened(runs, view)
         if waiting is not None:
-            return [waiting, [], [], [], view.run]
+            return [waiting, _plain_menu(), [], view.run, []]
         visit = Visit(runs, view, bool(dark))
         here = attributes(data_view=_address(pathname, search))  # whose page it is
         shown = html.Div(safely(_page, visit), **here)
-        return [shown, _menu(view), _chips(view), _filters(view), _about(visit)]
+        return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
@@ -126,11 +97,10 @@ def _show(app: Dash, runs: Runs) -> None:
         path = "" if panel_id["page"] == "overview" else panel_id["page"]
         page = composed().get(path)
         if page is None or panel_id["part"] not in page.parts:
-            return problem("there is no such part")
+            return problem("There is no such part of the page.", "Not found")
         visit = Visit(runs, View.of(pathname, search), bool(dark))
         make = page.parts[panel_id["part"]]
-        heading = dmc.Title(panel_id["part"].capitalize(), order=3)
-        return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit, heading)
+        return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit)
 
 
 def _opened(runs: Runs, view: View) -> Any:
@@ -147,18 +117,34 @@ def _page(visit: Visit) -> Any:
     """What the address asks for."""
     page = composed().get(visit.view.page)
     if page is not None:
-        visit.view.selection  # noqa: B018  filters that cannot be read are said before any part
-        heading = dmc.Title(page.title, order=2)
+        left = html.Div(safely(_whether_anything_is_left, visit))
+        if left.children is not None:  # said before any part
+            return html.Div([html.H1(page.title), left, _unfiltered(visit)])
+        heading = html.H1(page.title)
         return html.Div(safely(page.layout, visit, heading), className="composed")
     if visit.view.page in ANALYSES:
         return visit.drawn("page", lambda: derived.page(visit, visit.view.page))
-    return problem(f"there is no page {visit.view.page!r}")
+    return problem(f"There is no page {visit.view.page!r}.", "Not found")
+
+
+def _whether_anything_is_left(visit: Visit) -> Any:
+    """Nothing; what the filters say that cannot be read, or leaves nothing, is raised."""
+    visit.trace.check_selection()
+
+
+def _unfiltered(visit: Visit) -> Any:
+    bare = View(visit.view.page, {}, visit.view.options, visit.view.run)
+    return dcc.Link("Remove all filters", href=f"/{bare.page}{bare.search()}", className="act")
+
+
+def _plain_menu() -> list[Any]:
+    return [dcc.Link("Runs", href="/runs", className="here")]
 
 
 def _change(app: Dash) -> None:
     @app.callback(
         Output("changed", "data"),
-        *[Input(f"filter-{name}", "value") for name in FILTERS],
+        *[Input(f"filter-{name}", "value", allow_optional=True) for name in IDS],
         Input({"type": "option", "name": ALL}, "value"),
         Input({"type": "chip", "name": ALL}, "n_clicks"),
         Input({"type": "brush", "name": ALL}, "selectedData"),
@@ -172,20 +158,15 @@ def _change(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def change(*states: Any) -> Any:
-        filters, (options, _, _, _, _, ids, groups, tables, pathname, search) = (
-            states[: len(FILTERS)],
-            states[len(FILTERS) :],
-        )
+        options, _, _, _, _, ids, groups, tables, pathname, search = states[len(IDS) :]
         view = View.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
             if trigger["type"] == "option":
                 value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
             changed = _changed(view, trigger, value)
-        else:  # what else the fields say may be of the page before
-            used = set(ctx.triggered_prop_ids.values())
-            pairs = zip(FILTERS, filters, strict=True)
-            changed = view.with_filters(**{n: f or "" for n, f in pairs if f"filter-{n}" in used})
+        else:
+            changed = filters.changed(view, str(trigger).removeprefix("filter-"), value)
         query = changed.search()
         if query == (search or ""):
             return no_update
@@ -216,20 +197,19 @@ def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
     if not value:
         return view
     if trigger["type"] == "chip":
-        return view.without(trigger["name"])
+        return filters.cleared(view, trigger["name"])
     if trigger["type"] == "brush":
         low, high = sorted(value.get("range", {}).get("x", [0, 0]))
-        return view.with_filters(from_=time_text(low), to=time_text(high)) if high > low else view
+        return (
+            view.with_filters(from_=filters.time_text(low), to=filters.time_text(high))
+            if high > low
+            else view
+        )
     if trigger["type"] == "by-rank":
         return view.with_filters(ranks=str(value["points"][0]["customdata"]))
     column, cell = value.get("colId"), value.get("value")
     target = {"rank": "ranks", "step": "steps", **dict.fromkeys(NAMED, "name")}.get(column)
     return view.with_filters(**{target: str(cell)}) if target and cell is not None else view
-
-
-def time_text(ms: float) -> str:
-    """Milliseconds of a plot's axis as a filter writes them."""
-    return f"{max(ms, 0):.6f}".rstrip("0").rstrip(".") + "ms"
 
 
 def _default(page: str, name: str) -> Any:
@@ -254,6 +234,13 @@ def _tables(app: Dash, runs: Runs) -> None:
         grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
         return grid["rowData"], grid["columnDefs"]
 
+    app.clientside_callback(
+        "function(cells){ return window.htkRowTimeline(cells); }",
+        Output("address", "href", allow_duplicate=True),
+        Input({"type": "grid", "name": ALL}, "cellClicked"),
+        prevent_initial_call=True,
+    )
+
     # Into the address too, which does not make the page anew.
     app.clientside_callback(
         "function(groups, tables){ window.htkGrouped(groups, tables); }",
@@ -276,65 +263,4 @@ def _colours(app: Dash) -> None:
         "function(page){return window.htkDrawn();}",
         Output("page", "title"),
         Input("page", "children"),
-    )
-
-
-def _filters(view: View) -> list[Any]:
-    return [
-        dmc.TextInput(
-            id=f"filter-{name}",
-            value=view.filters.get(name, ""),
-            placeholder=_HINTS[name],
-            label=name,
-            size="xs",
-            debounce=500,
-            w=112,
-        )
-        for name in FILTERS
-    ]
-
-
-def _menu(view: View) -> list[Any]:
-    def link(page: str, title: str) -> Any:
-        here = "here" if view.page == page else ""
-        return dcc.Link(title, href=view.link(page), className=here)
-
-    pages = [link(page.path, page.title) for page in composed().values()]
-    subjects = [
-        html.Details(
-            [html.Summary(subject, className="subject"), *(link(n, title) for n, title in entries)],
-            open=view.page in dict(entries),
-        )
-        for subject, entries in derived.titles().items()
-    ]
-    return [*pages, html.Div("Every question", className="heading"), *subjects]
-
-
-def _chips(view: View) -> list[Any]:
-    return [
-        html.Button(
-            f"{name}: {value} ×",
-            id={"type": "chip", "name": name},
-            className="chip",
-            title=f"remove the filter {name}",
-        )
-        for name, value in view.filters.items()
-    ]
-
-
-def _about(visit: Visit) -> str:
-    """Which run the page speaks of."""
-    trace = visit.runs.trace(visit.view.run)
-    if trace is None:
-        return visit.view.run
-    names = sorted({p.file for p in trace.files})
-    if visit.view.run.startswith("upload/"):
-        return names[0].rsplit("/", 1)[-1]
-    if visit.view.run:
-        return visit.view.run
-    folder = names[0].rsplit("/", 2)
-    return (
-        names[0]
-        if len(names) == 1
-        else f"{folder[-2] if len(folder) > 1 else ''} ({len(names)} files)"
     )

@@ -1,8 +1,9 @@
 """The pieces that pages are made of: tables, plots, tiles, controls, words for what went wrong."""
 
 import logging
+import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dash_ag_grid as dag
@@ -14,13 +15,18 @@ from htk.core.analysis import Option
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.url_state import View, shown
 from htk.errors import HtkError, MissingTable
-from htk.output.figures import figure
+from htk.output.figures import figure, is_waiting, meaning_of
 from htk.output.render import PROSE, coverage_lines
 from htk.output.result import Result
+from htk.output.tokens import DARK, LIGHT
 from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import unit_of
 
 ROWS = 5000  # more is for files, not for a page
+_TABLE_NAME = re.compile(r"no rows in '(\w+)'")
+_ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
+_KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
+_UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -39,8 +45,9 @@ def empty(text: str) -> Any:
 
 
 def section(heading: Any, *children: Any, note: str = "") -> Any:
-    top = [dmc.Title(heading, order=3)]
-    return html.Section([*top, *([html.P(note, className="doc")] if note else []), *children])
+    """A panel of a page: what it shows, in what way, and the thing itself."""
+    hint = [html.P(note, className="hint")] if note else []
+    return html.Section([html.H2(heading), *hint, *children])
 
 
 def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
@@ -48,26 +55,72 @@ def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> A
     try:
         return make(visit)
     except MissingTable as error:
-        return html.Div([heading, empty(f"Not recorded: {error}.")])
+        return html.Div([heading, empty(not_there(str(error)))])
     except HtkError as error:
         return problem(str(error))
     except Exception as error:  # one part that fails leaves the others standing
         logging.getLogger("htk").exception("a part of the page %r failed", visit.view.page)
-        return problem(f"{type(error).__name__}: {error}", "This part failed: a fault of htk")
+        words = f"Internal error; please report it. {type(error).__name__}: {error}"
+        return problem(words, "This part failed")
 
 
-def tile(label: str, value: str, more: str = "", href: str = "") -> Any:
-    """A number that leads: what it is, how much, and what stands beside it."""
+def not_there(message: str) -> str:
+    """What is missing in words of the page: a filter leaves nothing, or nobody recorded it."""
+    reason = (
+        message.partition(": ")[2] if message.partition(": ")[0].endswith(" files") else message
+    )
+    reason = _TABLE_NAME.sub(lambda match: "no " + match[1].replace("_", " "), reason)
+    if " within " in reason:
+        return f"{reason[:1].upper()}{reason[1:]}."
+    return f"Not recorded: {reason}."
+
+
+def tile(
+    label: str, value: str, more: str = "", href: str = "", *, kind: str = "", drawn: Any = None
+) -> Any:
+    """A number that leads: what it is, how much, and what stands beside it. Its unit is small;
+    `kind` is `alert`, or the meaning of a meter's colour."""
+    number, space, unit = value.rpartition(" ")
+    is_number = bool(space) and number[:1].lstrip("+−-").isdigit() | number[:2].isdigit()
+    shown_value: Any = [number, html.Small(unit)] if is_number else value
     inside = [
         html.Div(label, className="tile-label"),
-        html.Div(value, className="tile-value"),
+        html.Div(shown_value, className="tile-value"),
+        *([drawn] if drawn is not None else []),
         html.Div(more, className="tile-more"),
     ]
-    return (
-        dcc.Link(inside, href=href, className="tile")
-        if href
-        else html.Div(inside, className="tile")
+    name = f"tile {kind}".strip()
+    return dcc.Link(inside, href=href, className=name) if href else html.Div(inside, className=name)
+
+
+def swatch(name: str) -> str:
+    """The class of a share's colour: what it means, waiting striped, the unrecorded hatched."""
+    meaning = meaning_of(name) or "cpu"
+    return f"k-{'wait' if is_waiting(name) else meaning}"
+
+
+def meter(pct: float, kind: str) -> Any:
+    """A share as a bar in the colour of what it is of."""
+    width = {"width": f"{max(0.0, min(pct, 100.0)):.2f}%"}
+    return html.Div(html.I(className=f"k-{kind}", style=width), className="meter")
+
+
+def spark(values: Sequence[float], *, dark: bool) -> Any:
+    """A few values as a small line, the last with a dot; from zero where they stand."""
+    if len(values) < 2:
+        return None
+    colour = (DARK if dark else LIGHT)["accent"].replace("#", "%23")
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    x = [4 + 152 * k / (len(values) - 1) for k in range(len(values))]
+    y = [22 - 18 * (v - low) / span if high > low else 13 for v in values]
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    drawn = (
+        "data:image/svg+xml;utf8,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 160 26'>"
+        f"<polyline points='{points}' fill='none' stroke='{colour}' stroke-width='1.8'/>"
+        f"<circle cx='{x[-1]:.1f}' cy='{y[-1]:.1f}' r='2.6' fill='{colour}'/></svg>"
     )
+    return html.Img(src=drawn, className="spark", alt="")
 
 
 def control(option: Option, value: Any) -> Any:
@@ -142,7 +195,13 @@ def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
 
 
 def coverage(result: Result) -> list[Any]:
-    return [html.Div(line, className="coverage") for line in coverage_lines(result.coverage)]
+    lines = [_KEY.sub(_key_words, line) for line in coverage_lines(result.coverage)]
+    return [html.Div(line, className="coverage") for line in lines]
+
+
+def _key_words(key: re.Match[str]) -> str:
+    """A fact's key as people say it; its unit stands at the value."""
+    return _UNIT_SUFFIX.sub("", key[0]).replace("_", " ")
 
 
 def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
@@ -247,11 +306,32 @@ def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
             if isinstance(row[name], int):
                 row[name] -= origin
     columns = [_column(field) for field in table.schema if _used(table, field)]
+    drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     words = [column["headerName"] for column in columns]
     for column in columns:  # of two that differ by their unit only, both keep it
         if words.count(column["headerName"]) > 1:
             column["headerName"] = column["field"].replace("_", " ")
+    if drawn is not None and drawn == columns[0]["field"]:
+        columns.insert(0, _to_timeline(drawn))
     return {"rowData": some, "columnDefs": columns}
+
+
+def _to_timeline(name: str) -> dict[str, Any]:
+    """A column that leads from a row to its longest instance."""
+    return {
+        "colId": "timeline",
+        "field": name,
+        "headerName": "",
+        "headerTooltip": "the longest instance on the timeline",
+        "valueFormatter": {"function": "htkGo(params.value)"},
+        "tooltipValueGetter": {"function": "'the longest instance on the timeline'"},
+        "pinned": "left",
+        "width": 44,
+        "suppressAutoSize": True,
+        "sortable": False,
+        "filter": False,
+        "cellClass": "go",
+    }
 
 
 def grouped(table: pa.Table, by: str) -> pa.Table:

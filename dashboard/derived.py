@@ -19,11 +19,16 @@ def titles() -> dict[str, list[tuple[str, str]]]:
     return subjects
 
 
+def names() -> set[str]:
+    """Every question's page."""
+    return set(ANALYSES)
+
+
 def page(visit: Visit, name: str) -> Any:
     """The page of an analysis: its question, controls, picture, table and coverage."""
     analysis = find(name)
     head: list[Any] = [
-        dmc.Title(analysis.question, order=2),
+        html.H1(analysis.question),
         html.P(analysis.doc.partition("\n")[2].strip(), className="doc"),
     ]
     try:
@@ -36,4 +41,5 @@ def page(visit: Visit, name: str) -> Any:
     except HtkError as error:
         return html.Div([*head, problem(str(error))])
     table = grid(result, visit, options)
-    return html.Div([*head, picture(result, dark=visit.dark), *coverage(result), table])
+    body = html.Section([picture(result, dark=visit.dark), *coverage(result), table])
+    return html.Div([*head, body])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 
 from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
@@ -72,6 +72,30 @@ def controls(visit: Visit) -> list[Any]:
             gap="xs",
             mt="sm",
         ),
+    ]
+
+
+_PRESETS = (
+    ("Twice the batch", "batch", "2x"),
+    ("Hybrid shard", "sharding", "hybrid_shard"),
+    ("Twice the network", "network", "bandwidth=2x"),
+    ("All communication hidden", "overlap", "perfect"),
+    ("No stragglers", "fix_rank", "all"),
+    ("CUDA graphs", "graphs", "on"),
+    ("H200", "hardware", "h200"),
+)
+
+
+def presets(visit: Visit) -> list[Any]:
+    """Questions that people ask first, as links."""
+    trace = visit.runs.trace(visit.view.run)
+    sizes = trace.tables["ranks"]["world_size"].to_pylist() if trace is not None else []
+    world = max((size for size in sizes if size), default=0)
+    doubled = (("Twice the GPUs", "world", str(2 * world)),) if world else ()
+    offered = [p for p in (*_PRESETS, *doubled) if p[1] != "hardware" or p[2] in catalogue()]
+    return [
+        dcc.Link(words, href=opening(visit.view, ((name, value),)))
+        for words, name, value in offered
     ]
 
 

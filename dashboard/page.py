@@ -87,6 +87,8 @@ class Page:
     options: Mapping[str, str] = field(default_factory=dict)  # and their defaults
     answers: Mapping[str, Callable[[Visit], Result]] = field(default_factory=dict)  # to export
     register: Callable[[Dash, Runs], None] | None = None  # callbacks of its own
+    group: str = ""  # of the menu
+    needs: tuple[str, ...] = ()  # tables; a recording with rows in none of them leaves it empty
 
 
 def panel(path: str, name: str, height: int = 120) -> Any:

@@ -69,7 +69,7 @@ def shares(
                 marker=marker,
             )
         )
-    axis: dict[str, Any] = {"ticksuffix": " %", "title": "of the recorded window"}
+    axis: dict[str, Any] = {"ticksuffix": " %", "title": {"text": "of the recorded window"}}
     if axis_end is not None:
         axis |= {"range": [0, axis_end], "dtick": axis_end / 5}
     return framed(
@@ -157,7 +157,7 @@ def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: b
     )
     low = min(base, new) - 3 * sum(abs(p) for p in parts)
     top = max(base, new) + 0.6 * sum(abs(p) for p in parts)
-    axis = {"title": "ms", "range": [max(0, low), top * 1.02]}
+    axis = {"title": {"text": "ms"}, "range": [max(0, low), top * 1.02]}
     return framed([bars], dark=dark, yaxis=axis, showlegend=False)
 
 
@@ -192,7 +192,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
         "ticktext": words,
         "automargin": True,
     }
-    return framed(bars, dark=dark, xaxis={"title": "ms"}, yaxis=axis, barmode="overlay")
+    return framed(bars, dark=dark, xaxis={"title": {"text": "ms"}}, yaxis=axis, barmode="overlay")
 
 
 def roofs(
@@ -239,8 +239,9 @@ def roofs(
                 },
             )
         )
-    x_axis = {"type": "log", "title": "operations for each byte moved"}
-    y_axis = {"type": "log", "title": "TFLOP/s achieved"}
+    ticks = {"type": "log", "dtick": 1, "exponentformat": "power"}
+    x_axis = {**ticks, "title": {"text": "operations for each byte moved"}}
+    y_axis = {**ticks, "title": {"text": "TFLOP/s achieved"}}
     return framed(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
 
 
@@ -301,6 +302,6 @@ def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:
         dragmode="select",
         selectdirection="h",
         hovermode="x unified",
-        xaxis={"title": "ms since the recording began", "range": [edges[0], edges[-1]]},
-        yaxis={"ticksuffix": " %", "title": "of the GPUs", "range": [0, 100]},
+        xaxis={"title": {"text": "ms since the recording began"}, "range": [edges[0], edges[-1]]},
+        yaxis={"ticksuffix": " %", "title": {"text": "of the GPUs"}, "range": [0, 100]},
     )

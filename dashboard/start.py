@@ -17,10 +17,10 @@ def page(runs: Runs) -> Any:
     """What can be looked at."""
     return html.Div(
         [
-            dmc.Title("Which run?", order=2),
+            html.H1("Which run?"),
             *_typed(runs),
             _upload(runs),
-            dmc.Title("Runs", order=3),
+            html.H2("Runs"),
             _listed(runs),
         ],
         className="start",
@@ -41,7 +41,7 @@ def _reading(key: str) -> Any:
     """A run that is being read: how far, and a way out."""
     return html.Div(
         [
-            dmc.Title("Reading the trace", order=2),
+            html.H1("Reading the trace"),
             html.P(key, className="doc"),
             dmc.Progress(
                 id="reading-bar", value=0, size="lg", **attributes(aria_label="read so far")
@@ -133,7 +133,7 @@ def _typed(runs: Runs) -> list[Any]:
                     description=f"a file or folder within {where}",
                     w=520,
                 ),
-                dmc.Button("Open", id="open-button"),
+                html.Button("Open", id="open-button", className="chip main"),
             ],
             align="end",
         ),

@@ -14,6 +14,7 @@ from htk.graph.build import Graph
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.predict import apply_edits, ordered
+from htk.whatif.text import in_words
 
 _KINDS = ("compute", "comm", "memory")  # as the graph numbers them
 _BINS = 500
@@ -29,7 +30,7 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in predicted]
     bar = go.Bar(
         y=[
-            f"{r['whatif'].removesuffix(' on').replace('_', ' ')}: {gain:,.2f} ms"
+            f"{in_words(str(r['whatif']))}: {gain:,.3g} ms"
             for gain, r in zip(gains, predicted, strict=True)
         ],
         x=gains,
@@ -41,14 +42,15 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
             "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in predicted],
             "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in predicted],
         },
-        hovertemplate="%{y}<extra></extra>",
+        customdata=[str(r["whatif"]) for r in predicted],
+        hovertemplate="%{y}; click to try it<extra></extra>",
     )
-    axis = {"title": "ms of a step that it could win at most"}
-    return plots.framed([bar], dark=dark, xaxis=axis, margin={"l": 190, "r": 16, "t": 8, "b": 44})
+    axis = {"title": {"text": "ms of a step, best case"}}
+    return plots.framed([bar], dark=dark, xaxis=axis, margin={"l": 8, "r": 16, "t": 8, "b": 40})
 
 
 def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
-    """Time of a sample by batch and strategy: what does not fit is blank, and says so."""
+    """Time per sample by batch and strategy: what does not fit is blank, and says so."""
     row_of = {r["whatif"]: r for r in rows}
     shares, texts, marks = [], [], []
     for sharding in SHARDINGS:
@@ -61,7 +63,7 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         SHARDINGS,
         shares,
         dark=dark,
-        title="time of a<br>sample, %",
+        title="time per sample<br>(a GPU), % of now",
         text=texts,
         hover="%{y}, %{x}<br>%{text}<br>%{customdata}<extra></extra>",
     )
@@ -105,14 +107,29 @@ def side_by_side(asked: WhatIf, dark: bool) -> Any:
     before = start.graph
     period = max(before.period_ns, after.period_ns)
     labels, strips = [], []
-    for rank in np.unique(before.activities.rank)[:_MOST_RANKS].tolist():
-        for word, graph, times in (
-            ("measured", before, before.time),
-            ("predicted", edited.graph, after.time),
+    for rank in telling_ranks(before):
+        for word, graph, times, own_period in (
+            ("measured", before, before.time, before.period_ns),
+            ("predicted", edited.graph, after.time, after.period_ns),
         ):
             labels.append(f"rank {rank}, {word}")
-            strips.append(_strip(graph, times - before.window[0], rank, period))
+            strip = _strip(graph, times - before.window[0], rank, period).astype(np.float64)
+            strip[np.arange(_BINS) * period >= own_period * _BINS] = np.nan  # the step is over
+            strips.append(strip)
     return _strips(labels, strips, period, dark)
+
+
+def telling_ranks(graph: Graph) -> list[int]:
+    """Return a few ranks that tell most: the longest and the shortest compute, those between."""
+    ranks, code = np.unique(graph.activities.rank, return_inverse=True)
+    length = graph.time[graph.end] - graph.time[graph.start]
+    compute = np.bincount(code.ravel(), length * (graph.activities.kind == 0))
+    order = np.argsort(-compute, kind="stable")
+    if len(order) > _MOST_RANKS:
+        places = np.linspace(0, len(order) - 1, _MOST_RANKS).round().astype(int)
+        order = order[places]
+    chosen: list[int] = ranks[order].tolist()
+    return chosen
 
 
 def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> NDArray[np.int64]:
@@ -141,7 +158,7 @@ def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.diff(np.interp(edges, points, filled))
 
 
-def _strips(labels: list[str], strips: list[NDArray[np.int64]], period: int, dark: bool) -> Any:
+def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, dark: bool) -> Any:
     import plotly.graph_objects as go
 
     own = plots.palette(dark)
@@ -155,6 +172,7 @@ def _strips(labels: list[str], strips: list[NDArray[np.int64]], period: int, dar
         zmax=3.5,
         colorscale=scale,
         ygap=2,
+        hoverongaps=False,
         colorbar={
             "tickvals": [0, 1, 2, 3],
             "ticktext": ["idle", "copies", "exposed comm", "compute"],

@@ -78,7 +78,7 @@ def served() -> Iterator[str]:
 def taken(page: Any, address: str, path: Path) -> None:
     """A picture, when nothing more is being fetched or drawn."""
     page.goto(address)
-    page.wait_for_selector("main h2", timeout=60_000)
+    page.wait_for_selector("main h1", timeout=60_000)
     for _ in range(300):
         if page.evaluate(_FILLED):
             break

@@ -14,6 +14,7 @@
     const T = globalThis.htkTimeline;
     const source = T.http(place.dataset.query);
     const handle = await T.mount(place, source, { dark, height: HEIGHT });
+    if (!handle) return null; // it holds nothing, and says so
     return { place, handle, zero: begin(handle.state.about), seen: handle.view() };
   }
 
@@ -36,14 +37,17 @@
       const places = [...document.querySelectorAll(".twin:not([data-on])")];
       if (places.length !== 2) return;
       for (const place of places) place.dataset.on = "1";
-      try {
-        const twins = await Promise.all(places.map(mounted));
+      // One that cannot be shown leaves the other standing.
+      const shown = await Promise.all(places.map((place) => mounted(place).catch((error) => {
+        place.textContent = `This side cannot be shown: ${error.message}`;
+        return null;
+      })));
+      const twins = shown.filter((twin) => twin);
+      if (twins.length) {
         new MutationObserver(() => twins.forEach((t) => t.handle.recolour())).observe(
           document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
         window.htkTwins = twins;
-        follow(twins);
-      } catch (error) {
-        places[0].textContent = `The timelines cannot be shown: ${error.message}`;
+        if (twins.length === 2) follow(twins);
       }
     });
   };

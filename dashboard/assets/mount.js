@@ -56,8 +56,10 @@
         const margin = (chosen.end - chosen.start) * 0.03;
         handle.go(chosen.start - margin, chosen.end + margin);
       }
+      const longest = window.location.hash === "#longest" && place.dataset.name;
       const given = place.dataset.event;
       await handle.restore(Object.values(state).some(Boolean) ? state : { event: given });
+      if (longest) await handle.jump("longest", place.dataset.name);
       if (!place.isConnected) return; // another took its place meanwhile
       window.htkHandle = handle;
       if (document.activeElement === document.body) handle.focus();

@@ -55,7 +55,7 @@
         view: () => ({ ...(S.goal || S.view) }), count: () => (S.shown ? S.shown.head.count : -1),
         select: (id) => this.select({ id }), selected: () => S.selected, range: () => S.range,
         mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), idle: () => !this.busy,
-        search: (text) => this.search(text), rows: () => S.rows.list,
+        search: (text) => this.search(text), jump: (how, text) => this.jump(how, text), rows: () => S.rows.list,
         focus: () => this.P.canvas.focus({ preventScroll: true }),
       };
     }

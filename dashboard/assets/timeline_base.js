@@ -5,7 +5,7 @@
      The same colours as in figures: htk/output/tokens.py. */
   T.LIGHT = {
     ink: "#16202E", soft: "#55627A", paper: "#FFFFFF", head: "#F6F7F9", line: "#E4E7EC", band: "#F9FAFB",
-    accent: "#1769E0", unrecorded: "#ECEFF3", hatch: "#B6BFCB",
+    accent: "#1259C4", unrecorded: "#ECEFF3", hatch: "#B6BFCB",
     kinds: {
       compute: ["#2F7DE1"], comm: ["#D9822B"], memory: ["#16826B"], cpu: ["#6B7788"], launch: ["#7A4FB5"],
       range: ["#E6EBF2", "#9AA6B8"], phase: ["#F3F6FA", "#AEB9C9"], python: ["#C3CBD6", "#98A3B3"],

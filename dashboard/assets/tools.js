@@ -41,6 +41,18 @@
     keepSearch(now ? `?${now}` : "");
   };
 
+  /* From a row of a table to its longest instance: the address of the timeline there. */
+  window.htkRowTimeline = function (cells) {
+    const cell = window.dash_clientside.callback_context.triggered.map((t) => t.value)[0];
+    if (!cell || cell.colId !== "timeline" || !cell.value || cell.value === "others") {
+      return window.dash_clientside.no_update;
+    }
+    const query = new URLSearchParams(location.search);
+    for (const key of [...query.keys()]) if (key.startsWith("o.")) query.delete(key);
+    query.set("name", cell.value);
+    return `/timeline?${query}#longest`;
+  };
+
   window.htkDrawn = function () {
     window.htkMountTimeline();
     window.htkMirror();
@@ -48,7 +60,31 @@
     return "";
   };
 
+  /* One picker is open at a time; a click elsewhere or Escape closes it. */
+  function closePickers(but) {
+    document.querySelectorAll("details.pick[open]").forEach((d) => { if (d !== but) d.open = false; });
+  }
+  document.addEventListener("keydown", (event) => {
+    const open = event.key === "Escape" && document.querySelector("details.pick[open]");
+    if (!open) return;
+    closePickers(null);
+    open.querySelector("summary").focus();
+  });
+
   document.addEventListener("click", (event) => {
+    if (document.contains(event.target)) closePickers(event.target.closest("details.pick"));
+    const toggle = event.target.closest("#menu-toggle");
+    const side = document.querySelector(".side");
+    if (toggle || event.target.closest("nav a")) {
+      const open = !!toggle && !side.classList.contains("open");
+      side.classList.toggle("open", open);
+      document.getElementById("menu-toggle").setAttribute("aria-expanded", String(open));
+    }
+    const skip = event.target.closest(".skip");
+    if (skip) {
+      event.preventDefault();
+      document.getElementById("page").focus();
+    }
     const save = event.target.closest("[data-save]");
     if (save) {
       const plot = save.closest("figure").querySelector(".js-plotly-plot");

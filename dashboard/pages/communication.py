@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 import numpy as np
 from dash import html
 
@@ -12,6 +11,7 @@ from htk.dashboard.components import answered, coverage, empty, grid, picture, p
 from htk.dashboard.page import Page, Visit, panel
 
 _DEFAULTS = {"by": "size", "overlap": "rank"}
+_LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
 
 
@@ -21,7 +21,7 @@ def layout(visit: Visit) -> Any:
     overlap, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
     return html.Div(
         [
-            dmc.Title("What does communication cost?", order=2),
+            html.H1("What does communication cost?"),
             *hung,
             html.Div(
                 [
@@ -68,7 +68,7 @@ def _groups(visit: Visit) -> Any:
 
 
 def _waits(visit: Visit) -> Any:
-    """Rank × collective: a bright row never waits, and so makes the others wait."""
+    """Rank × collective: a pale row never waits, and so makes the others wait."""
     heading = "Who waits in which collective?"
     table = visit.ask("collective_times").table
     match, rank = numbers(table["match"], -1), numbers(table["rank"], -1)
@@ -99,7 +99,7 @@ def _waits(visit: Visit) -> Any:
         yaxis={"autorange": "reversed"},
     )
     left = len(shown) - len(worst)
-    note = "The dark row is the rank that the others wait for."
+    note = "A pale row among dark ones is the rank that the others wait for."
     note += f" The {_MOST_COLUMNS} with most waiting, {left} left out." if left else ""
     return section(heading, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
 
@@ -130,7 +130,7 @@ def _bandwidth(visit: Visit) -> Any:
             )
         )
         peak = max((r["peak_busbw_gbps"] or 0 for r in of_key), default=0)
-        if peak:
+        if peak and len({r["size_from_bytes"] for r in of_key}) >= _LEAST_SIZES:
             line = {"dash": "dot", "color": colour}
             wide = [min(x) / 2, max(x) * 2]
             data.append(
@@ -141,7 +141,7 @@ def _bandwidth(visit: Visit) -> Any:
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},
     }
     fig = plots.framed(data, dark=visit.dark, **axes)
-    note = "Dotted: the limit that the link's model reaches with ever larger calls."
+    note = "Dotted, where three sizes or more were measured: the limit for ever larger calls."
     table = grid(result, visit, {}, rows=6)
     return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)
 
@@ -183,4 +183,10 @@ PAGE = Page(
         "matrix": _matrix,
     },
     _DEFAULTS,
+    group="Dig into",
+    needs=(
+        "collectives",
+        "bench_points",
+        "comm_counts",
+    ),
 )

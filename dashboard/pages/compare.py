@@ -9,9 +9,9 @@ from dash import html
 from htk.compare.items import EACH
 from htk.compare.runs import DIFF, compare
 from htk.core.analysis import coverage_of
-from htk.core.humanize import format_duration, parse_int_ranges
+from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
 from htk.dashboard import plots, start
-from htk.dashboard.components import attributes, empty, grid, plot, section, select
+from htk.dashboard.components import attributes, empty, grid, plot, problem, section, select
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.url_state import View
 from htk.errors import UsageError
@@ -44,7 +44,7 @@ def layout(visit: Visit) -> Any:
         ],
         className="controls",
     )
-    head = [dmc.Title("What changed?", order=2), controls]
+    head = [html.H1("What changed?"), controls]
     key = _key(values["with"])
     if values["with"] == _SAME and not (values["base"] or values["new"]):
         text = (
@@ -54,6 +54,9 @@ def layout(visit: Visit) -> Any:
         return html.Div([*head, empty(text)])
     if key is not None and visit.runs.trace(key) is None:
         return html.Div([*head, start.opening(visit.runs, key)])
+    lacking = _lacking(visit, key, values)
+    if lacking:
+        return html.Div([*head, problem(lacking, "Not recorded"), _timelines(visit, key, values)])
     return html.Div(
         [
             *head,
@@ -65,6 +68,20 @@ def layout(visit: Visit) -> Any:
             panel("compare", "table", 500),
         ]
     )
+
+
+def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
+    """Which of the chosen ranks a side does not have; nothing where both have theirs."""
+    other = visit.view.run if key is None else key
+    for side, run, ranks in (("base", visit.view.run, "base"), ("other", other, "new")):
+        trace = visit.runs.trace(run)
+        chosen = parse_int_ranges(values[ranks]) if values[ranks] else []
+        lost = sorted(set(chosen) - set(trace.ranks)) if trace is not None else []
+        if lost and trace is not None:
+            word = "rank" if len(lost) == 1 else "ranks"
+            there = format_int_ranges(trace.ranks)
+            return f"The {side} has no {word} {format_int_ranges(lost)}; it has {there}."
+    return ""
 
 
 def _ranks(name: str, label: str, value: str) -> Any:
@@ -182,9 +199,14 @@ def _exported(visit: Visit) -> Result:
 PAGE = Page(
     "compare",
     "Compare",
-    15,
+    3,
     layout,
     {"waterfall": _waterfall, "time": _time, "table": _table},
     _DEFAULTS,
     {"diff": _exported},
+    needs=(
+        "kernels",
+        "cpu_ops",
+        "annotations",
+    ),
 )

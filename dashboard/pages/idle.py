@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import dcc, html
 
 from htk.core.humanize import format_duration
@@ -19,7 +18,7 @@ _GAPS = 12
 def layout(_visit: Visit) -> Any:
     return html.Div(
         [
-            dmc.Title("Why were GPUs idle?", order=2),
+            html.H1("Why were GPUs idle?"),
             panel("idle", "busy", 260),
             html.Div([panel("idle", "causes", 460), panel("idle", "gaps", 460)], className="two"),
             panel("idle", "stalls", 420),
@@ -93,4 +92,6 @@ PAGE = Page(
         "launches": _launches,
         "queue": _queue,
     },
+    group="Dig into",
+    needs=("kernels",),
 )

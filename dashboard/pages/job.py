@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from htk.core.humanize import format_duration
@@ -14,7 +13,7 @@ from htk.dashboard.page import Page, Visit, panel
 def layout(_visit: Visit) -> Any:
     return html.Div(
         [
-            dmc.Title("What do stragglers cost the job?", order=2),
+            html.H1("What do stragglers cost the job?"),
             panel("job", "tiles", 110),
             panel("job", "causes", 300),
             html.Div(
@@ -99,4 +98,6 @@ PAGE = Page(
         "stages": _question("slowdown_by_stage", "Which stage?"),
         "whatif": _question("straggler_whatif", "What would a step take without them?"),
     },
+    group="Dig into",
+    needs=("job_operations",),
 )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from htk.dashboard import plots
@@ -26,7 +25,7 @@ _DEFAULTS = {"top": "15", "by": "total"}
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            dmc.Title("What do the GPUs run?", order=2),
+            html.H1("What do the GPUs run?"),
             html.Div(
                 [
                     slider("top", _top(visit), 5, 100, "kernels shown"),
@@ -82,9 +81,9 @@ def _tensor(visit: Visit) -> Any:
 
     own = plots.palette(visit.dark)
     parts = (
-        ("on tensor cores", "tensor_core_ns", own["compute"], ""),
-        ("not on tensor cores", "no_tensor_core_ns", own["cpu"], "/"),
-        ("unknown", "tensor_core_unknown_ns", own["idle"], "."),
+        ("on tensor cores", "tensor_core_ns", own["compute"]),
+        ("not on tensor cores", "no_tensor_core_ns", own["cpu"]),
+        ("unknown", "tensor_core_unknown_ns", own["idle"]),
     )
     bars = [
         go.Bar(
@@ -92,9 +91,9 @@ def _tensor(visit: Visit) -> Any:
             x=[(r[column] or 0) / 1e6 for r in rows],
             orientation="h",
             name=name,
-            marker={"color": colour, "pattern": {"shape": shape}},
+            marker={"color": colour},
         )
-        for name, column, colour, shape in parts
+        for name, column, colour in parts
     ]
     axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
     fig = plots.framed(bars, dark=visit.dark, barmode="stack", **axes)
@@ -153,4 +152,6 @@ PAGE = Page(
         "sequences": _sequences,
     },
     _DEFAULTS,
+    group="Dig into",
+    needs=("kernels",),
 )

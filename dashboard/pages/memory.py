@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import dcc, html
 
 from htk.core.humanize import format_bytes, format_duration
@@ -19,7 +18,7 @@ def layout(visit: Visit) -> Any:
     by, holders = (visit.option(name, value) for name, value in _DEFAULTS.items())
     return html.Div(
         [
-            dmc.Title("How much memory is in use, and by what?", order=2),
+            html.H1("How much memory is in use, and by what?"),
             panel("memory", "tiles", 90),
             html.Div(
                 [
@@ -99,4 +98,6 @@ PAGE = Page(
     layout,
     {"tiles": _tiles, "line": _line, "peaks": _peaks},
     _DEFAULTS,
+    group="Dig into",
+    needs=("memory",),
 )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from htk.dashboard import plots
@@ -18,7 +17,7 @@ def layout(visit: Visit) -> Any:
     by, tree = (visit.option(name, value) for name, value in _DEFAULTS.items())
     return html.Div(
         [
-            dmc.Title("Which operators take the time?", order=2),
+            html.H1("Which operators take the time?"),
             html.Div(
                 [
                     select("by", _BY, by, label="operators by"),
@@ -103,4 +102,6 @@ PAGE = Page(
         "python": _python,
     },
     _DEFAULTS,
+    group="Dig into",
+    needs=("cpu_ops",),
 )

@@ -1,14 +1,28 @@
 """The first screen: how long a step takes, where each rank's time goes, what to change first."""
 
+from dataclasses import replace
 from typing import Any
 
-import dash_mantine_components as dmc
 import numpy as np
 from dash import dcc, html
 
-from htk.core.humanize import format_bytes, format_duration, shorten
+from htk.columns.arrow import numbers, truths
+from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
 from htk.dashboard import plots
-from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
+from htk.dashboard.components import (
+    answered,
+    attributes,
+    coverage,
+    empty,
+    grid,
+    meter,
+    picture,
+    plot,
+    section,
+    spark,
+    swatch,
+    tile,
+)
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
@@ -19,30 +33,38 @@ from htk.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "pct_of_kernel_time", "count", "mean_ns", "kind")
 _OPERATORS = ("op", "device_self_ns", "pct_of_device_time", "cpu_self_ns", "count")
-_ADVICE = ("finding", "gain_ns", "gain_pct", "evidence", "advice", "analysis")
+# What-ifs that answer a cause: in words, the edit, its value.
+TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "stragglers": (("all ranks arrive together", "no_skew", "on"),),
+    "comm_wait": (("all ranks arrive together", "no_skew", "on"),),
+    "gpu_speed": (("every rank as fast as the median", "fix_rank", "all"),),
+    "comm_compute_overlap": (
+        ("all communication hidden", "overlap", "perfect"),
+        ("twice the bandwidth", "network", "bandwidth=2x"),
+    ),
+    "idle_breakdown": (("a host twice as fast", "host", "2x"), ("CUDA graphs", "graphs", "on")),
+    "host_stalls": (("no blocking calls", "remove_syncs", "on"),),
+}
 _HALVES = [("steps", "variance"), ("overlap", "memory"), ("kernels", "operators")]
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
 def layout(visit: Visit) -> Any:
     if not _profiled(visit):
-        return html.Div(
-            [dmc.Title("What do these records say?", order=2), panel("", "records", 300)]
-        )
+        return html.Div([html.H1("What do these records say?"), panel("", "records", 300)])
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     halves = [("steps", "operators")] if not on_gpu else _HALVES
     return html.Div(
         [
-            dmc.Title("Where did the time go?", order=2),
-            panel("", "tiles", 96),
+            panel("", "headline", 76),
+            panel("", "tiles", 118),
             html.Div([panel("", "bars", 420), panel("", "causes", 420)], className="two"),
-            panel("", "trust", 60),
             *([panel("", "busy", 240)] if on_gpu else []),
             *(
                 html.Div([panel("", left, 420), panel("", right, 420)], className="halves")
                 for left, right in halves
             ),
-            *([panel("", "recommendations", 300)] if on_gpu else []),
+            panel("", "trust", 60),
         ]
     )
 
@@ -57,45 +79,77 @@ def _verdict(visit: Visit) -> summary.Verdict:
     return verdict
 
 
+def _headline(visit: Visit) -> Any:
+    """The answer in a sentence, and where the time goes in another."""
+    verdict = _verdict(visit)
+    if verdict.step_ns is None:
+        first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
+    else:
+        first = f"Steps take {format_duration(verdict.step_ns)}"
+    late = _last_to_arrive(visit) if verdict.causes else None
+    if late is not None and verdict.causes[0].analysis == "stragglers":
+        first += f"; rank {late['rank']} holds the others back"
+    elif verdict.causes:
+        first += f"; {verdict.causes[0].finding}"
+    elif verdict.shares:
+        first += "; nothing stands out"
+    large = sorted(verdict.told, key=lambda share: -share.pct)[:4]
+    words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
+    lead = [html.P(f"Of the time: {words}.", className="lead")] if words else []
+    return html.Div([html.H1(f"{first}."), *lead])
+
+
 def _tiles(visit: Visit) -> Any:
     verdict = _verdict(visit)
-    on_gpu = bool(verdict.shares)
-    step, cpu = verdict.step_ns, verdict.cpu_step_ns
-    spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
-    spread = "one step, so no spread" if verdict.steps == 1 else spread
-    tiles = [
-        tile(
-            "recorded" if step is None else "GPU step" if on_gpu else "step on the host",
-            format_duration(step) if step is not None else format_duration(verdict.window_ns),
-            spread if step is not None else "no steps were marked",
-            visit.view.link("step_times"),
+    tiles = [_step_tile(visit, verdict)]
+    if verdict.shares:
+        share = {s.name: s.pct for s in verdict.shares}
+        exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
+        idle = sum(s.pct for s in verdict.shares if s.analysis == "idle_breakdown")
+        parts = (
+            ("Compute", share.get("compute", 0.0), "compute", "kernels"),
+            ("Exposed communication", exposed, "comm", "communication"),
+            ("Idle", idle, "idle", "idle"),
         )
-    ]
-    if on_gpu and cpu is not None:
-        tiles.append(
-            tile("CPU step", format_duration(cpu), "on the host", visit.view.link("step_times"))
-        )
-    share = {s.name: s.pct for s in verdict.shares}
-    exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
-    idle = sum(s.pct for s in verdict.shares if s.analysis == "idle_breakdown")
-    if on_gpu:
+        unit = "a step" if verdict.step_ns else "the recording"
         tiles += [
             tile(
-                "compute",
-                f"{share.get('compute', 0):.1f} %",
-                "of the time",
-                visit.view.link("kernels"),
-            ),
-            tile(
-                "exposed communication",
-                f"{exposed:.1f} %",
-                "of the time",
-                visit.view.link("communication"),
-            ),
-            tile("idle", f"{idle:.1f} %", "of the time", visit.view.link("idle")),
-            _mfu(visit),
+                label,
+                f"{pct:.1f} %",
+                f"{format_duration(pct / 100 * verdict.whole_ns)} of {unit}",
+                visit.view.link(page),
+                drawn=meter(pct, kind),
+            )
+            for label, pct, kind, page in parts
         ]
+        tiles.append(_mfu(visit))
     return html.Div([t for t in (*tiles, _late(visit)) if t is not None], className="tiles")
+
+
+def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
+    if verdict.step_ns is None:
+        return tile("Recorded", format_duration(verdict.window_ns), "no whole steps")
+    on_gpu = bool(verdict.shares)
+    spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
+    more = ["one step, so no spread" if verdict.steps == 1 else spread]
+    if on_gpu and verdict.cpu_step_ns is not None:
+        more.append(f"on the host {format_duration(verdict.cpu_step_ns)}")
+    return tile(
+        "GPU step" if on_gpu else "Step on the host",
+        format_duration(verdict.step_ns),
+        "; ".join(more),
+        visit.view.link("step_times"),
+        drawn=spark(_median_steps(visit), dark=visit.dark),
+    )
+
+
+def _median_steps(visit: Visit) -> list[float]:
+    """The step of a median rank, in the order of steps."""
+    table = visit.ask("step_times").table
+    step, length = numbers(table["step"], -1), numbers(table["duration_ns"], 0)
+    complete = truths(table["complete"])
+    chosen = complete if complete.any() else np.ones(len(step), bool)
+    return [float(np.median(length[chosen & (step == k)])) for k in np.unique(step[chosen])]
 
 
 def _mfu(visit: Visit) -> Any:
@@ -109,23 +163,36 @@ def _mfu(visit: Visit) -> Any:
         return tile("MFU", "–", why, visit.view.link("flops"))
     gpus = result.coverage.get("gpu") or ""
     gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
-    low, high = min(recorded), max(recorded)
+    low, high, mean = min(recorded), max(recorded), float(np.mean(recorded))
     more = gpu if high - low < 1 else f"{low:.1f} to {high:.1f} % by rank"
-    return tile("MFU", f"{np.mean(recorded):.1f} %", more, visit.view.link("flops"))
+    drawn = meter(mean, "compute")
+    return tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
 
 
-def _late(visit: Visit) -> Any:
+def _last_to_arrive(visit: Visit) -> dict[str, Any] | None:
+    """The rank that costs the others most waiting; none where nobody waits."""
     try:
         rows = visit.ask("stragglers").to_pylist()
     except HtkError:
         return None
     worst = max(rows, key=lambda r: r["cost_to_others_ns"] or 0, default=None)
-    if worst is None or not worst["cost_to_others_ns"]:
+    return worst if worst is not None and worst["cost_to_others_ns"] else None
+
+
+def _late(visit: Visit) -> Any:
+    worst = _last_to_arrive(visit)
+    if worst is None:
         return None
     late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    cost = format_duration(worst["cost_to_others_ns"])
-    more = f"last {worst['blamed']} times{late_in}; cost the others {cost} together"
-    return tile("who is late", f"rank {worst['rank']}", more, visit.view.link("stragglers"))
+    times = pluralize(worst["blamed"], "collective")
+    others = sum(cause.analysis in ("stragglers", "gpu_speed") for cause in _verdict(visit).causes)
+    return tile(
+        "Last to arrive",
+        f"rank {worst['rank']}",
+        f"in {times}{late_in}",
+        visit.view.link("stragglers"),
+        kind="alert" if others else "",
+    )
 
 
 def _bars(visit: Visit) -> Any:
@@ -135,13 +202,36 @@ def _bars(visit: Visit) -> Any:
             empty("No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."),
             *answered(visit, "phase_breakdown"),
         )
+    verdict = _verdict(visit)
     bars = shares(visit)
-    height = 130 + 34 * max(len(bars.ranks), 3)
+    height = 40 + 26 * max(len(bars.ranks), 3)
     fig = plots.shares(bars.ranks, bars.labels, bars.layers, visit.dark)
+    fig.update_layout(showlegend=False, margin={"l": 8, "r": 8, "t": 4, "b": 28})
     plot_id = {"type": "by-rank", "name": "shares"}
-    note = "Each bar is all of the recorded window. A click on one looks at that rank alone."
-    body = plot(fig, "time of each rank", plot_id, min(height, 1600))
-    return section("Each rank's time", body, note=note)
+    unit = "step" if verdict.step_ns else "recording"
+    return section(
+        f"Where a {unit} goes" if unit == "step" else "Where the time goes",
+        html.P(f"mean over ranks, {format_duration(verdict.whole_ns)}", className="hint"),
+        *_where(verdict),
+        html.H2("Each rank's time"),
+        html.P("all of its recorded window; a click on a bar looks at that rank", className="hint"),
+        plot(fig, "time of each rank", plot_id, min(height, 1600)),
+    )
+
+
+def _where(verdict: summary.Verdict) -> list[Any]:
+    """One bar of the mean, and its legend in numbers."""
+    pieces, rows = [], []
+    for share in verdict.told:
+        kind = swatch(share.name)
+        time = format_duration(share.pct / 100 * verdict.whole_ns)
+        label = f"{share.name}: {share.pct:.1f} %, {time}"
+        pieces.append(html.I(className=kind, style={"flex": f"{share.pct:.3f}"}, title=label))
+        first = html.Td([html.I(className=kind), share.name[:1].upper() + share.name[1:]])
+        rows.append(html.Tr([first, html.Td(f"{share.pct:.1f} %"), html.Td(time)]))
+    label = ", ".join(f"{share.name} {share.pct:.0f} %" for share in verdict.told)
+    bar = html.Div(pieces, className="stack", role="img", **attributes(aria_label=label))
+    return [bar, html.Table(html.Tbody(rows), className="legend")]
 
 
 def _causes(visit: Visit) -> Any:
@@ -149,34 +239,48 @@ def _causes(visit: Visit) -> Any:
     if not verdict.causes:
         text = "Nothing that would win back 1 % of the time or more."
         if not verdict.shares:
-            text = "What a change would win back is told of GPU work, and none was recorded."
+            text = "No GPU work was recorded, so what a change would win back is not known."
         links = [
             html.Li(dcc.Link(f"{name.replace('_', ' ')}: {why}", href=visit.view.link(name)))
             for name, why in verdict.next
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))
+    unit = "ms of a step" if verdict.step_ns else "of the recording"
+    best = max((c.pct or 0 for c in verdict.causes), default=0) or 1
     return section(
-        "What to change first", *(_cause(visit, k, c) for k, c in enumerate(verdict.causes))
+        "What to change first",
+        *(_cause(visit, verdict, k, best) for k in range(len(verdict.causes))),
+        dcc.Link("All findings", href=visit.view.link("recommendations"), className="act"),
+        note=f"upper bounds, {unit}; they overlap",
     )
 
 
-def _cause(visit: Visit, number: int, cause: summary.Cause) -> Any:
-    gain = "not a matter of time"
-    if cause.time_ns is not None:
-        saved = format_duration(cause.time_ns)
-        gain = f"up to {saved} of a rank's recorded time ({cause.pct or 0:.1f} %)"
+def _cause(visit: Visit, verdict: summary.Verdict, number: int, best: float) -> Any:
+    cause = verdict.causes[number]
+    gain: list[Any] = []
+    if cause.pct is not None:
+        value, _, unit = format_duration(cause.pct / 100 * verdict.whole_ns).partition(" ")
+        gain = [f"−{value}", html.Small(unit), meter(100 * cause.pct / best, "accent")]
     seen = instance(visit, cause.analysis)
-    links = [dcc.Link("the numbers", href=visit.view.link(cause.analysis), className="export")]
+    links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]
     if seen is not None:
-        there = dcc.Link(f"timeline: {seen.what}", href=link(visit, seen), className="export")
-        links.insert(0, there)
+        words = seen.what[:1].upper() + seen.what[1:]
+        links.insert(0, dcc.Link(f"{words} on the timeline", href=link(visit, seen)))
+    for words, edit, value in TRIES.get(cause.analysis, ()):
+        tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
+        links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
+    finding = cause.finding[:1].upper() + cause.finding[1:]
     return html.Div(
         [
-            html.Div(f"{number + 1}. {cause.finding}", className="cause-name"),
-            html.Div(gain, className="cause-gain"),
-            html.P(cause.evidence),
-            html.P(f"Try: {cause.advice}", className="doc"),
-            html.Div(links, className="links"),
+            html.Div(str(number + 1), className="number"),
+            html.Div(
+                [
+                    html.H3(finding),
+                    html.P(f"{cause.evidence}. To try: {cause.advice}."),
+                    html.Div(links, className="links"),
+                ]
+            ),
+            html.Div(gain, className="gain"),
         ],
         className="cause",
     )
@@ -197,10 +301,10 @@ def _trust(visit: Visit) -> Any:
     lost = [r["item"] for r in rows if r["section"] == "missing"]
     if lost:
         text = f"– not recorded: {', '.join(lost[:6])}" + (", …" if len(lost) > 6 else "")
-        marks.append(html.Span(text, className="mark missing", title="`htk doctor` says how to"))
-    return html.Div(
-        [html.Div("May it be trusted?", className="control-label"), *marks], className="trust"
-    )
+        marks.append(
+            html.Span(text, className="mark missing", title="each page says how to record it")
+        )
+    return section("What the numbers rest on", html.Div(marks, className="trust"))
 
 
 def _telling(row: dict[str, Any]) -> bool:
@@ -257,12 +361,6 @@ def _memory(visit: Visit) -> Any:
     return section(heading, html.Div([most], className="tiles"), picture(result, dark=visit.dark))
 
 
-def _recommendations(visit: Visit) -> Any:
-    result = visit.ask("recommendations")
-    table = grid(result, visit, {}, only=_ADVICE)
-    return section(_title(visit, "recommendations"), table)
-
-
 def _records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
     from htk.dashboard.hang_panels import verdict
@@ -282,6 +380,7 @@ PAGE = Page(
     0,
     layout,
     {
+        "headline": _headline,
         "tiles": _tiles,
         "bars": _bars,
         "causes": _causes,
@@ -293,7 +392,6 @@ PAGE = Page(
         "memory": _memory,
         "kernels": _kernels,
         "operators": _operators,
-        "recommendations": _recommendations,
         "records": _records,
     },
 )

@@ -74,7 +74,7 @@ def layout(visit: Visit) -> Any:
     answer = panel("sql", "answer") if text else empty("The answer stands here.")
     return html.Div(
         [
-            dmc.Title("Ask in SQL", order=2),
+            html.H1("Ask in SQL"),
             html.Div(
                 [
                     html.Div(
@@ -162,5 +162,12 @@ def _register(app: Dash, runs: Runs) -> None:
 
 
 PAGE = Page(
-    "sql", "SQL", 17, layout, {"answer": _answer}, answers={"sql": _asked}, register=_register
+    "sql",
+    "SQL",
+    17,
+    layout,
+    {"answer": _answer},
+    answers={"sql": _asked},
+    register=_register,
+    group="Ask",
 )

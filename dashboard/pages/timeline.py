@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from htk.dashboard.page import Page, Visit
@@ -19,9 +18,19 @@ def layout(visit: Visit) -> Any:
     }
     canvas = html.Div(id="timeline", className="timeline", **facts)
     # Another query is another timeline: nothing of the old one is kept.
-    return html.Div(
-        [dmc.Title("What ran when?", order=2), html.Div(canvas, key=facts["data-query"])]
-    )
+    return html.Div([html.H1("What ran when?"), html.Div(canvas, key=facts["data-query"])])
 
 
-PAGE = Page("timeline", "Timeline", 1, layout)
+PAGE = Page(
+    "timeline",
+    "Timeline",
+    1,
+    layout,
+    needs=(
+        "kernels",
+        "cpu_ops",
+        "annotations",
+        "launches",
+        "collectives",
+    ),
+)

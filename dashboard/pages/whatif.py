@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
@@ -23,6 +22,7 @@ from htk.dashboard.edits import (
     moved,
     opening,
     plain,
+    presets,
     saved_of,
     written,
 )
@@ -41,13 +41,14 @@ from htk.whatif.text import error
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            dmc.Title("What would a step take if …?", order=2),
+            html.H1("What would a step take if …?"),
             html.P(
                 "Of the whole recording, whatever the filters are. The recorded step is replayed "
-                "untouched first; the badge says how far that can be believed.",
+                "untouched first, and compared with what was measured.",
                 className="doc",
             ),
-            html.Div(panel("whatif", "badge", 40), className="badge"),
+            html.Div(panel("whatif", "badge", 40)),
+            html.Div(presets(visit), className="presets"),
             html.Div(
                 [panel("whatif", "bounds", 340), panel("whatif", "map", 340)], className="halves"
             ),
@@ -135,13 +136,15 @@ def _badge(visit: Visit) -> Any:
 
 
 def _bounds(visit: Visit) -> Any:
-    heading = "What could be won at most"
+    heading = "Best case of each remedy alone"
     rows = visit.runs.kept(
         visit.view.run, Selection(), "bounds", lambda: _start(visit).run().to_pylist()
     )
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
-    return section(heading, plot(whatif_plots.bounds(rows, visit.dark), heading, None, 300))
+    fig = whatif_plots.bounds(rows, visit.dark)
+    note = "Each by itself, with its 90 % interval; they overlap. A click tries it."
+    return section(heading, plot(fig, heading, {"type": "sweep", "name": "bounds"}, 260), note=note)
 
 
 def _map(visit: Visit) -> Any:
@@ -155,11 +158,16 @@ def _map(visit: Visit) -> Any:
     rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
-    note = (
-        "Step time; colour is the time of a sample against now. Blank: does not fit, or no answer."
-    )
+    note = "Step time; colour: time per sample of a GPU, against now. Blank: no fit or answer."
     return section(
-        heading, plot(whatif_plots.batch_map(rows, visit.dark), heading, None, 300), note=note
+        heading,
+        plot(
+            whatif_plots.batch_map(rows, visit.dark),
+            heading,
+            {"type": "sweep", "name": "map"},
+            260,
+        ),
+        note=f"{note} A click tries a cell.",
     )
 
 
@@ -167,7 +175,9 @@ def _answer(visit: Visit, *, with_strips: bool = True) -> Any:
     """The answer to the edits of the address; with none, what to do."""
     edits = edits_of(visit.view)
     if not edits:
-        return empty("Move a slider, or choose something: the answer stands here, with its bands.")
+        return section(
+            "What would change?", empty("Move a slider, choose a value or take a preset.")
+        )
     try:
         row = _row(visit, edits)
     except HtkError as error:
@@ -185,8 +195,14 @@ def _answer(visit: Visit, *, with_strips: bool = True) -> Any:
 
 def _strips(visit: Visit) -> Any:
     """The two steps as strips: drawn after the numbers, which are there at once."""
-    fig = whatif_plots.side_by_side(_asked(visit, edits_of(visit.view)), visit.dark)
-    return section("Measured and predicted step", plot(fig, "two steps", None, 260))
+    asked = _asked(visit, edits_of(visit.view))
+    fig = whatif_plots.side_by_side(asked, visit.dark)
+    shown = len(whatif_plots.telling_ranks(asked.stage.graph))
+    ranks = len(set(asked.stage.graph.activities.rank.tolist()))
+    note = "Most compute first."
+    if shown < ranks:
+        note = f"{shown} of {ranks} ranks, from the most compute to the least."
+    return section("Measured and predicted step", plot(fig, "two steps", None, 260), note=note)
 
 
 def _tiles(row: dict[str, Any]) -> list[Any]:
@@ -198,7 +214,7 @@ def _tiles(row: dict[str, Any]) -> list[Any]:
             "step time", format_duration(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"
         ),
         tile("measured", format_duration(row["measured_step_time_ns"]), naive),
-        tile("time of a sample", f"{row['time_per_sample_change_pct']:+.1f} %"),
+        tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
         tile("exposed communication", format_duration(row["exposed_comm_ns"]), "mean over ranks"),
     ]
     if row["tokens_per_s"] is not None:
@@ -220,8 +236,8 @@ def _words(row: dict[str, Any]) -> list[Any]:
     lines = [
         ("Verdict", row["verdict"]),
         ("Assumed", row["assumptions"]),
-        ("Doubt, one sigma, from", doubts),
-        ("To record next", row["narrow"]),
+        ("Uncertainty, one standard deviation, from", doubts),
+        ("To record next", (row["narrow"] or "").replace(" (--with)", "")),
     ]
     return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]
 
@@ -355,13 +371,32 @@ def _register(app: Dash, runs: Runs) -> None:
             return no_update
         return safely(_strips, Visit(runs, View.of("whatif", search), bool(dark)))
 
+    @app.callback(
+        Output("address", "href", allow_duplicate=True),
+        Input({"type": "sweep", "name": ALL}, "clickData"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def attempt(_clicks: Any, search: str) -> Any:
+        trigger = ctx.triggered_id
+        clicked = ctx.triggered[0]["value"] if trigger else None
+        if not clicked or trigger is None:
+            return no_update
+        point = clicked["points"][0]
+        if trigger["name"] == "bounds":
+            name, _, value = point["customdata"].partition(" ")
+            edits: tuple[tuple[str, str], ...] = ((name, value),)
+        else:
+            edits = (("batch", point["x"].removeprefix("batch ")), ("sharding", point["y"]))
+        return opening(View.of("whatif", search), edits)
+
     keep_address(app, "whatif-address")
 
 
 PAGE = Page(
     "whatif",
     "What if",
-    16,
+    2,
     layout,
     {
         "badge": _badge,
@@ -373,4 +408,5 @@ PAGE = Page(
     {},
     {"whatif": _compared},
     _register,
+    needs=("kernels",),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from htk.core.extras import require
 from htk.core.humanize import format_bytes, format_duration
 from htk.errors import HtkError
+from htk.output.tokens import LIGHT
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import SHARDINGS
@@ -101,7 +102,7 @@ def _waterfall(row: dict[str, Any]) -> str:
         return ""
     lines = []
     for name, ns in sorted(causes.items(), key=lambda item: -abs(item[1])):
-        colour = "#0898FF" if ns < 0 else "#C7830E"
+        colour = LIGHT["good"] if ns < 0 else LIGHT["comm"]
         sign = "−" if ns < 0 else "+"
         lines.append(
             f"<tr><td>{escape(name)}</td>"

@@ -1,6 +1,7 @@
 """A chart and a table become a plotly figure: the only file that knows plotly."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ _WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what 
 _SCALE = {"ns": (1e-6, "ms")}
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 _SIZES_LEAST = (1 / 2**10, "KiB")
+_MOST_LINES = 4  # of ranks; of more the median and the range are drawn
 _DASHES = ("solid", "dot", "dash", "dashdot")
 
 
@@ -132,6 +134,8 @@ def _drawn(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
 
 _MEANINGS = (
     ("idle", "idle"),
+    ("overlap", "overlapped"),
+    ("shared", "overlapped"),
     ("unrecorded", "unrecorded"),
     ("undetermined", "undetermined"),
     ("comm", "comm"),
@@ -173,7 +177,10 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
         line = {"width": 1, "color": palette["idle"]}
         return {"color": palette["unrecorded"], "pattern": pattern, "line": line}
     keep = max(1 - _SHADE * again, _LEAST_COLOUR)
-    marker: dict[str, Any] = {"color": blended(colour, palette["panel"], keep)}
+    marker: dict[str, Any] = {
+        "color": blended(colour, palette["panel"], keep),
+        "line": {"width": 0},
+    }
     if is_waiting(name):
         marker["pattern"] = {"shape": "/", "fgcolor": palette["wait"], "size": 7, "solidity": 0.45}
     return marker
@@ -227,6 +234,8 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
 
     series = _split_by_rank(table, chart)
     by_rank = any(line.rank is not None for line in series)
+    if chart.x in _WITH_NUMBER and len({line.rank for line in series}) > _MOST_LINES:
+        return _bands(table, chart, series, palette)
     ranks = list(dict.fromkeys(line.rank for line in series))
     names = list(dict.fromkeys(line.name for line in series))
     traces = []
@@ -239,7 +248,7 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
                 x=_scaled(table, chart.x, line.rows),
                 y=_scaled(table, line.y, line.rows),
                 mode="lines+markers" if len(line.rows) < 3 else "lines",
-                name=line.name if line.rank is None else f"{line.name}, rank {line.rank}",
+                name=_line_name(line, len(names)),
                 line={
                     "color": colour,
                     "width": 1.6,
@@ -249,6 +258,59 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
             )
         )
     return traces
+
+
+def _bands(
+    table: pa.Table, chart: Line, series: Sequence["_Drawn"], palette: dict[str, str]
+) -> list[Any]:
+    """Of many ranks the median, and the range between the least and the most."""
+    import plotly.graph_objects as go
+
+    traces = []
+    names = list(dict.fromkeys(line.name for line in series))
+    for number, name in enumerate(names):
+        values: dict[Any, list[tuple[float, int | None]]] = {}
+        lines = [line for line in series if line.name == name]
+        for line in lines:
+            points = zip(
+                _scaled(table, chart.x, line.rows), _scaled(table, line.y, line.rows), strict=True
+            )
+            for x, y in points:
+                if x is not None and y is not None:
+                    values.setdefault(x, []).append((y, line.rank))
+        x = sorted(values)
+        colour = series_colour(number, dark=palette is DARK)
+        most = [max(values[k], key=lambda point: point[0]) for k in x]
+        shared = {"x": x, "mode": "lines", "hoverinfo": "skip", "showlegend": False}
+        edge = {"width": 0.5, "color": blended(colour, palette["panel"], 0.5)}
+        fill = blended(colour, palette["panel"], 0.22)
+        traces += [
+            go.Scatter(y=[y for y, _ in most], line=edge, **shared),
+            go.Scatter(
+                y=[min(y for y, _ in values[k]) for k in x],
+                line=edge,
+                fill="tonexty",
+                fillcolor=fill,
+                **{**shared, "showlegend": True, "name": f"{name}: least to most"},
+            ),
+            go.Scatter(
+                x=x,
+                y=[median(y for y, _ in values[k]) for k in x],
+                mode="lines+markers",
+                name=f"{name}: median of {len(lines)} ranks",
+                line={"color": colour, "width": 2},
+                customdata=[[y, rank] for y, rank in most],
+                hovertemplate="%{y:.4g}, most %{customdata[0]:.4g} on rank %{customdata[1]}"
+                "<extra></extra>",
+            ),
+        ]
+    return traces
+
+
+def _line_name(line: "_Drawn", series: int) -> str:
+    if line.rank is None:
+        return line.name
+    return f"rank {line.rank}" if series == 1 else f"{line.name}, rank {line.rank}"
 
 
 class _Drawn(NamedTuple):
@@ -263,8 +325,10 @@ class _Drawn(NamedTuple):
 def _split_by_rank(table: pa.Table, chart: Line) -> list[_Drawn]:
     """A line does not run from one rank to the next."""
     series = _series(table, chart.y, chart.color)
-    if "rank" not in table.column_names or "rank" in (chart.x, chart.color):
+    if "rank" not in table.column_names or chart.x == "rank":
         return [_Drawn(name, None, rows, y) for name, rows, y in series]
+    if chart.color == "rank":
+        series = [(_words(str(chart.y)), list(range(table.num_rows)), str(chart.y))]
     ranks = table["rank"].to_pylist()
     every = list(dict.fromkeys(ranks))
     if len(every) < 2:
@@ -427,6 +491,8 @@ def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
         return
     fig.update_xaxes(title=titles[0])
     fig.update_yaxes(title=titles[1])
+    if isinstance(chart, Line):
+        fig.update_yaxes(rangemode="tozero")
     if isinstance(chart, Scatter):
         fig.update_xaxes(type="log" if chart.log_x else "linear")
         fig.update_yaxes(type="log" if chart.log_y else "linear")

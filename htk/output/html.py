@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from htk.output.figures import colour_of
+from htk.output.figures import colour_of, is_waiting
 from htk.output.render import PROSE, Column, coverage_lines, left_out, text_columns
 from htk.output.result import Result
 from htk.output.tokens import LIGHT
@@ -51,11 +51,9 @@ def look(name: str, number: int) -> str:
     colour = colour_of(name, LIGHT, number)
     if name.startswith("idle") or "between" in name:
         return f"background:hsl(215 14% {82 - 9 * (number % 4)}%)"
-    if "wait" in name:
-        return (
-            f"background:repeating-linear-gradient(135deg,{colour} 0 5px,"
-            f"color-mix(in srgb,{colour} 45%,white) 5px 9px)"
-        )
+    if is_waiting(name):
+        stripes = f"{colour} 0 3px,{LIGHT['wait']} 3px 7px"
+        return f"background:repeating-linear-gradient(135deg,{stripes})"
     return f"background:{colour}"
 
 

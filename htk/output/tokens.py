@@ -6,6 +6,7 @@ LIGHT = {
     "compute": "#2F7DE1",
     "comm": "#D9822B",
     "wait": "#F0C48F",  # the stripes of waiting
+    "overlapped": "#F6DFC4",  # communication behind compute
     "memory": "#16826B",
     "launch": "#7A4FB5",
     "cpu": "#6B7788",
@@ -17,7 +18,7 @@ LIGHT = {
     "line": "#E4E7EC",
     "ink": "#16202E",
     "mute": "#55627A",
-    "accent": "#1769E0",
+    "accent": "#1259C4",
     "alert": "#C4320A",
     "good": "#15754A",
 }
@@ -25,6 +26,7 @@ DARK = {
     "compute": "#4C93F0",
     "comm": "#E69A4A",
     "wait": "#7A5A32",
+    "overlapped": "#54412B",
     "memory": "#2AA68B",
     "launch": "#B894EE",
     "cpu": "#8793A6",

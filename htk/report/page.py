@@ -10,9 +10,11 @@ from htk.output.figures import figure
 from htk.output.html import asset, embedded, look, table
 from htk.output.render import coverage_lines
 from htk.output.result import Result
+from htk.output.tokens import FONT, MONO, css_variables
 from htk.report.content import Answered, Report, Section
 from htk.report.tiles import tiles
 from htk.whatif.label import BATCHES, SHARDINGS
+from htk.whatif.text import in_words
 
 _PAGE_ROWS = 8
 _GAIN_OF_FULL_COLOUR = 40.0  # percent
@@ -32,10 +34,20 @@ def page(report: Report) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(report.title)} · htk</title>"
-        f"<style>{asset('table.css')}{asset('report.css', 'htk.report')}</style></head><body>"
+        f"<style>{_colours()}{asset('table.css')}{asset('report.css', 'htk.report')}</style>"
+        "</head><body>"
         f"{_menu(report)}<main>{''.join(parts)}</main>"
         f"{_data(report)}<script>{asset('table.js')}{asset('report.js', 'htk.report')}</script>"
         "</body></html>"
+    )
+
+
+def _colours() -> str:
+    """The colours and type that all faces share, light and dark."""
+    light, dark = css_variables(dark=False), css_variables(dark=True)
+    return (
+        f":root {{ --font: {FONT}; --mono: {MONO}; {light} }}"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     )
 
 
@@ -189,28 +201,14 @@ def _bounds(result: Result) -> str:
             continue
         wide = min(max(-change, 0.0), 100.0)
         lines.append(
-            f"<tr><td>{escape(_in_words(str(row['whatif'])))}</td>"
+            f"<tr><td>{escape(in_words(str(row['whatif'])))}</td>"
             f'<td class="num">{_signed(change)}</td>'
             f'<td class="track"><span style="width:{wide:.2f}%"></span></td></tr>'
         )
     return (
-        '<h3>What could be won at most</h3><p class="doc">Of the step’s time, each cause taken '
+        '<h3>Best case of each remedy alone</h3><p class="doc">Of the step’s time, each taken '
         f'away alone.</p><table class="bounds">{"".join(lines)}</table>'
     )
-
-
-_WORDS = {
-    "no_skew on": "all ranks arrive at collectives together",
-    "overlap perfect": "all communication hidden",
-    "remove_syncs on": "no blocking calls in the step",
-    "graphs on": "no launch overhead (CUDA graphs)",
-    "host 2x": "a host twice as fast",
-    "fix_rank all": "every rank as fast as the median",
-}
-
-
-def _in_words(edit: str) -> str:
-    return _WORDS.get(edit, edit)
 
 
 def _signed(percent: float) -> str:

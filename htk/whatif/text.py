@@ -26,6 +26,19 @@ _FIRST = (
 )
 _OF_ADVICE = ("step time", "90 % band", "change %", "per sample %", "gain/doubt", "if wrong %")
 _LEAST_DOUBT = 0.05  # percent
+_REMEDIES = {
+    "no_skew on": "all ranks arrive at collectives together",
+    "overlap perfect": "all communication hidden",
+    "remove_syncs on": "no blocking calls in the step",
+    "graphs on": "no launch overhead (CUDA graphs)",
+    "host 2x": "a host twice as fast",
+    "fix_rank all": "every rank as fast as the median",
+}
+
+
+def in_words(edit: str) -> str:
+    """Return what an edit means where it stands for a remedy, else the edit as it is written."""
+    return _REMEDIES.get(edit, edit)
 
 
 def show(

@@ -61,7 +61,7 @@ def visiting(browser: Any, address: str) -> Iterator[tuple[Any, list[str]]]:
     wrong: list[str] = []
     watch(opened, wrong)
     opened.goto(f"{address}/runs")
-    opened.wait_for_selector("main h2")
+    opened.wait_for_selector("main h1")
     yield opened, wrong
     opened.close()
 

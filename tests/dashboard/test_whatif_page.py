@@ -40,7 +40,7 @@ def visitor(browser: Any, job: str) -> Iterator[tuple[Any, list[str]]]:
 def test_a_change_is_answered_in_place_and_lives_in_the_address(page: Any, job: str) -> None:
     page.goto(f"{job}/whatif")
     settled(page)
-    assert page.inner_text(".badge .mark.strong") == "trusted"
+    assert page.inner_text("main .mark.strong") == "trusted"
     assert page.locator("main .js-plotly-plot").count() == 2, "bounds and map are there first"
     thumb = page.locator("[aria-label='micro-batch']")
     thumb.focus()

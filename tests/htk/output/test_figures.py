@@ -22,7 +22,7 @@ def test_a_line_stays_with_its_rank_and_time_begins_at_nothing() -> None:
         "allocated_bytes": [1 << 20, 2 << 20, 3 << 20, 4 << 20],
     })  # fmt: skip
     fig = figure(table, Line("time_ns", "allocated_bytes"))
-    assert [t.name for t in fig.data] == ["allocated, rank 0", "allocated, rank 1"]
+    assert [t.name for t in fig.data] == ["rank 0", "rank 1"]
     assert list(fig.data[0].y) == [1, 3]
     first, second = fig.data[0].x
     assert second - first == 2

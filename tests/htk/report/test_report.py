@@ -134,7 +134,7 @@ def test_the_map_of_whatifs(tmp_path: Path) -> None:
     assert report.whatif.map is not None, report.whatif.why
     text = page(report)
     assert text.count('<td class="won') + text.count('<td class="lost') > 5
-    assert "What could be won at most" in text
+    assert "Best case of each remedy alone" in text
 
 
 def test_a_recording_without_gpu_work(tmp_path: Path) -> None:

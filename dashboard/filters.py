@@ -1,0 +1,205 @@
+"""The filters that hold on all pages: pills that say what is chosen, and open a picker."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+
+from htk.columns.arrow import codes_of
+from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
+from htk.dashboard.components import attributes
+from htk.dashboard.page import Visit
+from htk.dashboard.url_state import View
+from htk.errors import HtkError
+from htk.trace.trace import Trace
+
+IDS = ("ranks", "steps", "time", "name", "annotation")  # of the controls: filter-ranks, …
+_OF_TIME = ("from", "to")
+_MOST_NAMES = 400  # suggested
+_IN_PLACE: Any = {"withinPortal": False}
+
+
+def pills(visit: Visit) -> list[Any]:
+    """A pill for each filter."""
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
+        return []
+    ranks, steps, length_ns = _choices(visit, trace)
+    chosen = visit.view.filters
+    span = _span(visit.view, length_ns)
+    shown = [
+        _pill(
+            "ranks", "Ranks", chosen.get("ranks", ""), _all(ranks), _numbers("ranks", ranks, visit)
+        ),
+        _pill(
+            "steps", "Steps", chosen.get("steps", ""), _all(steps), _numbers("steps", steps, visit)
+        ),
+        _pill("time", "Time", _time_words(chosen), "whole", _times(span, length_ns)),
+        _pill("name", "Name", chosen.get("name", ""), "any", _names("name", visit, trace)),
+        _pill(
+            "annotation",
+            "Range",
+            chosen.get("annotation", ""),
+            "any",
+            _names("annotation", visit, trace),
+        ),
+    ]
+    return [pill for pill in shown if pill is not None]
+
+
+def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> Any:
+    if picker is None and not value:
+        return None
+    target = html.Summary(
+        [label, html.B(value or everything)],
+        className="pill on" if value else "pill",
+        title=f"{label}: {value or everything}",
+    )
+    body = html.Div("Nothing to choose from." if picker is None else picker, className="dropdown")
+    menu = html.Details([target, body], className="pick")
+    clear = html.Button(
+        "×",
+        id={"type": "chip", "name": name},
+        className="clear",
+        title=f"remove the filter {label.lower()}",
+        **attributes(aria_label=f"remove the filter {label.lower()}"),
+    )
+    return html.Span([menu, clear] if value else [menu], className="pill-group")
+
+
+def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], int]:
+    """Ranks, steps and length of the whole recording."""
+
+    def read() -> tuple[list[int], list[int], int]:
+        windows, ranks = trace.tables["step_windows"], trace.tables["ranks"]
+        steps = sorted({s for s in windows["step"].unique().to_pylist() if s is not None})
+        ends = [end for end in ranks["end_ns"].to_pylist() if end is not None]
+        return list(trace.ranks), steps, max([end - trace.origin_ns for end in ends], default=0)
+
+    choices: tuple[list[int], list[int], int] = visit.runs.kept(
+        visit.view.run, trace.selection, "filters", read
+    )
+    return choices
+
+
+def _all(numbers: Sequence[int]) -> str:
+    if len(numbers) < 2:
+        return format_int_ranges(numbers) or "none"
+    return f"all {len(numbers)}" if len(numbers) > 4 else format_int_ranges(numbers)
+
+
+def _numbers(name: str, choices: Sequence[int], visit: Visit) -> Any:
+    """Numbers to choose from."""
+    if len(choices) < 2:
+        return None
+    try:
+        picked = [str(n) for n in parse_int_ranges(visit.view.filters.get(name, ""))]
+    except HtkError:
+        picked = []
+    return dmc.MultiSelect(
+        id=f"filter-{name}",
+        data=[str(n) for n in choices],
+        value=picked,
+        label=f"{name} to look at",
+        placeholder="all",
+        searchable=True,
+        clearable=True,
+        debounce=700,
+        maxDropdownHeight=220,
+        comboboxProps=_IN_PLACE,
+    )
+
+
+def _times(span: tuple[float, float], length_ns: int) -> Any:
+    if not length_ns:
+        return None
+    high = length_ns / 1e6
+    return html.Div(
+        [
+            html.Div(f"time since the recording began, of {format_duration(length_ns)}"),
+            dmc.RangeSlider(
+                id="filter-time",
+                value=list(span),
+                min=0,
+                max=round(high, 3),
+                step=max(round(high / 1000, 4), 0.0001),
+                minRange=0,
+                precision=3,
+                updatemode="mouseup",
+                mt=36,
+                mb=8,
+                labelAlwaysOn=True,
+                thumbFromLabel="from, ms",
+                thumbToLabel="to, ms",
+            ),
+        ],
+        className="picker",
+    )
+
+
+def _names(name: str, visit: Visit, trace: Trace) -> Any:
+    """Names that the recording holds, as suggestions."""
+    tables = ("kernels", "cpu_ops") if name == "name" else ("annotations",)
+
+    def read() -> list[str]:
+        names: list[str] = []
+        for table in tables:
+            codes, texts = codes_of(trace.tables[table]["name"])
+            count = np.bincount(codes[codes >= 0], minlength=len(texts))
+            order = np.argsort(-count)[: _MOST_NAMES // len(tables)].tolist()
+            names += [str(texts[k]) for k in order if count[k]]
+        return list(dict.fromkeys(names))
+
+    names = visit.runs.kept(visit.view.run, trace.selection, ("names", name), read)
+    if not names and name == "annotation":
+        return None
+    what = "part of a name" if name == "name" else "name of a range, or a regular expression"
+    return dmc.Autocomplete(
+        id=f"filter-{name}",
+        data=[shorten(text, 120) for text in names],
+        value=visit.view.filters.get(name, ""),
+        label=what,
+        limit=12,
+        debounce=900,
+        comboboxProps=_IN_PLACE,
+        maxDropdownHeight=260,
+    )
+
+
+def _span(view: View, length_ns: int) -> tuple[float, float]:
+    try:
+        chosen = view.selection
+    except HtkError:
+        return 0.0, length_ns / 1e6
+    low = (chosen.from_ns or 0) / 1e6
+    return low, (length_ns if chosen.to_ns is None else chosen.to_ns) / 1e6
+
+
+def _time_words(chosen: Mapping[str, str]) -> str:
+    if not any(chosen.get(name) for name in _OF_TIME):
+        return ""
+    return f"{chosen.get('from', 'start')} – {chosen.get('to', 'end')}"
+
+
+def changed(view: View, name: str, value: Any) -> View:
+    """The view after a picker was used."""
+    if name in ("ranks", "steps"):
+        return view.with_filters(
+            **{name: format_int_ranges([int(v) for v in value or []]).replace(" ", "")}
+        )
+    if name == "time":
+        low, high = value
+        return view.with_filters(from_=time_text(low) if low > 0 else "", to=time_text(high))
+    return view.with_filters(**{name: (value or "").strip()})
+
+
+def cleared(view: View, name: str) -> View:
+    """The view without a filter."""
+    return view.with_filters(from_="", to="") if name == "time" else view.without(name)
+
+
+def time_text(ms: float) -> str:
+    """Milliseconds of a plot's axis as a filter writes them."""
+    return f"{max(ms, 0):.6f}".rstrip("0").rstrip(".") + "ms"

@@ -1,0 +1,173 @@
+"""What stands around every page: the menu, what the numbers rest on, the bar of filters."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from htk.dashboard import derived
+from htk.dashboard.components import attributes
+from htk.dashboard.page import WAITING, Page, Visit
+from htk.dashboard.pages import composed
+from htk.dashboard.url_state import View
+from htk.errors import HtkError
+from htk.overview.doctor import doctor
+from htk.trace.trace import Trace
+
+GROUPS = ("", "Dig into", "Ask")
+
+
+def frame() -> Any:
+    """The page around the page."""
+    return dmc.MantineProvider(
+        id="theme",
+        theme={"fontFamily": "var(--font)", "headings": {"fontFamily": "var(--font)"}},
+        children=[
+            dcc.Location(id="address", refresh="callback-nav"),
+            dcc.Store(id="dark", storage_type="local"),
+            dcc.Store(id="again"),
+            dcc.Store(id="changed"),
+            html.A("Skip to the page", href="#page", className="skip"),
+            html.Div([_side(), _content()], className="shell"),
+        ],
+    )
+
+
+def _side() -> Any:
+    return html.Aside(
+        [
+            html.Div(
+                [
+                    dcc.Link("htk", href="/runs", className="logo", title="choose a run"),
+                    html.Span(id="run", className="run"),
+                    html.Button(
+                        "Menu",
+                        id="menu-toggle",
+                        className="pill",
+                        **attributes(aria_controls="menu", aria_expanded="false"),
+                    ),
+                ],
+                className="brand",
+            ),
+            html.Nav(id="menu", **attributes(aria_label="pages")),
+            html.Div(id="trust"),
+        ],
+        className="side",
+        **attributes(aria_label="the run and its pages"),
+    )
+
+
+def _content() -> Any:
+    page = html.Div(id="page", tabIndex=-1)
+    return html.Div(
+        [
+            html.Header(
+                [
+                    html.Div(id="filters", className="pills"),
+                    html.Div(
+                        [
+                            html.Button("Copy link", id="copy", className="ghost"),
+                            dmc.Switch(id="dark-switch", label="dark", size="sm"),
+                        ],
+                        className="right",
+                    ),
+                ]
+            ),
+            html.Main(
+                dcc.Loading(
+                    page,
+                    delay_show=300,
+                    **{**WAITING, "target_components": {"page": "children"}},
+                )
+            ),
+        ],
+        className="content",
+    )
+
+
+def menu(visit: Visit) -> list[Any]:
+    """Links to the pages that the recording can fill, and to every question."""
+    view, trace = visit.view, visit.runs.trace(visit.view.run)
+    entries: list[Any] = []
+    for group in GROUPS:
+        pages = [p for p in composed().values() if p.group == group and _fits(p, trace)]
+        if group and pages:
+            entries.append(html.Div(group, className="heading"))
+        entries += [_link(view, page.path, page.title) for page in pages]
+    subjects = [
+        html.Details(
+            [
+                html.Summary(subject, className="subject"),
+                *(_link(view, name, title) for name, title in questions),
+            ],
+            open=view.page in dict(questions),
+        )
+        for subject, questions in derived.titles().items()
+    ]
+    every = html.Details(
+        [html.Summary("Every question"), *subjects],
+        open=view.page in derived.names(),
+        className="every",
+    )
+    return [*entries, every]
+
+
+def _fits(page: Page, trace: Trace | None) -> bool:
+    """Whether the recording holds anything that the page shows."""
+    if trace is None or not page.needs:
+        return True
+    return any(trace.tables[name].num_rows for name in page.needs)
+
+
+def _link(view: View, page: str, title: str) -> Any:
+    here = "here" if view.page == page else ""
+    return dcc.Link(title, href=view.link(page), className=here)
+
+
+def trust(visit: Visit) -> list[Any]:
+    """What the numbers rest on, in the corner of every page; amber where it is not whole."""
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
+        return []
+    try:
+        rows = visit.runs.kept(
+            visit.view.run, trace.selection, "fitness", lambda: doctor(trace).to_pylist()
+        )
+    except HtkError:
+        return []
+    wanted = [row for row in rows if row["item"] in _ITEMS]
+    return [
+        html.Div(
+            [html.Span(className=f"dot {row['state']}"), _ITEMS[row["item"]](row["finding"])],
+            title=row["finding"] + (f". {row['advice']}" if row["advice"] else ""),
+        )
+        for row in wanted[:5]
+    ]
+
+
+def _short(text: str) -> str:
+    return text.partition(":")[0].partition(",")[0]
+
+
+_ITEMS: dict[str, Any] = {
+    "ranks": lambda text: _short(text),
+    "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",
+    "alignment": lambda text: "clocks: " + _short(text),
+    "parse issues": lambda text: "damage: " + _short(text),
+}
+
+
+def about(visit: Visit) -> str:
+    """Which run the page speaks of."""
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
+        return visit.view.run
+    names = sorted({p.file for p in trace.files})
+    if visit.view.run.startswith("upload/"):
+        return names[0].rsplit("/", 1)[-1]
+    if visit.view.run:
+        return visit.view.run
+    if len(names) == 1:
+        return names[0].rsplit("/", 1)[-1]
+    folder = names[0].rsplit("/", 2)
+    return f"{folder[-2] if len(folder) > 1 else ''} · {len(names)} files"
