@@ -3,20 +3,23 @@
 Written by the profiler plugin libnccl-profiler-inspector.so (NCCL 2.28 and later) as
 <host>-pid<pid>.log, output format v4.0; with NCCL_INSPECTOR_DUMP_VERBOSE also per channel. Ranks
 are those of the communicator. The time of a line is when it was written, not when the call ran, and
-is not read; verbose lines carry times that the host observed.
+is not read; verbose lines carry times that the host observed, beside the duration that the GPU
+measured. Records that a JSON tool printed anew, over several lines or as a list, are read too.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
+from htk.io.decompress import open_stream
 from htk.names.collectives import collective_type
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
+    read_json,
     read_lines,
     said,
     table_of,
@@ -26,13 +29,14 @@ from htk.parsers.common.nccl_calls import bytes_of_rank
 
 NAME = "inspector"
 
-_LINE = re.compile(rb'^\s*\{"header":\{"id":"0x[0-9a-fA-F]+".*"(?:coll|p2p)_perf":', re.DOTALL)
+_RECORD = re.compile(rb'^\s*\[?\s*\{\s*"header"\s*:\s*\{\s*"id"\s*:\s*"0x[0-9a-fA-F]{1,16}"')
+_MEMBER = re.compile(rb'"(?:coll|p2p)_perf"\s*:')
 _BARE = re.compile(r"(:\s*)-?(?:inf|nan)\b")  # numbers that are none, printed bare
 _GPU = "kernel_gpu"
 
 
 def sniff(head: Head) -> bool:
-    return _LINE.match(head.data.split(b"\n", 1)[0]) is not None
+    return _RECORD.match(head.data) is not None and _MEMBER.search(head.data) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -41,10 +45,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     channels: list[dict[str, Any]] = []
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     metadata: Mapping[str, Any] = {}
-    for number, (offset, line) in enumerate(read_lines(source, issues, options.progress)):
-        record = _record(line, offset, issues)
-        if record is None:
-            continue
+    for number, (offset, record) in enumerate(_records(source, issues, options)):
         try:
             call, call_channels = _call(record, number)
         except (KeyError, TypeError, ValueError) as error:
@@ -66,6 +67,37 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "truncated": issues.has("truncated"),
     }
     return Parsed(tables, facts=facts)
+
+
+def _records(
+    source: Source, issues: Issues, options: ParseOptions
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each record and where it begins: a line each, or as a JSON tool printed them anew."""
+    if not _is_printed_anew(source):
+        for offset, line in read_lines(source, issues, options.progress):
+            record = _record(line, offset, issues)
+            if record is not None:
+                yield offset, record
+        return
+    text = read_json(source, issues, options.progress).decode("utf8", "replace")
+    text = _BARE.sub(r"\1null", text)
+    decoder = json.JSONDecoder(strict=False)
+    begin = text.find("{")
+    while begin >= 0:
+        try:
+            record, end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError) as error:
+            issues.add("truncated", f"{error}: {text[begin : begin + 80]}", begin)
+            return
+        yield begin, record
+        begin = text.find("{", end)
+
+
+def _is_printed_anew(source: Source) -> bool:
+    """Whether records go over lines, or stand in a list."""
+    with source.open() as file, open_stream(file) as stream:
+        first = stream.read(1 << 16).lstrip().split(b"\n", 1)[0]
+    return first[:1] == b"[" or _MEMBER.search(first) is None
 
 
 def _record(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:

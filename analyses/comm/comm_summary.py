@@ -14,6 +14,7 @@ from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts, scopes
 from htk.measures.comm_split import comm_split
+from htk.models.detected import devices
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -176,9 +177,10 @@ def _limits(
     calls: CollectiveCalls, groups: Groups, link_gbps: float | None, nic_gbps: float | None
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
-    names = calls.ranks["device_name"].to_pylist()
-    rates = [rate for rate in map(scale_up_gbps, names) if rate]
-    rate = link_gbps or min(rates, default=None)
+    recorded = devices(calls.ranks)
+    rates = [d.gpu.scale_up_gbps if d.gpu else scale_up_gbps(d.name) for d in recorded]
+    named = [rate for rate in rates if rate]
+    rate = link_gbps or min(named, default=None)
     hosts = calls.hosts.of_rank
     limits = np.full(len(groups), np.nan)
     for k, first in enumerate(groups.first_row.tolist()):  # a few rows

@@ -84,15 +84,21 @@ class CollectiveCalls:
     @cached_property
     def duration(self) -> Ints:
         """How long each ran (NONE: unknown)."""
-        recorded = numbers(self.table["duration_ns"], NONE)
-        return np.where(self.rows.timed, self.rows.end - self.rows.start, recorded)
+        between = np.where(self.rows.timed, self.rows.end - self.rows.start, NONE)
+        return np.where(self._recorded_duration != NONE, self._recorded_duration, between)
+
+    @cached_property
+    def _recorded_duration(self) -> Ints:
+        """What a source that times calls on the GPU says (NONE: none does). Times that it writes
+        beside that are those that the host observed."""
+        return numbers(self.table["duration_ns"], NONE)
 
     @cached_property
     def span(self) -> Ints:
         """The time that bandwidth counts: from the last start to the last end; else how long a
         source says that it ran, where it tells no times (NONE: unknown)."""
         measured = np.where((self.waits.span > 0) & (self.match != NONE), self.waits.span, NONE)
-        return np.where(self.rows.timed, measured, self.duration)
+        return np.where(measured != NONE, measured, self._recorded_duration)
 
     @cached_property
     def size(self) -> Ints:

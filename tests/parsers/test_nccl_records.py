@@ -1,14 +1,15 @@
 """NCCL's own records: Inspector, profiler plugin, debug logs, RAS, RCCL's replay log."""
 
 import io
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from htk.core.parser import Parsed, ParseOptions, Parser, Source
+from htk.core.parser import Head, Parsed, ParseOptions, Parser, Source
 from htk.errors import MalformedTrace, UnknownFormat
 from htk.parsers import (
     inspector,
@@ -86,6 +87,24 @@ def test_inspector_verbose_has_times_and_channels() -> None:
         None,
     )
     assert values(rows(found, "comm_channels")[0], "channel", "timing") == (0, "cpu")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        lambda records: "\n".join(map(json.dumps, records)),
+        lambda records: "\n".join(json.dumps(r, indent=2) for r in records),
+        lambda records: json.dumps(records, indent=1),
+        lambda records: json.dumps(records),
+    ],
+    ids=["blanks", "over lines", "a list over lines", "a list"],
+)
+def test_inspector_printed_anew(printed: Callable[[list[Any]], str]) -> None:
+    path = SAMPLES / "inspector/nccl-inspector-12345/node-a-pid1001.log"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    data = printed(records).encode()
+    assert inspector.sniff(Head("x", data, True))
+    assert rows(parsed(inspector, data)) == rows(parsed(inspector, path.read_bytes()))
 
 
 def test_inspector_truncated() -> None:
