@@ -267,7 +267,8 @@ def _errors(every: list[Complaint]) -> list[Finding]:
         first = min(some, key=lambda c: c.time_ns if c.time_ns is not None else 1 << 62)
         ranks = tuple(sorted({c.rank for c in some if c.rank is not None}))
         others = f" (and {len(some) - 1} more like it)" if len(some) > 1 else ""
-        words = f"{first.who}: {first.meaning.words}: {first.text[:200]}{others}."
+        text = first.text[:200].rstrip(".")
+        words = f"{first.who}: {first.meaning.words}: {text}{others}."
         sure = first.meaning.is_cause
         lost = ranks if sure and kind in ("gpu_error", "out_of_memory", "crashed") else ()
         findings.append(
@@ -284,7 +285,7 @@ def _agreed(undecided: list[Finding], counted: list[Finding], evidence: Evidence
         lost -= set(evidence.history.calls)
         for other in counted:
             if other.what == "missing_rank" and other.ranks and {*other.ranks} <= lost:
-                words = f"{open_one.words} {other.words}"
+                words = f"{_without_alternative(open_one)} {other.words}"
                 agreed.append(
                     replace(
                         open_one,
@@ -313,6 +314,12 @@ def _agreed(undecided: list[Finding], counted: list[Finding], evidence: Evidence
     return agreed[:1]
 
 
+def _without_alternative(finding: Finding) -> str:
+    """What was found, less what else it might be: another source has told."""
+    observed, _, alternatives = finding.words.rpartition(": ")
+    return f"{observed}." if alternatives.endswith("or the network.") else finding.words
+
+
 def _together(first: str | None, second: str | None) -> str | None:
     names = {*(first or "").split(", "), *(second or "").split(", ")} - {""}
     return ", ".join(sorted(names)) or None
@@ -338,7 +345,8 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
     if not ours:
         return finding
     first = ours[0]
-    words = f"{finding.words} {first.who}: {first.meaning.words}: {first.text[:200]}."
+    text = first.text[:200].rstrip(".")
+    words = f"{_without_alternative(finding)} {first.who}: {first.meaning.words}: {text}."
     return replace(finding, words=words, source=_together(finding.source, first.source))
 
 
