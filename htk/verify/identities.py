@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.trace.trace import Trace
 from htk.verify.check import Check
 from htk.verify.spans import common, union
 from htk.verify.subject import Rows, Subject, add, columns, keyed, rows_of, total
@@ -253,8 +252,7 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
     kernels = rows_of(selected, "kernel_top", ("rank",), ("total_ns", "count"), n=0, per="rank")
     columns = ("kernel_ns", "kernels")
     phases = rows_of(selected, "phase_breakdown", ("rank", "phase"), columns)
-    phase = _named_phase(subject, name)
-    otherwise = _told_by_autograd(selected, phase)
+    phase = None if _autograd_was_recorded(subject) else _named_phase(subject, name)
     for rank, row in answered.items():
         label = f"in {name!r}, rank {rank}"
         top = kernels.get((rank,), {"total_ns": 0, "count": 0})
@@ -265,8 +263,8 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
             f"kernel_top and annotation_breakdown {label}, kernels", top["count"], row["kernels"]
         )
         for column, value in (("kernel_ns", row["device_ns"]), ("kernels", row["kernels"])):
-            # All of it is of the phase that the range names, where it names one and autograd does
-            # not know better.
+            # All of it is of the phase that the range names, where it names one and autograd, which
+            # knows better, was not recorded; the phases together are all of it in any case.
             shares = [
                 share[column]
                 for key, share in phases.items()
@@ -274,24 +272,17 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
             ]
             tally.equal(
                 f"phase_breakdown and annotation_breakdown {label}, {column}",
-                sum(shares) + otherwise.get((rank, column), 0),
+                sum(shares),
                 value,
             )
 
 
-def _told_by_autograd(selected: Trace, phase: str | None) -> dict[tuple[int, str], int]:
-    """Return time and count of activities of each rank that autograd itself puts into another
-    phase than the range round their launch names."""
-    sums: dict[tuple[int, str], int] = {}
-    rows = zip(selected.tables["kernels"].select(["rank", "start_ns", "end_ns"]).to_pylist(),
-               selected.tables["kernel_passes"].to_pylist(), strict=True)  # fmt: skip
-    for kernel, row in rows if phase else ():
-        if row["phase"] != phase and row["basis"] in ("sequence", "autograd thread"):
-            length = kernel["end_ns"] - kernel["start_ns"]
-            for column, value in (("kernel_ns", length), ("kernels", 1)):
-                key = (kernel["rank"], column)
-                sums[key] = sums.get(key, 0) + value
-    return sums
+def _autograd_was_recorded(subject: Subject) -> bool:
+    """Whether operators tell by themselves that they are of the backward pass."""
+    ops = subject.trace.tables["cpu_ops"]
+    if ops["sequence"].null_count < ops.num_rows:
+        return True
+    return any(name.startswith("autograd::") for name in ops["name"].unique().to_pylist() if name)
 
 
 _PHASES = ("dataloader", "forward", "backward", "optimizer")

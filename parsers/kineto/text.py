@@ -6,8 +6,9 @@ reading engines count them; what they cannot read is left out. A walk token by t
 and walks only where a file is damaged.
 """
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -61,10 +62,11 @@ def copy_runs(
     run: Run,
     progress: Progress | None = None,
 ) -> Copied:
-    """The same with many events at a time; what is not strictly JSON is left out."""
+    """The same with many events at a time; events that are no strict JSON are made so."""
 
     def alone(_: int, event: bytes) -> bytes | None:
-        return run(event) if _events_of(event) else None
+        strict = event if _events_of(event) else _strict_event(event)
+        return run(strict) if strict is not None else None
 
     walk = _Walk(write, entry, alone, run)
     for block in blocks(stream, progress):
@@ -218,6 +220,47 @@ def _events_of(text: bytes) -> int:
         return len(msgspec.json.decode(b"[" + text + b"]", type=list[_AnyObject]))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
+
+
+def _strict_event(event: bytes) -> bytes | None:
+    """Return an event that the reading engines read as strict JSON; None where that fails."""
+    try:
+        strict = _strict(event)
+    except (scan.Broken, scan.NeedMore, RecursionError):
+        return None
+    return strict if _events_of(strict) else None
+
+
+def _strict(value: bytes) -> bytes:
+    """Return a value as strict JSON: strings escaped anew, and what JSON has no word for (inf, nan)
+    in quotes, as the engines read it too."""
+    try:
+        msgspec.json.decode(value, type=msgspec.Raw)
+        value.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    else:
+        return value
+    first, padded = value[:1], value + b" "  # the walk wants to see where a token ends
+    if first == b"{":
+        members = scan.members(padded, 0)[0]
+        return b"{%s}" % b", ".join(_strict(m.key) + b": " + _strict(m.value) for m in members)
+    if first == b"[":
+        return b"[%s]" % b", ".join(map(_strict, _elements(padded)))
+    return json.dumps(
+        scan.plain(value) if first == b'"' else value.decode("utf8", "replace")
+    ).encode()
+
+
+def _elements(text: bytes) -> Iterator[bytes]:
+    """The values of the list that a text begins with."""
+    offset = scan.skip_space(text, 1)
+    while text[offset] != ord("]"):
+        end = scan.value_end(text, offset)
+        yield text[offset:end]
+        offset = scan.skip_space(text, end)
+        if text[offset] == ord(","):
+            offset = scan.skip_space(text, offset + 1)
 
 
 def _event_end(text: bytes, offset: int) -> int:

@@ -54,6 +54,26 @@ def two_ranks(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_events_that_are_no_strict_json_are_made_so(tmp_path: Path) -> None:
+    """Kineto wrote bare inf and nan, and names with backslashes and line breaks as they were."""
+    path = write(tmp_path / "t.json", op("aten::a", 0, 9), launch(1, 1), kernel("k", 3, 1, 1),
+                 launch(2, 5), kernel("l", 6, 1, 2), **of_rank(0))  # fmt: skip
+    text = path.read_text()
+    for name, args in (
+        ("k", '"bw": inf, "deep": [1, {"x": -inf}, nan], '),
+        ("l", '"\\q": "a\tb\\z", '),
+    ):
+        head, _, tail = text.partition(f'"name": "{name}"')
+        before, brace, after = tail.partition('"args": {')
+        text = f'{head}"name": "{name}"{before}{brace}{args}{after}'
+    path.write_text(text)
+    out = tmp_path / "out"
+    _convert(str(path), "--to", "chrome", "-o", str(out), "--no-cache")
+    args = {e["name"]: e["args"] for e in _merged(out) if e.get("cat") == "kernel"}
+    assert args["k"]["bw"] == "inf" and args["k"]["deep"] == [1, {"x": "-inf"}, "nan"]
+    assert args["l"].keys() >= {"\\q"} and args["l"]["\\q"] == "a\tb\\z"
+
+
 def test_ranks_share_a_clock_and_nothing_else(two_ranks: Path) -> None:
     out = two_ranks / "out"
     said = _convert(str(two_ranks), "--to", "chrome", "-o", str(out), "--no-cache")

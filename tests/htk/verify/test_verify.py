@@ -45,9 +45,7 @@ def test_every_check_applies_to_a_trace_that_has_everything(ranks: Path) -> None
 
 
 # Samples on which htk itself is wrong today, and why. To be emptied: nothing may stay here.
-STILL_WRONG: dict[str, str] = {
-    "kineto": "convert leaves out an event of a file that is no strict JSON",
-}
+STILL_WRONG: dict[str, str] = {}
 SETS = ["sample"] + [
     str(path)
     for folder in sorted(SAMPLES.iterdir())
