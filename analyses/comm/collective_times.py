@@ -56,6 +56,7 @@ RETURNS = table(
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
     duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
     matched_by=(TEXT, "comms_id, sequence or order."),
+    guessed=(pa.bool_(), "Its group is not recorded: matched by order and by its ends."),
     members_expected=(_I32, "Ranks of the group."),
     members_present=(_I32, "Ranks that it was found on."),
     last_rank=(_I32, "The rank that started last."),
@@ -90,6 +91,7 @@ _AS_THEY_ARE = (
 _OF_MATCH = (
     "match",
     "matched_by",
+    "guessed",
     "members_expected",
     "members_present",
     "undetermined_ns",

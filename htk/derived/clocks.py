@@ -15,12 +15,12 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, matching, number, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.derived.clock_ends import common_ends
 from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.derived.clock_sigma import SIGNIFICANT, standard_errors
 from htk.derived.match import LACKING, CollectiveRows, before_window, timed_columns, window_starts
 from htk.derived.unrecorded import short_of_members, with_undetermined
 from htk.derived.waits import NEVER, waits
-from htk.names.collectives import SYNCHRONISING
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 
 _PUSHES = 50
@@ -41,7 +41,7 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
         )
     rows = CollectiveRows(collectives)
     present = np.unique(rows.rank[rows.rank >= 0])
-    ends = _ends(rows, numbers(collective_matches["match"], NONE), present)
+    ends = common_ends(rows, numbers(collective_matches["match"], NONE), present)
     fitted = fit(ends, np.arange(len(present)))
     host = _hosts(ranks)
     shared = _shared_clocks(ends, fitted, [host.get(r) for r in present.tolist()])
@@ -190,18 +190,6 @@ def _equal(members: Groups, values: Ints) -> Mask:
 def _hosts(ranks: pa.Table) -> dict[int, str]:
     pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
     return {rank: host for rank, host in pairs if rank is not None and host}
-
-
-def _ends(rows: CollectiveRows, match: Ints, ranks: Ints) -> Ends:
-    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
-    chosen = np.flatnonzero(use)
-    several = Groups.by_keys(match[chosen])
-    chosen = chosen[(several.count > 1)[several.group_ids]]
-    process = np.searchsorted(ranks, rows.rank[chosen])
-    collective = Groups.by_keys(match[chosen]).group_ids
-    order = np.lexsort((process, collective))
-    chosen = chosen[order]
-    return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
 def _span(ends: Ends, fitted: Fit) -> Floats:

@@ -19,7 +19,9 @@ from htk.columns.align import aligned_positions
 from htk.columns.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.derived.clock_ends import contradicted
 from htk.derived.lateness import lateness
+from htk.derived.unnamed_groups import unnamed_groups
 from htk.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.derived.waits import NEVER, Waits, waits
 from htk.schema.comm import COLLECTIVE_MATCHES
@@ -36,6 +38,10 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
     rows = CollectiveRows(collectives)
     by, slot = _slots(rows)
     matched = _matched(rows, slot)
+    guessed = (by == 2) & rows.unknown_group
+    if guessed.any():
+        slot[contradicted(rows, matched.match, guessed)] = NONE  # pyright: ignore[reportArgumentType]
+        matched = _matched(rows, slot)
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.known & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
@@ -46,6 +52,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
     columns = {
         "match": number(matched.match, pa.int64(), has_match),
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
+        "guessed": boolean(has_match & guessed),
         "reason": _reasons(rows, matched, waited, lacking),
         "members_expected": _optional32(rows.group_size),
         "members_present": number(matched.present, pa.int32(), has_match),
@@ -151,6 +158,17 @@ class CollectiveRows:
         named = valid(self.table["group"]) | valid(self.table["comm_hash"])
         return ~(named | valid(self.table["group_ranks"]))
 
+    @cached_property
+    def unnamed_group(self) -> Ints:
+        """A number for the ranks of each row whose group is unknown; NONE: it cannot be told."""
+        number = np.zeros(self.length, np.int64)
+        part = ~self.is_type(*_SILENT, *_MESSAGES, *_ANYTHING) & (self.rank >= 0)
+        chosen = np.flatnonzero(part & self.unknown_group)
+        if len(chosen):
+            lane = _lanes(self, chosen, number)
+            number[chosen] = unnamed_groups(self, chosen, lane)  # pyright: ignore[reportArgumentType]
+        return number
+
 
 # Slots: rows of different ranks that share a slot are one collective.
 
@@ -169,9 +187,11 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     per_function = matching(rows.table["seq_kind"], "function".__eq__)
     function = np.where(per_function, rows.type, NONE)
     slot = np.full(rows.length, NONE, np.int64)
+    unnamed = rows.unnamed_group
     _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
-    _number(slot, by == 1, rows, np.stack([rows.group, function, rows.seq], axis=1))
-    _by_order(slot, by == 2, rows)
+    numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
+    _number(slot, (by == 1) & (unnamed != NONE), rows, numbered)
+    _by_order(slot, (by == 2) & (unnamed != NONE), rows)
     return by, slot
 
 
@@ -195,7 +215,7 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
-    lane = _lanes(rows, chosen)
+    lane = _lanes(rows, chosen, rows.unnamed_group)
     order = np.lexsort((rows.order[chosen], rows.rank[chosen], lane))
     chosen, lane = chosen[order], lane[order]
     rank = rows.rank[chosen]
@@ -228,7 +248,7 @@ def _runs(values: Ints) -> list[tuple[int, int]]:
     return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
 
 
-def _lanes(rows: CollectiveRows, chosen: Ints) -> Ints:
+def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     """What has one order on all ranks. A group without a name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])
     unknown = rows.unknown_group[chosen]
@@ -241,13 +261,20 @@ def _lanes(rows: CollectiveRows, chosen: Ints) -> Ints:
     target = np.where(message, np.where(sends, peer, rank), NONE)
     group, cycle = rows.group[chosen], rows.cycle[chosen]
     return Groups.by_keys(
-        np.column_stack([group, cycle, library, stream, source, target])
+        np.column_stack([group, unnamed[chosen], cycle, library, stream, source, target])
     ).group_ids
 
 
 def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
-    """Streams of a rank in the order of their first collective: numbers differ between ranks."""
+    """Streams of a rank in the order of their first collective, where numbers differ between ranks.
+
+    A recording that begins later may see them in another order.
+    """
     stream = numbers(rows.table["stream"], NONE)[chosen]
+    pairs = Groups.by_keys(np.column_stack([rows.rank[chosen], stream]))
+    used = Groups.by_keys(pairs.keys[:, 1])
+    if (used.count == len(np.unique(rows.rank[chosen]))).all():
+        return np.asarray(stream, np.int64)
     owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
     streams = Groups.by_keys(owner)
     first = streams.min(rows.order[chosen])
@@ -310,6 +337,7 @@ def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
 
 
 LACKING = "ranks of its group are not recorded: known in part"
+UNTOLD = "its group is not recorded: which ranks took part cannot be told"
 _REASONS = (
     "a group of one rank",
     "no other rank of its group is at hand",
@@ -319,6 +347,7 @@ _REASONS = (
     "times are those of the watchdog",
     "its root is unknown or not at hand",
     "moves nothing",
+    UNTOLD,
     LACKING,
 )
 
@@ -334,12 +363,13 @@ def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask
         rows.group_size == 1,
         unmatched & lonely,
         unmatched & grouped,
+        unmatched & (rows.unnamed_group == NONE),
         unmatched,
         watched,
         ~rows.timed,
         ~waited.known,
     ]
-    code = np.select([~waited.known & c for c in cases], [7, 0, 1, 3, 2, 5, 4, 6], NONE)
+    code = np.select([~waited.known & c for c in cases], [7, 0, 1, 3, 8, 2, 5, 4, 6], NONE)
     return text(np.where(lacking, _REASONS.index(LACKING), code), pa.array(_REASONS))
 
 

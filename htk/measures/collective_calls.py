@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, text
+from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.derived.match import LACKING, CollectiveRows
@@ -256,12 +256,19 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "collectives": calls.rows.length,
         "matched": int((calls.match != NONE).sum()),
         "matches_lacking_members": len(short),
+        **_guessed(calls),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         "partly_inferred": calls.rows.length - inferred.null_count,
         **_unrecorded(calls),
         **calls.hosts.facts(),
         **clock_facts(align),
     }
+
+
+def _guessed(calls: CollectiveCalls) -> dict[str, object]:
+    """How many matches are guesses."""
+    guessed = np.unique(calls.match[truths(calls.matches["guessed"]) & (calls.match != NONE)])
+    return {"guessed_matches": len(guessed)} if len(guessed) else {}
 
 
 def _unrecorded(calls: CollectiveCalls) -> dict[str, object]:

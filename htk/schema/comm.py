@@ -205,6 +205,7 @@ COMM_COUNTS = table(
 COLLECTIVE_MATCHES = table(
     match=(_I64, "Number of the collective that several ranks took part in; null: unmatched."),
     matched_by=(TEXT, "How that was found: comms_id, sequence, order."),
+    guessed=(_BOOL, "Its group is not recorded: matched by order and by the times of its ends."),
     reason=(TEXT, "Why wait and transfer are unknown, or known in part."),
     members_expected=(_I32, "Ranks of its group, where recorded."),
     members_present=(_I32, "Ranks that it was found on."),

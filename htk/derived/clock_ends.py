@@ -1,0 +1,59 @@
+"""Ends of matched collectives that all ranks leave at once: what clocks are compared by."""
+
+from typing import Protocol
+
+import numpy as np
+
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
+from htk.derived.clock_fit import Ends, fit
+from htk.names.collectives import SYNCHRONISING
+
+_APART_NS = 20_000  # ends of one collective lie no farther apart
+_APART = 5.0  # times the scatter of the others
+
+
+class Rows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    start: Ints
+    end: Ints
+    timed: Mask
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+def common_ends(rows: Rows, match: Ints, ranks: Ints) -> Ends:
+    """Return the ends of synchronising collectives that several ranks recorded."""
+    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
+    chosen = np.flatnonzero(use)
+    several = Groups.by_keys(match[chosen])
+    chosen = chosen[(several.count > 1)[several.group_ids]]
+    process = np.searchsorted(ranks, rows.rank[chosen])
+    collective = Groups.by_keys(match[chosen]).group_ids
+    order = np.lexsort((process, collective))
+    chosen = chosen[order]
+    return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
+
+
+def contradicted(rows: Rows, match: Ints, guessed: Mask) -> Mask:
+    """Return the guessed matches that end at different times on the clocks of the certain ones."""
+    nothing = np.zeros(len(match), bool)
+    ranks = np.unique(rows.rank[rows.rank >= 0])
+    certain = common_ends(rows, np.where(guessed, NONE, match), ranks)
+    chosen = np.flatnonzero(guessed & (match != NONE) & rows.timed)
+    if not len(certain.count) or not len(chosen):
+        return nothing
+    fitted = fit(certain, np.arange(len(ranks)))
+    shift, reference, drift = fitted.shifts()
+    process = np.searchsorted(ranks, rows.rank[chosen])
+    end = rows.end[chosen]
+    turn = np.rint(drift[process] * (end - reference[process])).astype(np.int64)
+    end = end + shift[process] + turn
+    members = Groups.by_keys(match[chosen])
+    lead = fitted.lead[process]
+    comparable = members.min(lead) == members.max(lead)
+    far = members.max(end) - members.min(end) > max(_APART_NS, _APART * fitted.scatter)
+    nothing[chosen] = (comparable & far)[members.group_ids]
+    return nothing
