@@ -22,6 +22,8 @@ class Decoder:
     gated: bool = True  # SwiGLU and RMSNorm; otherwise GELU, LayerNorm and biases
     tied: bool = False  # the output shares the embedding
     positions: int = 0  # learned ones; 0: rotary
+    experts: int = 1  # feed-forwards of a layer; `ffn` is the width of one
+    active_experts: int = 1  # that each token takes
 
     @property
     def head_dim(self) -> int:
@@ -32,17 +34,24 @@ class Decoder:
         return self.kv_heads * self.head_dim
 
     @property
+    def expert_parameters(self) -> int:
+        """Of one feed-forward, without biases."""
+        return (3 if self.gated else 2) * self.hidden * self.ffn
+
+    @property
     def layer_matrices(self) -> int:
-        """Weights of one layer that are multiplied with."""
+        """Weights of one layer that a token is multiplied with, those that choose experts too."""
         attention = 2 * self.hidden * (self.hidden + self.kv_width)
-        return attention + (3 if self.gated else 2) * self.hidden * self.ffn
+        router = self.hidden * self.experts if self.experts > 1 else 0
+        return attention + router + self.active_experts * self.expert_parameters
 
     @property
     def layer_parameters(self) -> int:
+        idle = (self.experts - self.active_experts) * self.expert_parameters
         if self.gated:
-            return self.layer_matrices + 2 * self.hidden  # two norms
+            return self.layer_matrices + idle + 2 * self.hidden  # two norms
         biases = 2 * self.hidden + 2 * self.kv_width + self.ffn + self.hidden
-        return self.layer_matrices + biases + 4 * self.hidden
+        return self.layer_matrices + idle + biases + 4 * self.hidden
 
     @property
     def root_parameters(self) -> int:
@@ -92,6 +101,10 @@ def decoder(name: str, **sizes_by_name: Any) -> Decoder:
         raise UsageError(
             f"{model.hidden} hidden, {model.heads} heads and {model.kv_heads} kv heads do not"
             " make a decoder: each must be positive and divide the one before"
+        )
+    if not 1 <= model.active_experts <= model.experts:
+        raise UsageError(
+            f"{model.active_experts} active of {model.experts} experts: from 1 to all expected"
         )
     return model
 

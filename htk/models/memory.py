@@ -46,6 +46,7 @@ class ModelSize:
     inner_width: float  # kept between them, and split
     product_width: float  # what a layer's products give
     vocab: int
+    expert_parameters: float = 0.0  # of a layer's: what expert parallelism spreads
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Layout:
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
+    expert: int = 1  # of the data-parallel ranks: those that experts are spread over
     micro_batch: float = 1
     seq: int = 2048
     micro_batches: int = 1  # of a step
@@ -75,7 +77,7 @@ class Layout:
     @property
     def communicators(self) -> int:
         """Kinds of groups that the rank communicates in."""
-        ways = (self.shards, self.replicas, self.tensor, self.pipeline, self.context)
+        ways = (self.shards, self.replicas, self.tensor, self.pipeline, self.context, self.expert)
         return sum(ranks > 1 for ranks in ways)
 
 
@@ -117,7 +119,13 @@ class Memory:
 
 
 def model_size(model: Decoder) -> ModelSize:
-    outer, inner, products = layer_widths(model.hidden, model.kv_width, model.ffn, model.gated)
+    """Of experts, each token's results are kept for those that it takes, with a copy of what goes
+    into each and comes out."""
+    active = model.active_experts
+    outer, inner, products = layer_widths(
+        model.hidden, model.kv_width, active * model.ffn, model.gated
+    )
+    copies = 2 * active * model.hidden if model.experts > 1 else 0
     return ModelSize(
         model.layers,
         model.layer_parameters,
@@ -126,9 +134,10 @@ def model_size(model: Decoder) -> ModelSize:
         model.hidden,
         model.heads,
         outer,
-        inner,
-        products,
+        inner + copies,
+        products + (active - 1) * model.hidden,
         model.vocab,
+        model.experts * model.expert_parameters if model.experts > 1 else 0,
     )
 
 
@@ -210,9 +219,13 @@ def _logits(layout: Layout) -> float:
 def _state(size: ModelSize, layout: Layout) -> Memory:
     """Parameters, gradients and the optimizer's state of a stage."""
     ends = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
-    own = (size.layers * size.layer_parameters / layout.pipeline + ends) / layout.tensor
-    units = min(_UNITS * size.layer_parameters / layout.tensor, own)
-    part = own if layout.strategy == "ddp" else own / layout.shards
+    spread = size.expert_parameters * (1 - 1 / layout.expert)  # of a layer, on other ranks
+    layers = size.layers / layout.pipeline
+    every = (layers * size.layer_parameters + ends) / layout.tensor
+    own = every - layers * spread / layout.tensor
+    units = min(_UNITS * (size.layer_parameters - spread) / layout.tensor, own)
+    alone = layout.strategy == "ddp" or layout.shards == 1
+    part = own if alone else every / layout.shards
     parameters, gradients, copied = part, part, 0.0
     gathered = buffers = 0.0
     if layout.strategy in ("zero1", "zero2"):  # the shard of gradients is copied

@@ -49,10 +49,15 @@ class Held:
         return max(rest - by_model.gathered - by_model.buffers, min(_SURE * reckoned, rest))
 
 
-def after(before: Held, edits: Sequence[tuple[str, str]], kept: float) -> tuple[int, float | None]:
+def after(
+    before: Held, edits: Sequence[tuple[str, str]], kept: float
+) -> tuple[int | None, float | None]:
     """Peak, and the probability that it does not fit; `kept`: tokens of a rank's micro-batch, over
-    the recorded."""
+    the recorded. Null where experts move: a recording does not tell their parameters from others.
+    """
     asked = dict(edits)
+    if "ep" in asked and not before.size.expert_parameters:
+        return None, None
     now = before.reckoned
     then = memory(before.size, layout_after(before, asked, kept))
     capacity = _capacity(before, asked)

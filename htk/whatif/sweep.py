@@ -146,7 +146,7 @@ def _following(answers: list[Answer], index: int) -> Answer | None:
 def memory_edge(start: Baseline, edits: Edits) -> str | None:
     """The largest batch of a rank that is more likely to fit than not."""
     held, edits = start.memory, ordered(edits)
-    if held is None or held.capacity is None:
+    if held is None or after(held, edits, 1.0)[1] is None:
         return None
     ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
     fitting = [r for r in ratios.tolist() if (after(held, edits, r)[1] or 0.0) < 0.5]

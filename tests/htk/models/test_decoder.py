@@ -27,6 +27,18 @@ def test_a_decoder_small_enough_to_count() -> None:
     assert tiny.root_parameters == 40 + 40 + 4
 
 
+def test_a_mixture_of_experts_works_with_those_that_a_token_takes() -> None:
+    """Mixtral 8x7B: 46.7 billion parameters, of which a token uses 12.9 (Jiang et al., 2024)."""
+    sizes = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
+    mixtral = decoder("mixtral", experts=8, active_experts=2, **sizes)
+    assert mixtral.parameters == 46_702_792_704  # sum over the published checkpoint's tensors
+    idle = 32 * 6 * 3 * 4096 * 14336
+    assert mixtral.parameters - idle == pytest.approx(12.9e9, rel=0.005)
+    tokens, logits, attention = 2 * 3, 2 * 3 * 32000 * 4096, 32 * 4 * 4096 * (1 + 2 + 3)
+    expected = tokens * 32 * mixtral.layer_matrices + logits + attention
+    assert forward_flops(mixtral, 1, 3) == expected
+
+
 def test_kv_heads_are_as_many_as_heads_unless_said() -> None:
     assert decoder("own", layers=1, hidden=8, heads=2, ffn=8, vocab=9).kv_heads == 2
 
@@ -46,7 +58,9 @@ def test_work_of_a_step_by_hand() -> None:
     assert model_flops(tiny, 2, 3) == 2 * 3 * (720 + 240 + 96)
 
 
-@pytest.mark.parametrize("given", [{"heads": 3}, {"layers": 0}, {"kv_heads": 5}])
+@pytest.mark.parametrize(
+    "given", [{"heads": 3}, {"layers": 0}, {"kv_heads": 5}, {"active_experts": 2}]
+)
 def test_what_makes_no_decoder_is_refused(given: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         decoder("llama2-7b", **given)

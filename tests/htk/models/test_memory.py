@@ -188,6 +188,22 @@ def test_context_parallelism_splits_a_sequence() -> None:
     assert long.reserved > short.reserved  # one more kind of group
 
 
+def test_experts_spread_over_ranks() -> None:
+    """Four layers of eight experts of 3 · 64 · 128 parameters each, two of which a token takes."""
+    mixture = Decoder("mixture", 4, 64, 4, 4, 128, 1000, experts=8, active_experts=2)
+    size, experts = model_size(mixture), 4 * 8 * 3 * 64 * 128
+    dense = mixture.parameters - experts
+    copies = memory(size, Layout("ddp", 1, 8, expert=4))
+    assert copies.state == 16 * (dense + experts / 4)
+    sharded = memory(size, Layout("full_shard", 8, expert=4))
+    assert sharded.state - sharded.gathered - sharded.buffers == 16 * mixture.parameters / 8
+    layer = mixture.layer_parameters - 6 * 3 * 64 * 128  # two experts of eight are whole on a rank
+    assert sharded.buffers == 2 * 2 * layer
+    # queries, keys, values, attention's result; four inner tensors and two copies for each expert
+    inner = 4 * 64 + 2 * (4 * 128 + 2 * 64)
+    assert whole_layer(size, Layout(seq=512)) == 512 * 2 * (4 * 64 + inner)
+
+
 def test_gathered_logits_take_more_than_split_ones() -> None:
     split = memory(LLAMA_7B, Layout(tensor=4)).logits
     assert split == 14 * 2048 * 32000 / 4

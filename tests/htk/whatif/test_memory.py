@@ -18,7 +18,9 @@ HELD = Held(SIZE, LAYOUT, 80 * GB, 18 * GB, 33 * GB, 4)
 
 
 def peak(*edits: tuple[str, str], kept: float = 1.0, held: Held = HELD) -> float:
-    return after(held, edits, kept)[0]
+    peak_bytes = after(held, edits, kept)[0]
+    assert peak_bytes is not None
+    return peak_bytes
 
 
 def test_the_example_is_what_it_says() -> None:
@@ -122,6 +124,10 @@ def test_another_gpu_has_another_size() -> None:
     assert (after(HELD, [("hardware", "a10")], 1.0)[1] or 0.0) > 0.99
     large = replace(HELD, capacity=24 * GB)
     assert (after(large, [("hardware", "h200")], 1.0)[1] or 0.0) < 1e-6
+
+
+def test_experts_that_move_leave_memory_unknown() -> None:
+    assert after(HELD, [("ep", "8")], 1.0) == (None, None)
 
 
 def test_an_unknown_gpu_has_no_probability() -> None:
