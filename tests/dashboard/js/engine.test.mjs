@@ -1,0 +1,175 @@
+/* The timeline's engine in the page, against answers worked out span by span. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import vm from "node:vm";
+import { gzipSync } from "node:zlib";
+
+const ASSETS = new URL("../../../dashboard/assets/", import.meta.url);
+for (const name of ["timeline_base.js", "timeline_rows.js", "timeline_engine.js"]) {
+  vm.runInThisContext(readFileSync(new URL(name, ASSETS), "utf8"), { filename: name });
+}
+const T = globalThis.htkTimeline;
+
+/* A generator of numbers below `most`, the same for the same seed. */
+function numbers(seed) {
+  let state = seed;
+  return (most) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return (state >>> 9) % most; // the low bits repeat soon
+  };
+}
+
+/* Columns as planes of bytes, lowest first, zipped and as text: as the page holds them. */
+function packed(columns, planes) {
+  const bytes = [];
+  for (const [name, count] of planes) {
+    for (let p = 0; p < count; p++) for (const value of columns[name]) bytes.push(Math.floor(value / 256 ** p) % 256);
+  }
+  return gzipSync(Uint8Array.from(bytes)).toString("base64");
+}
+
+const PLANES = [["gap", 2], ["length", 2], ["name", 1], ["cause", 2], ["match", 2]];
+const LANES = [[0, "busy", "busy", 0], [0, "streams", "stream 7", 0], [0, "threads", "thread 1", 0],
+  [3, "busy", "busy", 0], [3, "streams", "stream 7", 0], [3, "groups", "dp", 0]];
+
+/* Spans one after another in each lane, some beside none; `low` is not 0. */
+function recording(seed) {
+  const next = numbers(seed);
+  const low = 5000;
+  const columns = { gap: [], length: [], name: [], cause: [], match: [] };
+  const parts = [];
+  const spans = [];
+  LANES.forEach((_, lane) => {
+    parts.push([lane, spans.length]);
+    let t = low;
+    const count = lane === 2 ? 0 : 20 + next(30);
+    for (let k = 0; k < count; k++) {
+      const gap = next(4) ? next(300) : 0;
+      const length = 1 + next(next(5) ? 90 : 2000);
+      const name = next(6);
+      columns.gap.push(gap);
+      columns.length.push(length);
+      columns.name.push(name);
+      columns.cause.push(0);
+      columns.match.push(0);
+      spans.push({ lane, start: t + gap, end: t + gap + length, name });
+      t += gap + length;
+    }
+  });
+  const about = { events: spans.length, columns: PLANES, parts, low, lanes: LANES,
+    names: ["gemm_big", "gemm_small", "all_reduce", "Memcpy", "norm", "GEMM"],
+    kinds: ["compute", "comm", "memory"], kind_of: [0, 0, 1, 2, 0, 0], ranks: [], steps: [] };
+  return { about, spans, text: packed(columns, PLANES) };
+}
+
+const made = (span) => LANES[span.lane][1] === "busy";
+
+async function engines() {
+  return Promise.all([1, 2, 3, 4].map(async (seed) => {
+    const { about, spans, text } = recording(seed);
+    return { engine: await T.embedded(about, text), spans, about };
+  }));
+}
+
+test("spans come out of the page as they went in", async () => {
+  for (const { engine, spans } of await engines()) {
+    spans.forEach((span, i) => {
+      const event = engine.event({ id: i });
+      assert.deepEqual([event.start, event.end, event.lane], [span.start, span.end, span.lane]);
+    });
+    assert.throws(() => engine.event({ id: spans.length }), /no such event/);
+  }
+});
+
+test("search counts the spans of a name, whatever its case, without drawn summaries", async () => {
+  for (const { engine, spans, about } of await engines()) {
+    const answer = engine.search({ text: "gemm" });
+    const hits = spans.filter((s) => !made(s) && about.names[s.name].toLowerCase().includes("gemm"));
+    assert.equal(answer.spans, hits.length);
+    assert.equal(answer.found.reduce((sum, row) => sum + row[2], 0), hits.reduce((sum, s) => sum + s.end - s.start, 0));
+    assert.deepEqual(answer.found.map((row) => row[2]), answer.found.map((row) => row[2]).sort((a, b) => b - a));
+  }
+});
+
+test("the statistics of a window are those of its spans, cut at its edges", async () => {
+  for (const { engine, spans, about } of await engines()) {
+    const [start, end] = [5300, 7800];
+    const inside = spans.filter((s) => !made(s) && s.start < end && s.end > start);
+    const answer = engine.stats({ start, end });
+    assert.equal(answer.spans, inside.length);
+    for (const [name, count, total] of answer.names) {
+      const own = inside.filter((s) => s.name === name);
+      assert.equal(count, own.length);
+      assert.equal(total, own.reduce((sum, s) => sum + Math.min(s.end, end) - Math.max(s.start, start), 0));
+    }
+    for (const [rank, kind, covered] of answer.kinds) {
+      let union = 0;
+      for (let t = start; t < end; t++) {
+        const at = inside.some((s) => LANES[s.lane][0] === rank && about.kinds[about.kind_of[s.name]] === kind && s.start <= t && t < s.end);
+        if (at) union += 1;
+      }
+      assert.equal(covered, union, `${kind} of rank ${rank}`);
+    }
+  }
+});
+
+test("next, previous and longest go where a reader would", async () => {
+  for (const { engine, spans, about } of await engines()) {
+    const order = spans.map((s, i) => ({ ...s, i })).filter((s) => !made(s) && about.names[s.name].includes("gemm_big"))
+      .sort((a, b) => a.start - b.start || a.i - b.i);
+    const longest = Math.max(...order.map((s) => s.end - s.start));
+    const found = engine.jump({ how: "longest", text: "gemm_big" });
+    assert.equal(found.end - found.start, longest);
+    order.forEach((span, k) => {
+      const next = engine.jump({ how: "next", id: span.i, text: "gemm_big" });
+      assert.equal(next.id, order[(k + 1) % order.length].i);
+      const previous = engine.jump({ how: "previous", id: span.i, text: "gemm_big" });
+      assert.equal(previous.id, order[(k + order.length - 1) % order.length].i);
+    });
+    assert.throws(() => engine.jump({ how: "next", id: 0, text: "no such kernel" }), /nothing of that name/);
+  }
+});
+
+test("a view holds each long span, and in its cells the time of the short ones", async () => {
+  for (const { engine, spans } of await engines()) {
+    const [start, end, width] = [5000, 9000, 100];
+    const lanes = [1, 4];
+    const view = engine.view({ start, end, width, lanes: "1,4" });
+    const drawn = new Set(view.id);
+    const pixel = (end - start) / width;
+    lanes.forEach((lane, line) => {
+      const own = spans.map((s, i) => ({ ...s, i })).filter((s) => s.lane === lane && s.start < end && s.end > start);
+      own.filter((s) => s.end - s.start >= 2 * pixel).forEach((s) => assert.ok(drawn.has(s.i)));
+      for (let x = 0; x < width; x++) {
+        const [from, to] = [start + x * pixel, start + (x + 1) * pixel];
+        const hidden = own.filter((s) => !drawn.has(s.i))
+          .reduce((sum, s) => sum + Math.max(0, Math.min(s.end, to) - Math.max(s.start, from)), 0);
+        const density = view.density[line * width + x] / 255;
+        assert.ok(Math.abs(density - Math.min(1, hidden / pixel)) < 0.01, `cell ${x} of lane ${lane}`);
+      }
+    });
+  }
+});
+
+test("times, ranges and names as people read them", () => {
+  assert.equal(T.time(0), "0 ns");
+  assert.equal(T.time(1500), "1.500 µs");
+  assert.equal(T.time(-2e6, 2), "-2.0 ms");
+  assert.equal(T.moment(1234567, 1000), "1.235 ms");
+  assert.equal(T.ranges([0, 1, 2, 7, 9, 10]), "0..2,7,9..10");
+  assert.equal(T.short("abcdefghij", 5), "abcd…");
+  assert.equal(T.short("a".repeat(30) + "END", 20).length, 20);
+  assert.ok(T.short("a".repeat(30) + "END", 20).endsWith("END"));
+});
+
+test("rows: a folded rank keeps its head, and each row is found by its height", () => {
+  const about = { lanes: LANES, ranks: [[0, "NVIDIA H100"], [3, null]] };
+  const all = T.rows(about, new Set());
+  const folded = T.rows(about, new Set([T.rankKey(0)]));
+  assert.equal(all.list.filter((row) => row.head).length, 2);
+  assert.deepEqual(folded.list.filter((row) => row.rank === 0).map((row) => row.head), [true]);
+  assert.ok(folded.height < all.height);
+  for (const row of all.list) assert.equal(T.rowAt(all, row.y + row.h / 2), row);
+  assert.equal(T.rowAt(all, all.height + 5), null);
+});
