@@ -10,7 +10,7 @@ CONSTRAINTS := .ci/constraints.txt
 
 NIGHTLY := tests fuzz oldest newest
 
-.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint menu docs clean
+.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -40,6 +40,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	@$(MAKE) --silent types
+
+types:  # of the pages' scripts, where node is installed
+	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p .; \
+	else echo "node is not installed: the types of the scripts are not checked"; fi
 
 docs: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/mkdocs build

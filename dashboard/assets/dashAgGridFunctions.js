@@ -1,5 +1,5 @@
 /* Numbers as people read them; the same rules as htk/units.py. */
-const htkGrid = (window.dashAgGridFunctions = window.dashAgGridFunctions || {});
+const htkGrid = (window.dashAgGridFunctions ??= /** @type {any} */ ({}));
 
 function htkScaled(value, units) {
   if (value === null || value === undefined) return "–";

@@ -34,7 +34,7 @@
 
   window.htkMirror = function () {
     requestAnimationFrame(async () => {
-      const places = [...document.querySelectorAll(".twin:not([data-on])")];
+      const places = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".twin:not([data-on])")]);
       if (places.length !== 2) return;
       for (const place of places) place.dataset.on = "1";
       // One that cannot be shown leaves the other standing.

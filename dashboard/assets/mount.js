@@ -1,7 +1,7 @@
 /* Puts the timeline into its page when Dash has drawn it; the view lives in the address. */
 (function () {
   "use strict";
-  const T = globalThis.htkTimeline = globalThis.htkTimeline || {};
+  const T = globalThis.htkTimeline ??= /** @type {any} */ ({});
   const NAMES = ["at", "event", "range", "aligned"];
 
   const dark = () => document.documentElement.dataset.mantineColorScheme === "dark";

@@ -1,7 +1,7 @@
 /* The timeline: a canvas that asks for the level of detail its pixels can show.
    `source.ask(question, given)` answers from a server, a notebook's kernel or the page itself;
    one view is asked for at a time, and what was last heard is drawn transformed meanwhile. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const MARGIN = 0.25; // of the view, fetched on both sides
   const SPARE = 8; // rows, above and below
@@ -15,11 +15,11 @@
         + "`htk doctor` says what was, and how to record more.";
       return null;
     }
-    const S = {
+    const S = /** @type {htk.State} */ ({
       about, source, options, folded: T.folded(about), view: { start: about.low, end: about.high },
       goal: null, scroll: 0, shown: null, small: null, selected: null, hover: null, range: null, pointer: null,
       wanted: "", hits: new Set(), path: null, aligned, drag: null, filter: options.filter || null,
-    };
+    });
     const P = T.parts(place, about, options);
     P.align.setAttribute("aria-pressed", String(aligned));
     const C = new Control(S, P);
@@ -28,8 +28,12 @@
   };
 
   class Control {
+    /** @param {htk.State} S  @param {htk.Parts} P */
     constructor(S, P) {
-      Object.assign(this, { S, P, frame: 0, busy: false, again: false, timer: 0, turn: 0 });
+      this.S = S;
+      this.P = P;
+      this.frame = this.timer = this.turn = 0;
+      this.busy = this.again = false;
       this.context = P.canvas.getContext("2d");
       this.smallContext = P.small.getContext("2d");
     }
@@ -476,4 +480,4 @@
       if (marked) await this.mark(marked[0], marked[1]);
     }
   }
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

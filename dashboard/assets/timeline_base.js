@@ -1,5 +1,5 @@
 /* The timeline's words and colours: what every other part of it shares. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   /* Fill; border where the fill is a pale neutral; and what many of them together look like.
      The same colours as in figures: htk/output/tokens.py. */
@@ -84,7 +84,7 @@
   T.unpack = function (buffer) {
     const size = new DataView(buffer).getUint32(0, true);
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
-    const data = { head };
+    const data = /** @type {any} */ ({ head });
     for (const [name, offset, length] of head.arrays) {
       data[name] = new TYPES[name](buffer, 4 + size + offset, length / TYPES[name].BYTES_PER_ELEMENT);
     }
@@ -126,4 +126,4 @@
       },
     };
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

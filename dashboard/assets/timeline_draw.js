@@ -1,5 +1,5 @@
 /* One frame of the timeline: what was last heard of the server, at where the view is now. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const FONT = "11px system-ui, sans-serif";
   const CHARACTER = 6.3; // pixels; wider than most, so that a text stays in its span
@@ -418,4 +418,4 @@
     context.lineWidth = 1.5;
     context.strokeRect(a, 1, Math.max(3, b - a), height - 2);
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

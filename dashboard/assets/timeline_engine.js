@@ -1,5 +1,5 @@
 /* Answers the timeline's questions within the page: for a file that opens from disk. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const MOST = 9000;
   const LEAST = 2; // pixels
@@ -231,6 +231,7 @@
       return found;
     }
 
+    /** @param {{ id?: number | string, ref?: string }} which */
     event({ id, ref }) {
       const place = ref ? Number(String(ref).replace("span:", "")) : Number(id);
       if (!(place >= 0 && place < this.about.events)) throw new Error("there is no such event");
@@ -389,4 +390,4 @@
       return b === undefined ? [a] : Array.from({ length: b - a + 1 }, (_, k) => a + k);
     });
   }
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

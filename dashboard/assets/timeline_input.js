@@ -1,5 +1,5 @@
 /* Mouse and keys, as in Perfetto. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
 
   T.listen = function (C) {
@@ -167,4 +167,4 @@
     P.path.onclick = () => C.criticalPath();
     P.help.onclick = () => T.showKeys(P.panel);
   }
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

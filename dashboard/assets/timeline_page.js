@@ -1,5 +1,5 @@
 /* The timeline as a page of its own, with the events in it. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const NAMES = ["at", "event", "range"];
 
@@ -53,4 +53,4 @@
     handle.focus();
     window.htkHandle = handle;
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

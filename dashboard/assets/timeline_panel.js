@@ -1,5 +1,5 @@
 /* Under the picture: everything known of an event, or what runs in a marked span of time. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const el = T.element;
   const ARROWS = { launch: ["launched by", "launched"], backward: ["forward", "backward"],
@@ -121,7 +121,8 @@
   ];
 
   T.showKeys = function (place) {
-    place.replaceChildren(el("h3", {}, "Keys and mouse"), pairs(T.KEYS));
-    place.firstChild.nextSibling.className = "keys";
+    const list = pairs(T.KEYS);
+    list.className = "keys";
+    place.replaceChildren(el("h3", {}, "Keys and mouse"), list);
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

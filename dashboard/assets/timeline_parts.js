@@ -1,5 +1,5 @@
 /* The parts of the page that the timeline is made of. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const el = T.element;
 
@@ -62,4 +62,4 @@
     place.style.left = `${Math.max(0, Math.min(x + 14, width - place.offsetWidth - 8))}px`;
     place.style.top = `${y + 18 + place.offsetHeight > place.parentElement.clientHeight ? y - place.offsetHeight - 8 : y + 18}px`;
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

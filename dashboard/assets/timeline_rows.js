@@ -1,5 +1,5 @@
 /* Which lanes are rows of the picture, and where: ranks and tracks can be folded. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
   const DEEP = new Set(["gpu ranges", "python", "profiler"]);
 
@@ -86,4 +86,4 @@
     const row = rows.list[low];
     return row && y >= row.y && y < row.y + row.h ? row : null;
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

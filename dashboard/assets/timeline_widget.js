@@ -1,5 +1,5 @@
 /* The timeline in a notebook: its questions go to the kernel as messages. */
-(function (T) {
+(function (/** @type {htk.Timeline} */ T) {
   "use strict";
 
   function kernel(model) {
@@ -40,8 +40,8 @@
       if (!handle) return;
       changed = new MutationObserver(() => handle.recolour());
       changed.observe(document.body, { attributes: true });
-      el.htkHandle = handle;
+      /** @type {any} */ (el).htkHandle = handle;
     }, (error) => { place.textContent = `The timeline cannot be shown: ${error.message}`; });
     return () => { if (changed) changed.disconnect(); };
   };
-})(globalThis.htkTimeline = globalThis.htkTimeline || {});
+})(globalThis.htkTimeline ??= /** @type {any} */ ({}));

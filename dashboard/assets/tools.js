@@ -72,20 +72,21 @@
   });
 
   document.addEventListener("click", (event) => {
-    if (document.contains(event.target)) closePickers(event.target.closest("details.pick"));
-    const toggle = event.target.closest("#menu-toggle");
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (document.contains(target)) closePickers(target.closest("details.pick"));
+    const toggle = target.closest("#menu-toggle");
     const side = document.querySelector(".side");
-    if (toggle || event.target.closest("nav a")) {
+    if (toggle || target.closest("nav a")) {
       const open = !!toggle && !side.classList.contains("open");
       side.classList.toggle("open", open);
       document.getElementById("menu-toggle").setAttribute("aria-expanded", String(open));
     }
-    const skip = event.target.closest(".skip");
+    const skip = target.closest(".skip");
     if (skip) {
       event.preventDefault();
       document.getElementById("page").focus();
     }
-    const save = event.target.closest("[data-save]");
+    const save = /** @type {HTMLElement} */ (target.closest("[data-save]"));
     if (save) {
       const plot = save.closest("figure").querySelector(".js-plotly-plot");
       const label = save.closest("figure").getAttribute("aria-label") || "plot";
@@ -93,10 +94,10 @@
       window.Plotly.downloadImage(plot, { format: save.dataset.save, filename, scale: 2,
         width: plot.clientWidth, height: plot.clientHeight });
     }
-    if (event.target.id === "copy") {
+    if (target.id === "copy") {
       copied(window.location.href).then((done) => {
-        event.target.textContent = done ? "Copied" : "Copy the address above";
-        setTimeout(() => { event.target.textContent = "Copy link"; }, 1500);
+        target.textContent = done ? "Copied" : "Copy the address above";
+        setTimeout(() => { target.textContent = "Copy link"; }, 1500);
       });
     }
   });

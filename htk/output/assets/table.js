@@ -40,7 +40,7 @@ function htkTable(root) {
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const order = (a, b) => {
         const [x, y] = [value(a, k), value(b, k)];
-        if (x === null || y === null) return (x === null) - (y === null);
+        if (x === null || y === null) return Number(x === null) - Number(y === null);
         const sign = typeof x === "string" ? x.localeCompare(y) : x - y;
         return up ? sign : -sign;
       };

@@ -4,14 +4,14 @@ const colour = name => getComputedStyle(document.documentElement).getPropertyVal
 const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 
 function time(ns) {
-  for (const [factor, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]])
+  for (const [factor, unit] of /** @type {[number, string][]} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]))
     if (Math.abs(ns) >= factor) return (ns / factor).toPrecision(3) + " " + unit;
   return Math.round(ns) + " ns";
 }
 
 /* The timeline: a row for each stream, a cell for each pixel or so. */
 function timeline(step) {
-  const canvas = document.getElementById("lanes"), says = document.getElementById("lane-says");
+  const canvas = /** @type {HTMLCanvasElement} */ (document.getElementById("lanes")), says = document.getElementById("lane-says");
   const which = new Int16Array(bytes(step.which).buffer), busy = bytes(step.busy);
   const row = 20, left = 132, axis = 24, kinds = ["--compute", "--comm", "--memory"];
   const tops = [];
