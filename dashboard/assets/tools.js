@@ -62,7 +62,7 @@
 
   /* One picker is open at a time; a click elsewhere or Escape closes it. */
   function closePickers(but) {
-    document.querySelectorAll("details.pick[open]").forEach((d) => { if (d !== but) d.open = false; });
+    document.querySelectorAll("details.pick[open]").forEach((d) => { if (d !== but) d.removeAttribute("open"); });
   }
   document.addEventListener("keydown", (event) => {
     const open = event.key === "Escape" && document.querySelector("details.pick[open]");
