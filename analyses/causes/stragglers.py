@@ -44,7 +44,11 @@ class _Own(NamedTuple):
     known: np.ndarray
 
 
-@analysis(returns=RETURNS, chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False),
+    null_without={"kernels": ("compute_ns", "comm_ns", "memory_ns", "recorded_ns")},
+)
 def stragglers(
     collectives: pa.Table,
     collective_matches: pa.Table,

@@ -42,6 +42,15 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("group", ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")),
     needs=("collectives",),
+    null_without={
+        "kernels": (
+            "shared_ns",
+            "exposed_ns",
+            "exposed_wait_ns",
+            "exposed_transfer_ns",
+            "exposed_undetermined_ns",
+        )
+    },
 )
 def comm_overlap_by_group(
     collectives: pa.Table,

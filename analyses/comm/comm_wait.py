@@ -60,6 +60,7 @@ RETURNS = table(
         stacked=False,
     ),
     needs=("collectives",),
+    null_without={"kernels": ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")},
 )
 def comm_wait(
     collectives: pa.Table,

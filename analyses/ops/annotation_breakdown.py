@@ -38,6 +38,9 @@ _STEP = re.compile(r"^ProfilerStep#\d+")
     returns=RETURNS,
     chart=Bar("name", ("cpu_total_ns", "device_ns"), horizontal=True, stacked=False),
     needs=("annotations",),
+    null_without={
+        "kernels": ("kernels", "device_ns", "device_busy_ns", "gpu_ranges", "gpu_ranges_ns")
+    },
 )
 def annotation_breakdown(
     annotations: pa.Table,

@@ -34,7 +34,12 @@ RETURNS = table(
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("module", "device_self_ns", horizontal=True), needs=("cpu_ops",)
+    returns=RETURNS,
+    chart=Bar("module", "device_self_ns", horizontal=True, instead="cpu_total_ns"),
+    needs=("cpu_ops",),
+    null_without={
+        "kernels": ("device_total_ns", "device_self_ns", "backward_device_ns", "kernels")
+    },
 )
 def module_breakdown(
     cpu_ops: pa.Table,

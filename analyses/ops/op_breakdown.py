@@ -45,7 +45,21 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("op", "device_self_ns", horizontal=True), needs=("cpu_ops",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("op", "device_self_ns", horizontal=True, instead="cpu_self_ns"),
+    needs=("cpu_ops",),
+    null_without={
+        "kernels": (
+            "device_total_ns",
+            "device_self_ns",
+            "backward_device_ns",
+            "kernels",
+            "kernels_per_call",
+            "launching_calls",
+        )
+    },
+)
 def op_breakdown(
     cpu_ops: pa.Table,
     op_links: pa.Table,

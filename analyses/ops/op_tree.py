@@ -33,7 +33,12 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("path", "device_self_ns", horizontal=True), needs=("cpu_ops",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("path", "device_self_ns", horizontal=True, instead="cpu_self_ns"),
+    needs=("cpu_ops",),
+    null_without={"kernels": ("device_total_ns", "device_self_ns", "kernels")},
+)
 def op_tree(
     cpu_ops: pa.Table,
     op_links: pa.Table,

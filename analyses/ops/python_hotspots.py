@@ -29,7 +29,10 @@ RETURNS = table(
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("function", "python_ns", horizontal=True), needs=("python_calls",)
+    returns=RETURNS,
+    chart=Bar("function", "python_ns", horizontal=True),
+    needs=("python_calls",),
+    null_without={"kernels": ("device_self_ns", "device_total_ns")},
 )
 def python_hotspots(
     python_calls: pa.Table,

@@ -11,6 +11,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled
 from htk.measures.exposure import comm_shares, lanes_of
@@ -66,6 +67,11 @@ def fsdp_units(
     on_gpu = kernel != NONE
     source, kernel = source.filter(pa.array(on_gpu)), kernel[on_gpu]
     if not source.num_rows:
+        if len(on_gpu):
+            raise MissingTable(
+                f"{len(on_gpu):,} all-gathers and reduce-scatters were recorded on the host alone "
+                f"(comm_summary shows them); FSDP's units need {hint('kernels')}"
+            )
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
     rank, step, group, gather = _who(source, kernel_links, kernel)

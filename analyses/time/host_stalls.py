@@ -38,7 +38,11 @@ _OF_ITEM, _OF_COPY = 14, 15
 _LABELS = CAUSES | {_OF_ITEM: ".item", _OF_COPY: "copy that blocks"}
 
 
-@analysis(returns=RETURNS, chart=Bar("name", ("host_ns", "gpu_idle_caused_ns"), stacked=False))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("name", ("host_ns", "gpu_idle_caused_ns"), stacked=False),
+    null_without={"kernels": ("gpu_idle_caused_ns",)},
+)
 def host_stalls(
     launches: pa.Table,
     launch_links: pa.Table,

@@ -5,17 +5,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths
-from htk.columns.groups import Groups, hosts, unpaired
+from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text
+from htk.columns.groups import Groups
 from htk.columns.intervals import union_lengths
-from htk.columns.types import NONE, Ints
+from htk.columns.types import NONE
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
-from htk.derived.links import steps_of
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, percent
-from htk.measures.passes import between_operators, phase_codes
+from htk.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
+from htk.measures.passes import phase_codes
 from htk.names.phases import PHASES
 from htk.schema import TEXT, table
 
@@ -32,7 +32,11 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("phase", ("cpu_ns", "gpu_ns"), stacked=False))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("phase", ("cpu_ns", "gpu_ns"), stacked=False),
+    null_without={"kernels": ("gpu_ns", "kernel_ns", "kernels")},
+)
 def phase_breakdown(
     kernels: pa.Table,
     kernel_links: pa.Table,
@@ -52,10 +56,12 @@ def phase_breakdown(
     if not kernels.num_rows and not cpu_ops.num_rows and not annotations.num_rows:
         raise MissingTable(f"the trace has no operators; it needs {hint('cpu_ops')}")
     phase = phase_codes(kernel_passes)
-    gpu = _keys(kernels["rank"], kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase))
-    host, host_start, host_end = _host_spans(cpu_ops, op_links, op_passes, annotations)
+    gpu = phase_keys(
+        kernels["rank"], kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase)
+    )
+    host, host_start, host_end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)
     if per == "rank":
-        gpu[:, 1] = host[:, 1] = _LAST
+        gpu[:, 1] = host[:, 1] = NO_STEP
     groups = Groups.by_keys(np.concatenate([gpu, host]))
     count = len(groups)
     of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
@@ -71,7 +77,7 @@ def phase_breakdown(
     table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
-            number(step, pa.int32(), step < _LAST),
+            number(step, pa.int32(), step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
             boolean(2 * guessed > kernel_ns, many > 0),
             number(union_lengths(of_host, host_start, host_end, count), pa.int64()),
@@ -85,41 +91,7 @@ def phase_breakdown(
     return with_coverage(table, phases_from=_sources(kernel_passes))
 
 
-_LAST = np.iinfo(np.int32).max  # what has no step comes last
 _UNKNOWN = len(PHASES)
-
-
-def _keys(rank: pa.ChunkedArray, step: pa.ChunkedArray, phase: Ints) -> Ints:
-    columns = [numbers(rank, NONE), numbers(step, _LAST), phase]
-    return np.column_stack([column.astype(np.int64) for column in columns])
-
-
-def _host_spans(
-    cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
-) -> tuple[Ints, Ints, Ints]:
-    """Rank, step and phase of outermost operators and of the time of ranges between them, with
-    their times."""
-    top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
-    outer = cpu_ops.filter(top)
-    keys = _keys(outer["rank"], op_links["step"].filter(top), phase_codes(op_passes.filter(top)))
-    ranges = between_operators(cpu_ops, op_links, annotations)
-    rank, step = unpaired(ranges.host)[0], _steps_at(annotations, ranges.host, ranges.start)
-    keys = np.concatenate([keys, np.column_stack([rank, step, ranges.phase])]).astype(np.int64)
-    start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
-    return keys, np.append(start, ranges.start), np.append(end, ranges.end)
-
-
-def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
-    """The step of each host at each time."""
-    step_of_row = np.full(len(time), _LAST, np.int64)
-    whose = hosts(annotations)
-    for machine in np.unique(host).tolist():  # a rank each
-        step, start, end = steps_of(annotations.filter(pa.array(whose == machine)))
-        of_host = np.flatnonzero(host == machine)
-        position = np.searchsorted(start, time[of_host], side="right") - 1
-        inside = (position >= 0) & (time[of_host] < np.append(end, 0)[position])
-        step_of_row[of_host[inside]] = step[position[inside]]
-    return step_of_row
 
 
 def _sources(kernel_passes: pa.Table) -> dict[str, int]:

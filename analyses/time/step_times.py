@@ -10,6 +10,7 @@ from htk.core.analysis import analysis
 from htk.core.chart import Line
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
+from htk.measures.host_steps import host_steps, step_keys
 from htk.schema import table
 
 RETURNS = table(
@@ -36,9 +37,9 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     The GPU step ends with the last GPU work that the step launched, and begins where the one
     before ended; the host's step only launches.
     """
-    cpu = _host_steps(annotations)
+    cpu, finished = host_steps(annotations)
     gpu = step_windows.filter(pa.array(valid(step_windows["step"])))
-    keys = _keys(gpu)
+    keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
@@ -47,7 +48,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     rows = np.concatenate([host_rows, np.flatnonzero(alone)])
     on_host = host[rows]
     count = len(keys)
-    complete = np.append(truths(gpu["complete"]), np.ones(len(rows) - count, bool))
+    complete = np.append(truths(gpu["complete"]), finished[alone])
     device = np.append(numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
     who = np.concatenate([keys[:, :3], cpu[alone, :3]])
     has_gpu, has_cpu = np.arange(len(rows)) < count, rows != _NONE
@@ -70,19 +71,6 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     return table.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
-
-
-def _host_steps(annotations: pa.Table) -> Ints:
-    """Rank, cycle, step, start and end of each step on the host."""
-    on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    rows = _keys(annotations.filter(pa.array(on_host)))
-    order = np.argsort(rows[:, 3], kind="stable")
-    return rows[order][Groups.by_keys(rows[order, :3]).first_row]
-
-
-def _keys(table: pa.Table) -> Ints:
-    names = ("rank", "cycle", "step", "start_ns", "end_ns")
-    return np.stack([numbers(table[n], _NONE).astype(np.int64) for n in names], axis=1)
 
 
 def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:

@@ -102,7 +102,7 @@ def _headline(visit: Visit) -> Any:
 def _tiles(visit: Visit) -> Any:
     verdict = _verdict(visit)
     tiles = [_step_tile(visit, verdict)]
-    if verdict.shares:
+    if verdict.shares and not verdict.on_host:
         share = {s.name: s.pct for s in verdict.shares}
         exposed = sum(v for k, v in share.items() if k.startswith("exposed") and "copies" not in k)
         idle = sum(s.pct for s in verdict.shares if s.analysis == "idle_breakdown")
@@ -129,7 +129,7 @@ def _tiles(visit: Visit) -> Any:
 def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
     if verdict.step_ns is None:
         return tile("Recorded", format_duration(verdict.window_ns), "no whole steps")
-    on_gpu = bool(verdict.shares)
+    on_gpu = bool(verdict.shares) and not verdict.on_host
     spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
     more = ["one step, so no spread" if verdict.steps == 1 else spread]
     if on_gpu and verdict.cpu_step_ns is not None:

@@ -4,6 +4,7 @@ import difflib
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.analyses import ANALYSES, find
 from htk.core.analysis import Analysis, coverage_of
@@ -43,7 +44,29 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
 def _table_of_answer(trace: Trace, chosen: Analysis[...], options: dict[str, Any]) -> pa.Table:
     for name in chosen.needs:
         trace.need(name)
-    return chosen(*(_table(trace, read) for read in chosen.reads), **options)
+    answer = chosen(*(_table(trace, read) for read in chosen.reads), **options)
+    for name, columns in chosen.null_without.items():
+        answer = _null_where_not_recorded(answer, columns, trace.whole.tables[name], trace.ranks)
+    return answer
+
+
+def _null_where_not_recorded(
+    answer: pa.Table, columns: tuple[str, ...], recorded: pa.Table, ranks: list[int]
+) -> pa.Table:
+    """The answer, null instead of 0 for ranks of which a table was not recorded at all."""
+    with_rows = pc.unique(recorded["rank"]).to_pylist()
+    if set(ranks) <= set(with_rows):
+        return answer
+    if "rank" in answer.column_names:
+        keep = pc.is_in(answer["rank"], value_set=pa.array(with_rows, pa.int32()))
+    else:  # of all ranks together
+        keep = pa.scalar(not set(ranks).isdisjoint(with_rows))
+    for name in columns:
+        kind = answer.schema.field(name)
+        held = pc.or_kleene(keep, pc.not_equal(answer[name], 0))
+        values = pc.if_else(held, answer[name], pa.scalar(None, kind.type))
+        answer = answer.set_column(answer.schema.get_field_index(name), kind, values)
+    return answer
 
 
 def _table(trace: Trace, name: str) -> pa.Table:

@@ -15,6 +15,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.measures.breakdown import kind_times
 from htk.measures.collective_calls import CollectiveCalls
+from htk.measures.host_steps import host_steps
 from htk.measures.passes import phase_codes
 from htk.names.phases import PHASES
 
@@ -179,8 +180,8 @@ def _complete_steps(tables: Tables) -> Ints:
     windows = tables["step_windows"]
     if windows.num_rows:
         return _distinct(windows, valid(windows["step"]) & truths(windows["complete"]))
-    notes = tables["annotations"]
-    steps = _distinct(notes, valid(notes["step"]) & ~truths(notes["on_gpu"]))
+    keys, complete = host_steps(tables["annotations"])
+    steps = keys[complete, :3]
     if not tables["cpu_ops"].num_rows:
         return steps
     ops, links = tables["cpu_ops"], tables["op_links"]  # ranges are not narrowed, operators are

@@ -10,8 +10,9 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Generic, ParamSpec
 
 import pyarrow as pa
@@ -40,6 +41,8 @@ class Analysis(Generic[P]):
     returns: pa.Schema
     chart: Chart | None = None
     needs: tuple[str, ...] = ()  # tables that must hold rows for the question to make sense
+    # By table, the columns that are null for ranks without rows in it: not recorded is not zero.
+    null_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -92,10 +95,14 @@ class Analysis(Generic[P]):
 
 
 def analysis(
-    *, returns: pa.Schema, chart: Chart | None = None, needs: tuple[str, ...] = ()
+    *,
+    returns: pa.Schema,
+    chart: Chart | None = None,
+    needs: tuple[str, ...] = (),
+    null_without: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Callable[[Callable[P, pa.Table]], Analysis[P]]:
     """Label a function as an analysis."""
-    return lambda function: Analysis(function, returns, chart, needs)
+    return lambda function: Analysis(function, returns, chart, needs, null_without)
 
 
 def with_coverage(table: pa.Table, **facts: object) -> pa.Table:

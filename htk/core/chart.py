@@ -12,6 +12,7 @@ class Bar:
     color: str | None = None
     stacked: bool = True
     horizontal: bool = False
+    instead: str | None = None  # drawn where nothing of y was recorded
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A chart and a table become a plotly figure: the only file that knows plotly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     require("plot", "a picture")
     import plotly.graph_objects as go
 
+    chart = _recorded(chart, table)
     shown, mean = _over_ranks(table.slice(0, _MOST_POINTS), chart)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
@@ -48,6 +50,19 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
     return fig
+
+
+def _recorded(chart: Chart, table: pa.Table) -> Chart:
+    """The bars that were recorded; on a trace without GPU work those of the host."""
+    if not isinstance(chart, Bar) or not table.num_rows:
+        return chart
+    ys = (chart.y,) if isinstance(chart.y, str) else chart.y
+    kept = tuple(y for y in ys if table[y].null_count < table.num_rows)
+    if kept == ys:
+        return chart
+    if kept:
+        return replace(chart, y=kept)
+    return chart if chart.instead is None else replace(chart, y=chart.instead)
 
 
 def layout_of(*, dark: bool) -> dict[str, Any]:

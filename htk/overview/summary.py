@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
@@ -15,11 +14,14 @@ from htk.core.label import Label
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, MissingTable
 from htk.output.result import Result
+from htk.overview.host_time import host_extent, host_time
+from htk.overview.parts import Cause, Share
 from htk.schema import TEXT, table
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
 
 CAUSES = 3
+_SLIVER = 1e-3  # GPU work is next to none where its window is less of the host's
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
 
 # What files hold that are no profile: the table, what its row is, and who answers for them.
@@ -70,26 +72,6 @@ IDLE_WORDS = {
 
 
 @dataclass(frozen=True)
-class Share:
-    """Part of the recorded window; a mean over ranks."""
-
-    name: str
-    time_ns: int
-    pct: float
-    analysis: str
-
-
-@dataclass(frozen=True)
-class Cause:
-    finding: str
-    evidence: str
-    advice: str
-    time_ns: int | None
-    pct: float | None
-    analysis: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     ranks: tuple[int, ...]
     window_ns: int  # mean over ranks
@@ -102,11 +84,17 @@ class Verdict:
     next: tuple[tuple[str, str], ...]  # analysis, and why
     coverage: Mapping[str, Any] = field(default_factory=dict)
     records: str = ""  # what there is, of files that are no profile
+    gpu_note: str = ""  # no GPU work to speak of, in words: steps and shares are the host's
 
     @property
     def whole_ns(self) -> int:
         """What the shares are of: a step, or without steps the recorded window."""
         return self.step_ns or self.window_ns
+
+    @property
+    def on_host(self) -> bool:
+        """Whether steps and shares are the host's."""
+        return bool(self.gpu_note)
 
     @property
     def told(self) -> list[Share]:
@@ -129,6 +117,9 @@ class Verdict:
             else ""
         )
         spread = f" (spread {format_duration(self.step_spread_ns or 0)})" if self.steps > 1 else ""
+        if self.on_host:
+            step = format_duration(self.step_ns)
+            return f"{many}, step on the host {step}{spread}; {steps}"
         return f"{many}, step {format_duration(self.step_ns)}{spread}{cpu}; {steps}"
 
 
@@ -142,16 +133,15 @@ def verdict(trace: Trace) -> Verdict:
     if not trace.tables["rank_windows"].num_rows:
         if not trace.tables["cpu_ops"].num_rows:
             return _of_records(trace, facts)
-        window = int(steps.window) if steps.window is not None else _extent(trace)
-        ops = (("op_breakdown", "there is no GPU work: operators on the host"),)
-        host = (steps.period, steps.spread, steps.cpu, steps.count)
-        return Verdict(tuple(trace.ranks), window, *host, (), (), ops, facts)
+        return _of_host(trace, steps, facts, 0)
     times = ask(trace, "time_breakdown").table
     lanes = times.num_rows
     recorded = int(numbers(times["total_ns"]).sum())
     window = recorded // lanes
+    if recorded < _SLIVER * host_extent(trace):
+        return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
-        steps = _Steps(None, None, None, steps.count, None, steps.covered)
+        steps = _Steps(None, None, None, None, steps.count, steps.covered)
     shares = _shares(trace, times)
     causes = _causes(trace)
     return Verdict(
@@ -165,6 +155,28 @@ def verdict(trace: Trace) -> Verdict:
         causes,
         _next(shares, causes, len(trace.ranks), steps.count),
         facts,
+    )
+
+
+def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
+    """The verdict where no GPU work was recorded, or next to none."""
+    host = host_time(trace)
+    wanted = host.next
+    if gpu_ns:
+        work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
+        wanted = (*wanted, ("kernel_top", work))
+    return Verdict(
+        tuple(trace.ranks),
+        host.window_ns,
+        steps.cpu,
+        steps.cpu_spread,
+        steps.cpu,
+        steps.count,
+        host.shares,
+        host.causes[:CAUSES],
+        wanted,
+        facts,
+        gpu_note=f"{'Next to no' if gpu_ns else 'No'} GPU work was recorded.",
     )
 
 
@@ -234,8 +246,8 @@ class _Steps:
     period: int | None
     spread: int | None
     cpu: int | None
+    cpu_spread: int | None
     count: int
-    window: int | None
     covered: int  # by all of them, also those cut off, on all devices
 
 
@@ -243,7 +255,7 @@ def _steps(trace: Trace) -> _Steps:
     try:
         steps = ask(trace, "step_times").table
     except MissingTable:
-        return _Steps(None, None, None, 0, None, 0)
+        return _Steps(None, None, None, None, 0, 0)
     covered = int(numbers(steps["duration_ns"]).sum())
     complete = steps.filter(pa.array(truths(steps["complete"])))
     steps = complete if complete.num_rows else steps
@@ -253,15 +265,10 @@ def _steps(trace: Trace) -> _Steps:
         int(np.median(length)),
         int(length.max() - length.min()),
         int(np.median(cpu)) if len(cpu) else None,
+        int(cpu.max() - cpu.min()) if len(cpu) else None,
         len(np.unique(numbers(steps["step"]))),
-        int(length.sum()) // max(len(trace.ranks), 1),
         covered,
     )
-
-
-def _extent(trace: Trace) -> int:
-    ranks = trace.tables["ranks"]
-    return int(pc.max(ranks["end_ns"]).as_py() or 0) - int(pc.min(ranks["start_ns"]).as_py() or 0)
 
 
 def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:

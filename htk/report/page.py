@@ -85,7 +85,8 @@ def _overview(report: Report) -> str:
     unit = "a step" if verdict.step_ns else "the recording"
     return (
         f'<section class="card"><h2>Where the time goes</h2>'
-        f'<p class="doc">Of {unit} ({format_duration(total_ns)}), mean over ranks.</p>'
+        f'<p class="doc">{verdict.gpu_note} Of {unit} ({format_duration(total_ns)}), '
+        "mean over ranks.</p>"
         f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
         f"<div>{_causes(report)}</div></div></section>"

@@ -45,7 +45,7 @@ def _shares(report: Report) -> list[str]:
         f"| {s.name} | {s.pct:.1f} % | {format_duration(s.pct / 100 * total_ns)} |"
         for s in shown[:_ROWS]
     ]
-    return [*lines, ""]
+    return [*([verdict.gpu_note, ""] if verdict.on_host else []), *lines, ""]
 
 
 def _causes(report: Report) -> list[str]:

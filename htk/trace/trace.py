@@ -126,8 +126,12 @@ class Trace:
             files = self.files[0].file if len(self.files) == 1 else f"{len(self.files)} files"
             if self.emptied(name):
                 raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
-            raise MissingTable(f"{files}: no rows in {name!r}; it needs {hint(name)}")
+            raise MissingTable(f"{files}: no rows in {name!r}; it needs {self.what_records(name)}")
         return table
+
+    def what_records(self, name: str) -> str:
+        """What would have recorded a table; steps of the GPU need GPU work where steps are."""
+        return hint("kernels" if name == "step_windows" and self.has_steps else name)
 
     def emptied(self, name: str) -> bool:
         """Whether it is the selection that leaves nothing of a table."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from htk.schema import TABLES as VOCABULARY
 from htk.verify.check import Check
@@ -25,6 +26,11 @@ class Compared:
     options: tuple[tuple[str, object], ...] = ()
 
 
+# What is null, not 0, for a rank without GPU work.
+_OF_GPU = {
+    *("device_total_ns", "device_self_ns", "kernels", "launching_calls"),
+    *("gpu_ranges", "gpu_ranges_ns"),
+}
 _ALL_RANKS = (("n", 0), ("per", "rank"))
 COMPARED = {
     "kernels": Compared(
@@ -135,8 +141,15 @@ def _compare(compared: Compared, subject: Subject, tally: Tally) -> None:
 
 def _expected(facts: Facts, compared: Compared) -> Rows:
     rows = facts[compared.facts]
+    with_gpu = {key[0] for key in facts["kernels"]}
+    by_rank = compared.keys[0] == "rank"
+
+    def value(key: tuple[Any, ...], name: str, number: int | None) -> int | None:
+        recorded = key[0] in with_gpu if by_rank else bool(with_gpu)
+        return None if name in _OF_GPU and not number and not recorded else number
+
     return {
-        key: {name: row[name] for name in compared.values if name in row}
+        key: {name: value(key, name, row[name]) for name in compared.values if name in row}
         for key, row in rows.items()
     }
 

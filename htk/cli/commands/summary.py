@@ -57,7 +57,9 @@ def _bars(verdict: "Verdict") -> list[str]:
     wide = max(len(s.name) for s in verdict.told)
     unit = "of a step" if verdict.step_ns else "recorded"
     total = verdict.whole_ns
-    lines = [f"Where the time goes ({format_duration(total)} {unit}, mean over ranks)"]
+    where = "Where the host's time goes" if verdict.on_host else "Where the time goes"
+    lines = [verdict.gpu_note, ""] if verdict.on_host else []
+    lines += [f"{where} ({format_duration(total)} {unit}, mean over ranks)"]
     for s in verdict.told:
         bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
         lines.append(

@@ -30,8 +30,9 @@ def test_waiting_is_told_from_moving_bytes(shared: Path) -> None:
 
 def test_without_gpu_work_the_host_s_steps_are_told(shared: Path) -> None:
     found = verdict(open_trace(shared / "traces/hta/cpu_only"))
-    assert found.shares == () and found.step_ns == found.cpu_step_ns
-    assert result(found).table.num_rows == 1
+    assert found.on_host and found.step_ns == found.cpu_step_ns
+    assert sum(s.pct for s in found.shares) == pytest.approx(100)
+    assert {"time", "cause", "next"} == set(result(found).table["part"].to_pylist())
 
 
 def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> None:

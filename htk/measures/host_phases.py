@@ -1,0 +1,47 @@
+"""Phases on the host: when its outermost operators, and its ranges between them, run."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers, truths
+from htk.columns.groups import hosts, unpaired
+from htk.columns.types import NONE, Ints
+from htk.derived.links import steps_of
+from htk.measures.passes import between_operators, phase_codes
+
+NO_STEP = np.iinfo(np.int32).max  # what has no step comes last
+
+
+def phase_keys(rank: pa.ChunkedArray, step: pa.ChunkedArray, phase: Ints) -> Ints:
+    columns = [numbers(rank, NONE), numbers(step, NO_STEP), phase]
+    return np.column_stack([column.astype(np.int64) for column in columns])
+
+
+def host_phase_spans(
+    cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
+) -> tuple[Ints, Ints, Ints]:
+    """Rank, step and phase of outermost operators and of the time of ranges between them, with
+    their times."""
+    top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
+    outer = cpu_ops.filter(top)
+    keys = phase_keys(
+        outer["rank"], op_links["step"].filter(top), phase_codes(op_passes.filter(top))
+    )
+    ranges = between_operators(cpu_ops, op_links, annotations)
+    rank, step = unpaired(ranges.host)[0], _steps_at(annotations, ranges.host, ranges.start)
+    keys = np.concatenate([keys, np.column_stack([rank, step, ranges.phase])]).astype(np.int64)
+    start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
+    return keys, np.append(start, ranges.start), np.append(end, ranges.end)
+
+
+def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
+    """The step of each host at each time."""
+    step_of_row = np.full(len(time), NO_STEP, np.int64)
+    whose = hosts(annotations)
+    for machine in np.unique(host).tolist():  # a rank each
+        step, start, end = steps_of(annotations.filter(pa.array(whose == machine)))
+        of_host = np.flatnonzero(host == machine)
+        position = np.searchsorted(start, time[of_host], side="right") - 1
+        inside = (position >= 0) & (time[of_host] < np.append(end, 0)[position])
+        step_of_row[of_host[inside]] = step[position[inside]]
+    return step_of_row
