@@ -1,19 +1,19 @@
 """Which rank holds the others up, by what, and what that costs them."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, number, numbers, text, truths, valid
-from htk.columns.groups import Groups, paired
-from htk.columns.intervals import Spans, covered, subtract, union
-from htk.columns.types import Ints
+from htk.columns.arrow import number, numbers, text, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
 from htk.measures.collective_calls import clock_facts
+from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -31,17 +31,6 @@ RETURNS = table(
     wait_ns=(pa.int64(), "What it waited for others itself."),
     recorded_ns=(pa.int64(), "Its recorded window: a late rank's is often the shortest."),
 )
-
-_KINDS = ("compute", "comm", "memory")
-
-
-class _Own(NamedTuple):
-    """Time between collectives of a group on a rank."""
-
-    start: Ints
-    end: Ints
-    lane: Ints
-    known: np.ndarray
 
 
 @analysis(
@@ -72,10 +61,9 @@ def stragglers(
             "no collective was found on two ranks; stragglers need the traces of all ranks of the "
             "job, opened together"
         )
-    own = _own_time(rows, collectives)
-    parts = _parts(own, activities, collectives)
-    match = numbers(matches["match"], -1)
-    excess = _over_fastest(parts, own, match, matched)
+    own = own_time(rows, collectives)
+    fastest = fastest_member(own, numbers(matches["match"], NONE), matched)
+    excess = beyond(own.parts(activities), fastest)
     blamed = truths(matches["blamed"])
     taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
@@ -102,7 +90,7 @@ def stragglers(
         "wait_ns": number(summed(numbers(matches["wait_ns"]), matched), pa.int64()),
         "recorded_ns": _recorded(rank, rank_windows),
     }
-    for k, name in enumerate((*_KINDS, "host")):
+    for k, name in enumerate((*KINDS, "host")):
         columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
@@ -116,66 +104,6 @@ def _facts(matches: pa.Table, matched: np.ndarray) -> dict[str, object]:
         "matched": int(matched.sum()),
         "before_window": int(before.sum()),
     }
-
-
-def _own_time(rows: CollectiveRows, collectives: pa.Table) -> _Own:
-    """From the end of the group's previous collective on the rank to the start of this one."""
-    lane = _lanes(rows.rank, collectives)
-    order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
-    same = np.zeros(len(order), bool)
-    for column in (lane, rows.cycle, rows.group):
-        same[1:] |= column[order][1:] != column[order][:-1]
-    first = np.append(True, same[1:])[: len(order)]
-    before = np.append(-1, order[:-1])[: len(order)]
-    begin = rows.start.copy()
-    begin[order] = np.where(first, rows.start[order], rows.end[before])
-    has_previous = np.zeros(len(order), bool)
-    has_previous[order] = ~first
-    return _Own(np.minimum(begin, rows.start), rows.start, lane, has_previous & rows.timed)
-
-
-def _lanes(rank: Ints, table_: pa.Table) -> Ints:
-    """One number for each device of each rank."""
-    device = numbers(table_["device"], -1).astype(np.int64)
-    return paired(rank, device)
-
-
-def _parts(own: _Own, activities: pa.Table, collectives: pa.Table) -> Ints:
-    """Compute, other communication, other copies, and idle time of each own time."""
-    lane = _lanes(numbers(activities["rank"], -1), activities)
-    start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
-    kinds = [matching(activities["kind"], kind.__eq__) for kind in _KINDS]
-    parts = np.zeros((len(own.start), 4), np.int64)
-    order = np.argsort(lane, kind="stable")
-    for lane_id in np.unique(own.lane).tolist():  # a device of a rank each
-        own_rows = np.flatnonzero((own.lane == lane_id) & own.known)
-        activity_rows = order[slice(*np.searchsorted(lane[order], [lane_id, lane_id + 1]))]
-        taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
-        for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
-            rows = activity_rows[kind[activity_rows]]
-            alone = subtract(union(start[rows], end[rows]), taken)
-            parts[own_rows, k] = covered(alone, own.end[own_rows]) - covered(
-                alone, own.start[own_rows]
-            )
-            taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
-        parts[own_rows, 3] = (
-            own.end[own_rows] - own.start[own_rows] - parts[own_rows, :3].sum(axis=1)
-        )
-    return parts
-
-
-def _over_fastest(parts: Ints, own: _Own, match: Ints, matched: np.ndarray) -> Ints:
-    """The parts less those of the rank of the same collective with the least own time."""
-    excess = np.zeros_like(parts)
-    chosen = np.flatnonzero(matched & own.known)
-    if not len(chosen):
-        return excess
-    members = Groups.by_keys(match[chosen])
-    order = np.lexsort((own.end[chosen] - own.start[chosen], members.group_ids))
-    first = np.searchsorted(members.group_ids[order], np.arange(len(members)))
-    fastest = chosen[order[first]]
-    excess[chosen] = parts[chosen] - parts[fastest[members.group_ids]]
-    return excess
 
 
 def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:

@@ -90,16 +90,16 @@ def _verdict(shown: list[Alike], nothing: float) -> str:
         return f"no slow link ({100 * nothing:.0f} %)"
     likeliest = shown[0]
     rest = "" if len(likeliest.suspects) == 1 else "; which part of it, cannot be told"
-    return f"{_names(likeliest.suspects)} ({100 * likeliest.probability:.0f} %){rest}"
+    return f"{names_of(likeliest.suspects)} ({100 * likeliest.probability:.0f} %){rest}"
 
 
 def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
     use = alike.groups
     time = float(paces.time_ns[use].sum())
-    pace, expected, basis = _expected(paces, use)
+    pace, expected, basis = expected_rate(paces, use)
     parts = {_name(s): round(s.probability, 4) for s in alike.suspects}
     return {
-        "suspect": _names(alike.suspects),
+        "suspect": names_of(alike.suspects),
         "probability": alike.probability,
         "may_be": json.dumps(parts, separators=(",", ":")),
         "slowdown": alike.slowdown,
@@ -116,7 +116,7 @@ def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
     }
 
 
-def _expected(paces: LinkPaces, use: Ints) -> tuple[float, float | None, str | None]:
+def expected_rate(paces: LinkPaces, use: Ints) -> tuple[float, float | None, str | None]:
     """Bandwidth of the groups that use it, what it should be, and what says so."""
     pace = float(np.average(paces.busbw_gbps[use], weights=paces.time_ns[use]))
     others = np.setdiff1d(np.flatnonzero(np.isin(paces.kind, paces.kind[use])), use)
@@ -128,7 +128,7 @@ def _expected(paces: LinkPaces, use: Ints) -> tuple[float, float | None, str | N
     return pace, float(USUAL * np.nanmedian(limit)), paces.limit_from[int(use[0])]
 
 
-def _names(suspects: list[Suspect]) -> str:
+def names_of(suspects: list[Suspect]) -> str:
     """Suspects that cannot be told apart: by name, else the widest and what else it may be."""
     if len(suspects) <= _NAMED:
         return ", or ".join(_name(suspect) for suspect in suspects)

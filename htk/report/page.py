@@ -108,7 +108,7 @@ def _causes(report: Report) -> str:
         )
     if not cards:
         return ""
-    note = '<p class="doc">What each would win back at most; gains overlap.</p>'
+    note = '<p class="doc">What each would win back at most.</p>'
     return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
 
 

@@ -73,7 +73,7 @@ def _causes(verdict: "Verdict") -> list[str]:
 
     if not verdict.causes:
         return []
-    lines = ["First causes (recoverable at most; gains overlap)"]
+    lines = ["First causes (recoverable at most)"]
     for number, cause in enumerate(verdict.causes, 1):
         gain = (
             f"{format_duration((cause.pct or 0) / 100 * verdict.whole_ns)}: "

@@ -177,10 +177,10 @@ def test_what_was_launched_outside_operators_goes_by_its_range(tmp_path: Path) -
 
 def sums(trace: Trace) -> dict[str | None, tuple[int, int]]:
     """Count and time of activities of each phase, one by one."""
-    kernels, found = trace.tables["kernels"], trace.tables["kernel_passes"]
+    kernels, passes = trace.tables["kernels"], trace.tables["kernel_passes"]
     length = np.subtract(kernels["end_ns"].to_numpy(), kernels["start_ns"].to_numpy())
     total: dict[str | None, tuple[int, int]] = {}
-    for phase, time in zip(found["phase"].to_pylist(), length.tolist(), strict=True):
+    for phase, time in zip(passes["phase"].to_pylist(), length.tolist(), strict=True):
         count, before = total.get(phase, (0, 0))
         total[phase] = (count + 1, before + time)
     return total
@@ -205,14 +205,17 @@ def test_all_tell_the_same_passes(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "hta/cpu_only"])
 def test_recomputed_work_is_the_same_to_all(shared: Path, name: str) -> None:
     trace = open_trace(shared / "traces" / name)
-    kernels, found = trace.tables["kernels"], trace.tables["kernel_passes"]
+    kernels, passes = trace.tables["kernels"], trace.tables["kernel_passes"]
     length = np.subtract(kernels["end_ns"].to_numpy(), kernels["start_ns"].to_numpy())
-    again = np.array(found["recomputed"].to_pylist(), bool)
-    assert not again[np.array(found["phase"].to_pylist()) != "backward"].any()
+    again = np.array(passes["recomputed"].to_pylist(), bool)
+    assert not again[np.array(passes["phase"].to_pylist()) != "backward"].any()
     advice = ask(trace, "recommendations", min_pct=0.0).to_pylist()
-    gains = {r["finding"]: r["gain_ns"] for r in advice}
-    lanes = max(len(ask(trace, "time_breakdown").to_pylist()), 1)
-    assert gains.get("activations are recomputed", 0) == int(length[again].sum()) // lanes
+    found = [r for r in advice if r["finding"] == "activations are recomputed"]
+    assert len(found) == bool(length[again].sum())
+    for row in found:  # what runs beside something else has less time of its own
+        assert row["evidence"].startswith(f"{again.sum()} activities")
+        lanes = max(len(ask(trace, "time_breakdown").to_pylist()), 1)
+        assert 0.99 * length[again].sum() <= lanes * row["gain_ns"] <= length[again].sum()
 
 
 def test_recomputed_work_of_a_public_trace(shared: Path) -> None:

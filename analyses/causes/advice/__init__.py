@@ -1,0 +1,4 @@
+"""Rules of `recommendations`, by what they rest on.
+
+In: tables, and columns of measures. Out: findings. May not import `recommendations`.
+"""

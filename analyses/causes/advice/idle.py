@@ -1,0 +1,212 @@
+"""Findings on idle time, by what the host did meanwhile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.causes.advice.finding import Finding, costliest, longest, mostly
+from htk.columns.arrow import codes_of, matching, numbers, valid
+from htk.columns.groups import hosts
+from htk.columns.segments import SegmentTimes
+from htk.columns.types import NONE, Ints, Mask
+from htk.core.humanize import format_duration, pluralize
+from htk.derived.host_states import ALLOCATION, SYNC
+from htk.derived.windows import cut_to_windows
+from htk.measures.stalls import LONG_NS, Names, Stalls, explained
+
+LAUNCH_BOUND = "launch-bound: the host launches slower than the GPU works"
+BUSY_HOST = "the GPU waits while the host works on something else"
+FULL_ALLOCATOR = "the caching allocator is full: it frees and allocates inside the step"
+_HOST = ("host_operator", "host_python", "launch_latency")
+
+# Findings by the causes of idle time that they stand for: what they mean, and what to do.
+RULES: dict[str, tuple[tuple[str, ...], str]] = {
+    "the GPU waits for data": (
+        ("host_data_loading",),
+        "more DataLoader workers, prefetch_factor, pin_memory, persistent_workers; "
+        "move decoding off the main thread",
+    ),
+    LAUNCH_BOUND: (_HOST, ""),
+    BUSY_HOST: (
+        _HOST,
+        "take this work out of the step: to another thread or process, to the GPU, or to "
+        "once every n steps",
+    ),
+    "memory is allocated from the driver inside the step": (
+        ("host_allocation",),
+        "expandable_segments:True, allocate once, leave reserve memory to the caching allocator",
+    ),
+    "Python collects garbage in the step": (
+        ("host_gc",),
+        "gc.disable(), and collect between steps",
+    ),
+    "code is compiled in the recorded steps": (
+        ("host_compilation",),
+        "record after warm-up; mark dynamic shapes, look at recompiles (TORCH_LOGS=recompiles)",
+    ),
+    "the recording holds the start-up of the job": (
+        ("host_start_up", "host_lazy_loading"),
+        "record after warm-up (schedule(wait=…, warmup=…)): contexts, streams, handles, modules "
+        "and first launches cost this once, not in every step",
+    ),
+    "streams wait for events while the device is idle": (
+        ("stream_event_wait",),
+        "look at what records the event late; fewer streams, or events recorded sooner",
+    ),
+    "a call blocks while nothing recorded runs: the recording lacks GPU work": (
+        ("unrecorded_gpu_work_suspected",),
+        "do not read this as idle time: see whether another process or an unprofiled library "
+        "uses the GPU, and record a longer window",
+    ),
+    "the profiler itself holds the GPU up": (
+        ("profiler_overhead",),
+        "record fewer steps, without stacks and memory",
+    ),
+    "synchronising calls drain the GPU": (
+        ("host_sync",),
+        "keep values on the GPU (no .item, no print of tensors), copy from pinned memory with "
+        "non_blocking=True, log every n steps",
+    ),
+}
+_FREE = ("cudaFree", "hipFree", "cuMemUnmap", "hipMemUnmap")
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Pieces of the idle time of devices, cut to the recorded windows."""
+
+    rank: Ints
+    host: Ints  # rank and cycle
+    step: Ints  # NONE: in none
+    start: Ints
+    end: Ints
+    cause: Ints  # in `causes`
+    causes: list[str]
+    stall: Ints  # what the host waited in, in `stalls` (NONE: nothing)
+    blocked: Ints  # ns that a blocking call explains
+    stalls: Stalls
+    names: Names
+
+    @property
+    def length(self) -> Ints:
+        return self.end - self.start
+
+    def of_causes(self, chosen: tuple[str, ...]) -> Mask:
+        return np.isin(self.cause, [k for k, name in enumerate(self.causes) if name in chosen])
+
+    @classmethod
+    def of(
+        cls, idle: pa.Table, windows: pa.Table, steps: pa.Table, stalls: Stalls, names: Names
+    ) -> "Idle":
+        pieces = idle.filter(pa.array(~valid(idle["stream"])))
+        cut = cut_to_windows(pieces, windows)
+        stall, ns = explained(stalls, pieces)
+        sync = (stall != NONE) & (np.append(stalls.state, NONE)[stall] == SYNC)
+        suspected = matching(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
+        blocked = np.where(sync & ~suspected, ns, 0)
+        cause, causes = codes_of(pieces["cause"])
+        row = cut.row
+        return cls(
+            numbers(pieces["rank"], NONE).astype(np.int64)[row],
+            hosts(pieces)[row],
+            _steps_of(pieces, steps)[row],
+            cut.start,
+            cut.end,
+            cause.astype(np.int64)[row],
+            causes.to_pylist(),
+            stall[row],
+            np.minimum(blocked[row], cut.end - cut.start),
+            stalls,
+            names,
+        )
+
+
+def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
+    """The GPU step that each piece begins in."""
+    step = np.full(pieces.num_rows, NONE, np.int64)
+    cut = cut_to_windows(pieces, steps)
+    step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]
+    return step
+
+
+def idle_findings(
+    idle: Idle, gpus: int, waits: Mapping[str, tuple[int, str]], launch_advice: str
+) -> list[Finding]:
+    """Findings on idle time, each with what other ranks wait for the same cause: `waits`, by
+    finding, is how long, and in words for whom."""
+    findings = []
+    for finding, (causes, advice) in RULES.items():
+        rows, cost = _share(finding, idle, idle.of_causes(causes))
+        row = _finding(finding, idle, rows, cost, gpus, advice or launch_advice)
+        if finding in waits:
+            row = row.with_waits(*waits[finding])
+        if row.gain_ns:
+            findings.append(row)
+    return findings
+
+
+def finding_of(cause: str, long: bool) -> str:
+    """Return the finding that stands for a cause of idle time."""
+    if cause in _HOST:
+        return BUSY_HOST if long else LAUNCH_BOUND
+    return next((name for name, (causes, _) in RULES.items() if cause in causes), "")
+
+
+def _share(finding: str, idle: Idle, of_cause: Mask) -> tuple[Mask, Ints]:
+    """Return the pieces that a finding speaks of, and how much of each is its own."""
+    if finding == "synchronising calls drain the GPU":
+        # Also what follows a call until the next launch; of pieces in none all that is left.
+        cost = np.where(of_cause, idle.length, idle.blocked)
+        return cost > 0, cost
+    cost = np.where(of_cause, idle.length - idle.blocked, 0)
+    if finding == LAUNCH_BOUND:
+        cost = np.where(idle.length < LONG_NS, cost, 0)
+    if finding == BUSY_HOST:
+        cost = np.where(idle.length >= LONG_NS, cost, 0)
+    return cost > 0, cost
+
+
+def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice: str) -> Finding:
+    stall = idle.stall[rows]
+    if "synchron" not in finding:  # a call that blocks has a finding of its own
+        stall = np.where(np.append(idle.stalls.state, NONE)[stall] == SYNC, NONE, stall)
+    called = np.append(idle.stalls.name, NONE)[stall]
+    events = costliest(idle.names.known, called, cost[rows])
+    parts = []
+    for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
+        of_cause = rows & (idle.cause == k)
+        spent = format_duration(int(cost[of_cause].sum()) / gpus)
+        parts.append(f"{idle.causes[k]} {spent} in {pluralize(int(of_cause.sum()), 'gap')}")
+    where = mostly(idle.rank[rows], cost[rows], "on rank", idle.rank)
+    where += mostly(idle.step[rows], cost[rows], "in step", idle.step)
+    if stall.size and (stall != NONE).any() and events:
+        where += f"; meanwhile {', '.join(events)}"
+    if "host_allocation" in RULES[finding][0] and _steps_that_free(idle, rows) > 1:
+        finding = FULL_ALLOCATOR
+        advice = (
+            "less memory: activation checkpointing, smaller micro-batches with accumulation, more "
+            "sharding; against fragments expandable_segments:True"
+        )
+    return Finding(
+        finding,
+        f"GPU idle: {', '.join(parts)}{where}" if parts else "no GPU is idle for it itself",
+        advice,
+        int(cost[rows].sum()),
+        "host_stalls" if "synchron" in finding else "idle_breakdown",
+        events,
+        longest(idle.rank[rows], idle.start[rows], idle.end[rows]),
+    )
+
+
+def _steps_that_free(idle: Idle, rows: Mask) -> int:
+    """In how many steps memory is given back to the driver while a GPU is idle for it. A job that
+    starts up does so once, or in no step."""
+    names = idle.names.known
+    frees = np.array([bool(n and n.startswith(_FREE)) for n in names] + [False], bool)
+    calls = np.flatnonzero(frees[idle.stalls.name] & (idle.stalls.state == ALLOCATION))
+    begun = SegmentTimes(idle.stalls.host[calls], idle.stalls.start[calls])
+    last = begun.last(idle.host[rows], idle.end[rows] - 1)
+    inside = (last != NONE) & (np.append(idle.stalls.end[calls], 0)[last] > idle.start[rows])
+    return len(np.unique(idle.step[rows][inside & (idle.step[rows] >= 0)]))

@@ -1,0 +1,76 @@
+"""What to try where the host launches too slowly, by what the recording shows to be possible."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, matching, numbers
+from htk.columns.groups import Groups
+from htk.columns.types import NONE
+
+_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
+_CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
+_MORE = "larger batches, fused or foreach operators; take Python work out of the step"
+
+
+def launch_advice(
+    cpu_ops: pa.Table, op_links: pa.Table, launches: pa.Table, ranks: pa.Table
+) -> str:
+    """Return what makes launching cheaper here: graphs only where shapes stay, and not where they
+    are in use."""
+    if "xplane" in ranks["format"].to_pylist():
+        return "larger programs under one jit, lax.scan over steps; fewer transfers to the host"
+    hip = matching(launches["name"], lambda n: n.startswith("hip")).any()
+    graphs = "HIP graphs" if hip else "CUDA graphs"
+    compiled = matching(cpu_ops["name"], lambda n: bool(_COMPILED.search(n))).any()
+    replayed = matching(launches["name"], lambda n: "GraphLaunch" in n).any()
+    changed = changing_shapes(cpu_ops, op_links)
+    first = [] if compiled else ["torch.compile"]
+    if replayed:
+        return "; ".join([*first, f"more of the step in {graphs}", _MORE])
+    if changed is None:
+        first.append(f"{graphs} if shapes are the same in every step")
+    elif changed > _CHANGED:
+        return "; ".join([
+            *first,
+            f"no {graphs} as it is: {100 * changed:.0f} % of operator calls have shapes that other "
+            "steps have not (pad, or sort into a few sizes)",
+            _MORE,
+        ])  # fmt: skip
+    elif compiled:
+        first.append(f"torch.compile(mode='reduce-overhead'), which uses {graphs}: shapes stay")
+    else:
+        first.append(f"{graphs}: shapes are the same in every step")
+    return "; ".join([*first, _MORE])
+
+
+def changing_shapes(cpu_ops: pa.Table, op_links: pa.Table) -> float | None:
+    """Return the share of operator calls whose shapes do not come as often in every step of their
+    rank; None: shapes or several steps are not recorded."""
+    dims, _ = codes_of(cpu_ops["input_dims"])
+    step = numbers(op_links["step"], NONE)
+    rows = np.flatnonzero((dims >= 0) & (step >= 0))
+    name, _ = codes_of(cpu_ops["name"])
+    rank = numbers(cpu_ops["rank"], NONE)
+    columns = [column[rows].astype(np.int64) for column in (rank, name, dims, step)]
+    steps = Groups.by_keys(np.column_stack([columns[0], columns[3]]))
+    is_inner = _inner_steps(steps.keys, steps.count)[steps.group_ids]
+    columns = [column[is_inner] for column in columns]
+    if not len(columns[0]) or len(np.unique(columns[3])) < 2:
+        return None
+    cells = Groups.by_keys(np.column_stack(columns))
+    alike = Groups.by_keys(cells.keys[:, :3])
+    per_rank = Groups.by_keys(np.unique(cells.keys[:, [0, 3]], axis=0)[:, :1])
+    steps_of_rank = per_rank.count[np.searchsorted(per_rank.keys[:, 0], alike.keys[:, 0])]
+    everywhere = alike.count == steps_of_rank
+    everywhere &= alike.min(cells.count) == alike.max(cells.count)
+    calls = alike.sum(cells.count)
+    return float(calls[~everywhere].sum() / calls.sum())
+
+
+def _inner_steps(keys: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Steps that are not cut: without those that hold less than half of the calls of the rank's
+    largest."""
+    most = Groups.by_keys(keys[:, :1])
+    return np.asarray(2 * count >= most.max(count)[most.group_ids])

@@ -1,0 +1,257 @@
+"""Findings on waiting in collectives: for whom, and what that rank was late in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.causes.advice.finding import Example, Finding, mostly
+from htk.analyses.causes.advice.idle import finding_of
+from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
+from htk.core.humanize import format_duration
+from htk.derived.unrecorded import unrecorded_ranks
+from htk.measures.collective_calls import CollectiveCalls
+from htk.measures.comm_split import Shares, comm_split
+from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
+from htk.measures.stalls import LONG_NS
+
+LATE = "ranks wait for late ranks"
+UNEVEN = "ranks wait for a rank that computes longer"
+SLOW_GPU = "ranks wait for a slow GPU"
+UNDETERMINED = "exposed communication: wait or transfer, cannot be told"
+_SLOWER_PCT = 3.0  # the same kernels beyond the other GPUs; less is the spread of good ones
+COMPUTE, COMM = KINDS.index("compute"), KINDS.index("comm")
+_HOST = len(KINDS)  # the kind of own time after those
+
+
+@dataclass(frozen=True)
+class BlamedWaits:
+    """Exposed waiting, by the collective's late member: a row for each that others waited for."""
+
+    row: Ints  # of `collectives`: the late member's
+    rank: Ints
+    wait_ns: Ints  # exposed, of all other members
+    kind: Ints  # what it was late in: KINDS, then the host; NONE: not known
+    finding: list[str]  # on idle time that explains it; "": none
+    whole_ns: int  # exposed waiting, with what no late member is known for
+
+    def without(self, rows: Mask) -> "BlamedWaits":
+        """Return the waits that another finding does not stand for already."""
+        kept = [f for f, gone in zip(self.finding, rows.tolist(), strict=True) if not gone]
+        row, rank, wait, kind = (c[~rows] for c in (self.row, self.rank, self.wait_ns, self.kind))
+        return BlamedWaits(
+            row, rank, wait, kind, kept, self.whole_ns - int(self.wait_ns[rows].sum())
+        )
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Collectives, and their exposed time."""
+
+    calls: CollectiveCalls
+    split: Shares
+
+    @classmethod
+    def of(
+        cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table, activities: pa.Table
+    ) -> "Exposed":
+        calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
+        return cls(calls, comm_split(calls, activities))
+
+    def waits(self, activities: pa.Table, idle_causes: pa.Table) -> BlamedWaits:
+        """Return what others waited for each late member, and what it was late in."""
+        rows, match = self.calls.rows, self.calls.match
+        exposed = np.zeros(rows.length, np.int64)
+        exposed[self.split.rows] = self.split.exposed_wait
+        late = np.flatnonzero(truths(self.calls.matches["blamed"]) & (match != NONE))
+        matched = np.flatnonzero(match != NONE)
+        members = Groups.by_keys(match[matched])
+        of_match = np.zeros(rows.length, np.int64)
+        of_match[matched] = members.sum(exposed[matched])[members.group_ids]
+        wait = of_match[late] - exposed[late]
+        kind, finding = self._reasons(late, activities, idle_causes)
+        return BlamedWaits(late, rows.rank[late], wait, kind, finding, int(exposed.sum()))
+
+    def _reasons(
+        self, late: Ints, activities: pa.Table, idle_causes: pa.Table
+    ) -> tuple[Ints, list[str]]:
+        """What each late member was late in: where it spent most beyond the fastest one."""
+        own = own_time(self.calls.rows, self.calls.table)
+        fastest = fastest_member(own, self.calls.match, self.calls.waits.known)
+        excess = beyond(own.parts(activities), fastest)[late]
+        some = excess.max(axis=1, initial=0) > 0
+        kind = np.where(some, excess.argmax(axis=1), NONE)
+        pieces = idle_causes.filter(pa.array(~valid(idle_causes["stream"])))
+        code, causes = codes_of(pieces["cause"])
+        long = numbers(pieces["end_ns"]) - numbers(pieces["start_ns"]) >= LONG_NS
+        findings = [finding_of(c, n) for n in (False, True) for c in causes.to_pylist()]
+        names = sorted(set(findings) - {""})
+        number = np.array([names.index(f) if f else NONE for f in findings] + [NONE], np.int64)
+        of_piece = number[np.where(code >= 0, code + long * len(causes), NONE)]
+        if not names:
+            return kind, [""] * len(late)
+        spent = own.spent_in(pieces, [of_piece == k for k in range(len(names))])
+        most = beyond(spent, fastest)[late]
+        best = np.where(most.max(axis=1) > 0, most.argmax(axis=1), NONE)
+        chosen = np.where(kind == _HOST, best, NONE)
+        return kind, [names[k] if k >= 0 else "" for k in chosen.tolist()]
+
+    def waits_by_finding(self, waits: BlamedWaits) -> dict[str, tuple[int, str]]:
+        """Return what ranks wait for those whose idle time has a finding, and in words for whom."""
+        by_finding = {}
+        named = np.array(waits.finding, object)
+        for finding in sorted(set(waits.finding) - {""}):
+            rows = named == finding
+            total = int(waits.wait_ns[rows].sum())
+            if total:
+                by_finding[finding] = (total, self._in_words(waits, rows))
+        return by_finding
+
+    def _in_words(self, waits: BlamedWaits, rows: Mask) -> str:
+        total = int(waits.wait_ns[rows].sum())
+        who = self._whom(waits, rows)
+        return f"other ranks wait {format_duration(total)} in all for it{who}"
+
+    def late_findings(self, waits: BlamedWaits, slowness: Mapping[int, float]) -> list[Finding]:
+        """Findings on waiting for ranks that are late in anything but their host."""
+        findings = []
+        idle = np.array([bool(f) for f in waits.finding], bool)
+        compute = ~idle & (waits.kind == COMPUTE)
+        blamed = Groups.by_keys(waits.rank[compute])
+        cost = blamed.sum(waits.wait_ns[compute])
+        slow = {r for r in blamed.keys[:, 0].tolist() if slowness.get(r, 0.0) >= _SLOWER_PCT}
+        on_slow = compute & np.isin(waits.rank, list(slow))
+        if cost.sum():
+            findings += self._late_in_compute(waits, on_slow, compute & ~on_slow, slowness)
+        rest = ~idle & ~compute
+        blamed_ns = int(waits.wait_ns.sum())
+        total = int(waits.wait_ns[rest].sum()) + waits.whole_ns - blamed_ns
+        if total > 0:
+            late_in = [f"in {k}" for k in KINDS] + ["on the host"]
+            kinds = np.bincount(waits.kind[rest & (waits.kind >= 0)], minlength=len(late_in))
+            what = f", late {late_in[int(kinds.argmax())]}" if kinds.any() else ""
+            findings.append(
+                Finding(
+                    LATE,
+                    f"{self._share(total)} is waiting{self._whom(waits, rest)}{what}",
+                    "balance the work (tokens, images, pipeline stages) and look at the late "
+                    f"rank's host{self._no_links}",
+                    total,
+                    "stragglers",
+                    example=self._example(waits, rest),
+                )
+            )
+        return findings
+
+    def _late_in_compute(
+        self, waits: BlamedWaits, on_slow: Mask, uneven: Mask, slowness: Mapping[int, float]
+    ) -> list[Finding]:
+        findings = []
+        if on_slow.any():
+            ranks = sorted(set(waits.rank[on_slow].tolist()))
+            slow = ", ".join(f"rank {r} {slowness[r]:.0f} %" for r in ranks[:4])
+            findings.append(
+                Finding(
+                    SLOW_GPU,
+                    f"the same kernels take longer there: {slow}; "
+                    f"{self._share(int(waits.wait_ns[on_slow].sum()))} is waiting for them",
+                    "look at clocks, power limit, temperature and other processes there "
+                    f"(nvidia-smi -q -d PERFORMANCE, rocm-smi), or leave it out{self._no_links}",
+                    int(waits.wait_ns[on_slow].sum()),
+                    "gpu_speed",
+                    example=self._example(waits, on_slow),
+                )
+            )
+        cost = int(waits.wait_ns[uneven].sum())
+        if cost:
+            who = self._whom(waits, uneven)
+            findings.append(
+                Finding(
+                    UNEVEN,
+                    f"{self._share(cost)} is waiting for compute of others{who}",
+                    "equal work for all ranks: sequence lengths, experts, layers of a pipeline's "
+                    f"stages{self._no_links}",
+                    cost,
+                    "stragglers",
+                    example=self._example(waits, uneven),
+                )
+            )
+        return findings
+
+    def _whom(self, waits: BlamedWaits, rows: Mask) -> str:
+        return mostly(waits.rank[rows], waits.wait_ns[rows], "for rank", self.calls.rows.rank)
+
+    @property
+    def _no_links(self) -> str:
+        return "" if self.calls.undetermined.any() else "; faster links would not help"
+
+    def _share(self, cost: int) -> str:
+        total = int(self.split.exposed.sum())
+        return f"{100 * cost / max(total, 1):.0f} % of exposed communication"
+
+    def _example(self, waits: BlamedWaits, rows: Mask) -> Example | None:
+        """The collective that was waited in longest."""
+        if not rows.any():
+            return None
+        row = int(waits.row[rows][waits.wait_ns[rows].argmax()])
+        table = self.calls.rows
+        return Example(int(table.rank[row]), int(table.start[row]), int(table.end[row]))
+
+    def undetermined_findings(self, ranks: pa.Table) -> list[Finding]:
+        """Time in collectives that may be waiting or transfer: what to do depends on which."""
+        gain = int(self.split.exposed_undetermined.sum())
+        if not gain:
+            return []
+        missing = unrecorded_ranks(ranks)
+        here = len(set(ranks["rank"].drop_null().to_pylist()))
+        why = (
+            f"{missing} of {missing + here} ranks missing"
+            if missing
+            else ("no match on other ranks")
+        )
+        return [
+            Finding(
+                UNDETERMINED,
+                f"{self._share(gain)}; {why}",
+                "record all ranks of a few steps: what helps depends on which of the two it is",
+                gain,
+                "comm_wait",
+            )
+        ]
+
+
+def slowness_by_rank(gpu_speed: pa.Table) -> dict[int, float]:
+    """Return how much longer than usual each rank's kernels take, in %, beyond the median GPU."""
+    rank = numbers(gpu_speed["rank"], NONE)
+    slow = numbers(gpu_speed["slowness_pct"], 0.0).astype(np.float64)
+    if len(np.unique(rank)) < 2:
+        return {}
+    slow = slow - float(np.median(slow))
+    return {int(r): float(s) for r, s in zip(rank.tolist(), slow.tolist(), strict=True)}
+
+
+def uneven_compute(times: pa.Table, least_pct: float) -> list[Finding]:
+    """Ranks that compute longer than others, where nothing tells who waits for them."""
+    rank, compute = numbers(times["rank"], NONE), numbers(times["compute_ns"])
+    mean = int(compute.mean()) if len(compute) else 0
+    if not mean:
+        return []
+    busiest = int(compute.argmax())
+    over = int(compute[busiest]) - mean
+    if 100.0 * over < least_pct * mean:
+        return []
+    return [
+        Finding(
+            "ranks compute unequally",
+            f"rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the mean is "
+            f"{format_duration(mean)}, the least {format_duration(int(compute.min()))}",
+            "equal work for all ranks: sequence lengths, experts, pipeline stages; gpu_speed tells "
+            "a slow GPU from more work",
+            over * len(compute),
+            "gpu_speed",
+            overlaps="any time in which others wait for that rank",
+        )
+    ]

@@ -1,0 +1,99 @@
+"""Kernels that take longer from some step on, while others do not.
+
+The series of a kernel (name, grid and block) on a rank is its mean duration in each step. A change
+is a shift of it by more than chance explains, and by more than the rank's other kernels shift at
+the same step: a GPU that throttles changes all of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, matching, numbers, truths
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Floats
+from htk.measures.chance import shared
+from htk.measures.change_points import LEAST_STEPS, shifts
+
+FALSE_ALARMS = 0.01  # chance that a rank without any change shows one
+_LEAST_RATIO = 1.05
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel that became slower on a rank."""
+
+    name: str
+    rank: int
+    step: int  # the first slow one
+    before_ns: float  # of a call
+    after_ns: float
+    lost_ns: int  # in all steps from there on
+
+    @property
+    def ratio(self) -> float:
+        return self.after_ns / self.before_ns
+
+
+def kernel_changes(
+    kernels: pa.Table, kernel_links: pa.Table, step_windows: pa.Table
+) -> list[KernelChange]:
+    """Return the compute kernels that became slower, those that lose most first."""
+    changes = []
+    for rank in np.unique(numbers(step_windows["rank"], NONE)).tolist():
+        changes += _of_rank(rank, kernels, kernel_links, step_windows)
+    return sorted(changes, key=lambda c: -c.lost_ns)
+
+
+def _of_rank(
+    rank: int, kernels: pa.Table, kernel_links: pa.Table, step_windows: pa.Table
+) -> list[KernelChange]:
+    complete = (numbers(step_windows["rank"], NONE) == rank) & truths(step_windows["complete"])
+    steps = np.unique(numbers(step_windows["step"], NONE)[complete])
+    steps = steps[steps >= 0]
+    if len(steps) < LEAST_STEPS:
+        return []
+    chosen = (numbers(kernels["rank"], NONE) == rank) & matching(kernels["kind"], "compute".__eq__)
+    step = numbers(kernel_links["step"], NONE)
+    rows = np.flatnonzero(chosen & np.isin(step, steps))
+    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
+    code, names = codes_of(kernels["name"])
+    shape = [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
+    kinds = Groups.by_keys(np.column_stack([code[rows].astype(np.int64), *shape]))
+    column = np.searchsorted(steps, step[rows])
+    cells = Groups.by_keys(np.column_stack([kinds.group_ids, column]))
+    total = np.zeros((len(kinds), len(steps)))
+    count = np.zeros((len(kinds), len(steps)))
+    total[cells.keys[:, 0], cells.keys[:, 1]] = cells.sum(length)
+    count[cells.keys[:, 0], cells.keys[:, 1]] = cells.count
+    steady = (count > 0).all(axis=1) & (total > 0).all(axis=1)
+    mean = total[steady] / count[steady]
+    changes = []
+    for k, split in _changed(np.log(mean)):
+        kind = np.flatnonzero(steady)[k]
+        calls = count[kind]
+        before = float(total[kind, :split].sum() / calls[:split].sum())
+        after = float(total[kind, split:].sum() / calls[split:].sum())
+        lost = round(float(total[kind, split:].sum()) - before * float(calls[split:].sum()))
+        if lost > 0:
+            name = str(names[int(kinds.keys[kind, 0])])
+            changes.append(KernelChange(name, rank, int(steps[split]), before, after, lost))
+    return changes
+
+
+def _changed(series: Floats) -> list[tuple[int, int]]:
+    """Return the row and the first slow column of each series (logarithms) that rises."""
+    if not len(series):
+        return []
+    shift = shifts(series)
+    sure, _ = shared(shift.p, FALSE_ALARMS)
+    rows = np.flatnonzero(sure & (shift.after - shift.before >= np.log(_LEAST_RATIO)))
+    changed = []
+    for row in rows.tolist():  # a few kernels
+        split = int(shift.split[row])
+        before, after = series[:, :split].mean(axis=1), series[:, split:].mean(axis=1)
+        others = float(np.median(after - before))
+        if after[row] - before[row] - others >= np.log(_LEAST_RATIO):
+            changed.append((row, split))
+    return changed

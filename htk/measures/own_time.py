@@ -1,0 +1,108 @@
+"""What a rank does between two collectives of a group, and how that exceeds the fastest rank's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import matching, numbers
+from htk.columns.groups import Groups, paired
+from htk.columns.intervals import Spans, covered, subtract, union
+from htk.columns.types import NONE, Ints, Mask
+from htk.derived.match import CollectiveRows
+
+KINDS = ("compute", "comm", "memory")
+
+
+@dataclass(frozen=True)
+class OwnTime:
+    """Time between collectives of a group on a rank; a row for each of `collectives`."""
+
+    start: Ints
+    end: Ints
+    lane: Ints  # rank and device
+    has_previous: Mask  # on this rank, in this group
+
+    def parts(self, activities: pa.Table) -> Ints:
+        """Return compute, other communication, other copies, and idle time of each, in ns."""
+        start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
+        kinds = [matching(activities["kind"], kind.__eq__) for kind in KINDS]
+        parts = np.zeros((len(self.start), 4), np.int64)
+        for own, rows in self._by_lane(lanes_of(activities)):
+            taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+            for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
+                chosen = rows[kind[rows]]
+                alone = subtract(union(start[chosen], end[chosen]), taken)
+                parts[own, k] = self._covered(alone, own)
+                taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
+            parts[own, 3] = self.end[own] - self.start[own] - parts[own, :3].sum(axis=1)
+        return parts
+
+    def spent_in(self, spans: pa.Table, sets: Sequence[Mask]) -> Ints:
+        """Return the time of each that rows of `spans` cover; a column for each set of rows."""
+        start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
+        spent = np.zeros((len(self.start), len(sets)), np.int64)
+        for own, rows in self._by_lane(lanes_of(spans)):
+            for k, chosen in enumerate(sets):
+                of_set = rows[chosen[rows]]
+                spent[own, k] = self._covered(union(start[of_set], end[of_set]), own)
+        return spent
+
+    def _covered(self, spans: Spans, own: Ints) -> Ints:
+        return covered(spans, self.end[own]) - covered(spans, self.start[own])
+
+    def _by_lane(self, lane: Ints) -> Sequence[tuple[Ints, Ints]]:
+        """Return the own times of each device of each rank, and the rows of a table on it."""
+        order = np.argsort(lane, kind="stable")
+        ordered = lane[order]
+        return [
+            (
+                np.flatnonzero((self.lane == device) & self.has_previous),
+                order[slice(*np.searchsorted(ordered, [device, device + 1]))],
+            )
+            for device in np.unique(self.lane).tolist()
+        ]
+
+
+def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
+    """Return the time from the end of the group's previous collective on the rank to the start of
+    each."""
+    lane = _lanes(rows.rank, collectives)
+    order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
+    other = np.zeros(len(order), bool)
+    for column in (lane, rows.cycle, rows.group):
+        other[1:] |= column[order][1:] != column[order][:-1]
+    first = np.append(True, other[1:])[: len(order)]
+    before = np.append(NONE, order[:-1])[: len(order)]
+    begin = rows.start.copy()
+    begin[order] = np.where(first, rows.start[order], rows.end[before])
+    has_previous = np.zeros(len(order), bool)
+    has_previous[order] = ~first
+    return OwnTime(np.minimum(begin, rows.start), rows.start, lane, has_previous & rows.timed)
+
+
+def fastest_member(own: OwnTime, match: Ints, matched: Mask) -> Ints:
+    """Return the row of the same collective with the least own time (NONE: not known)."""
+    fastest = np.full(len(match), NONE, np.int64)
+    chosen = np.flatnonzero(matched & own.has_previous)
+    if len(chosen):
+        members = Groups.by_keys(match[chosen])
+        order = np.lexsort((own.end[chosen] - own.start[chosen], members.group_ids))
+        first = np.searchsorted(members.group_ids[order], np.arange(len(members)))
+        fastest[chosen] = chosen[order[first]][members.group_ids]
+    return fastest
+
+
+def beyond(parts: Ints, fastest: Ints) -> Ints:
+    """Return the parts less those of the fastest member; 0 where that is not known."""
+    return np.where((fastest != NONE)[:, None], parts - parts[fastest], 0)
+
+
+def lanes_of(table: pa.Table) -> Ints:
+    """Return one number for each device of each rank, the same in every table."""
+    return _lanes(numbers(table["rank"], NONE), table)
+
+
+def _lanes(rank: Ints, table: pa.Table) -> Ints:
+    return paired(rank, numbers(table["device"], NONE).astype(np.int64))

@@ -1,0 +1,67 @@
+"""For each fault that the simulator plants the first recommendation names it: the docs' table."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.trace.opening import open_trace
+from tests.analyses.causes.test_recommendations import assert_disjoint
+
+PAGE = Path(__file__).parents[3] / "docs/recommendations.md"
+JOB: dict[str, Any] = {"model": "gpt3-126m", "layers": 3, "gpu": "a100-80gb", "gpus_per_node": 4,
+                       "micro_batch": 8, "seq": 1024, "steps": 6}  # fmt: skip
+ROWS = re.findall(r"^\| `(--[^`]+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.M)
+
+
+def job_of(flags: str, seed: int) -> Config:
+    options: dict[str, Any] = {"seed": seed}
+    for flag, value in re.findall(r"--(\S+) (\S+)", flags):
+        name = flag.replace("-", "_")
+        if name == "plant":
+            options["plants"] = (*options.get("plants", ()), value)
+        else:
+            options[name] = int(value) if value.isdigit() else value
+    return checked(Config(**(JOB | options)))
+
+
+def check(folder: Path, flags: str, finding: str, evidence: str, seed: int) -> None:
+    simulate(job_of(flags, seed), folder)
+    answer = ask(open_trace(folder), "recommendations", min_pct=0.0)
+    first, *_ = answer.to_pylist()
+    assert_disjoint(answer.to_pylist(), answer.coverage["recorded_window_ns"])
+    assert first["finding"] == finding.strip(), first
+    for word in re.findall(r"`([^`]+)`", evidence):
+        assert word in first["evidence"], first
+
+
+def test_the_table_has_a_row_for_each_fault() -> None:
+    from htk.simulate.config import PLANTS
+
+    planted = {re.split(r"[:\s]", flags)[1] for flags, *_ in ROWS if flags.startswith("--plant")}
+    of_recordings = {"clock_offset", "missing_rank", "unlinked_launch"}
+    assert planted == set(PLANTS) - of_recordings
+
+
+@pytest.mark.parametrize(
+    ("seed", "flags", "finding", "evidence"),
+    [(seed, *row) for seed, row in enumerate(ROWS)],
+    ids=[flags for flags, *_ in ROWS],
+)
+def test_the_first_recommendation_names_the_fault(
+    seed: int, flags: str, finding: str, evidence: str, tmp_path: Path
+) -> None:
+    check(tmp_path, flags, finding, evidence, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("flags", "finding", "evidence"), ROWS, ids=[f for f, *_ in ROWS])
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_whatever_the_seed(
+    seed: int, flags: str, finding: str, evidence: str, tmp_path: Path
+) -> None:
+    check(tmp_path, flags, finding, evidence, seed)
