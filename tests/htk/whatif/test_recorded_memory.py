@@ -1,5 +1,6 @@
 """What a recording shows of its memory, of jobs whose truth is known."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from htk.models.memory import model_size
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
-from htk.whatif.api import whatif
+from htk.whatif.api import WhatIf, whatif
 from htk.whatif.memory import Held
 
 JOB = Config(
@@ -25,6 +26,8 @@ JOB = Config(
     seq=256,
     steps=2,
 )
+
+FEW_WORDS = replace(JOB, vocab=512)  # the simulator's allocator holds no logits
 
 
 def held_of(folder: Path, job: Config) -> Held:
@@ -66,3 +69,33 @@ def test_layouts(tmp_path: Path, changes: dict[str, object], expected: dict[str,
     assert {name: getattr(held.layout, name) for name in expected} == expected
     if "tensor_parallel" in changes:  # shapes are those of a half
         assert (held.size.hidden, held.size.heads) == (512, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "changes"),
+    [
+        ("batch", "4x", {"micro_batch": 12}),
+        ("sharding", "shard_grad_op", {"strategy": "shard_grad_op"}),
+        ("sharding", "ddp", {"strategy": "ddp"}),
+        ("checkpointing", "on", {"checkpointing": True}),
+        ("world", "8", {"nodes": 2}),
+    ],
+)
+def test_peaks_after_edits_are_those_of_the_job_simulated_so(
+    recorded: WhatIf, tmp_path: Path, name: str, value: str, changes: dict[str, object]
+) -> None:
+    answer = recorded.change(name, value).run().to_pylist()[0]
+    simulate(checked(replace(FEW_WORDS, **changes)), tmp_path)  # type: ignore[arg-type]
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    peak = max(rank["peak_allocated_bytes"] for rank in truth["ranks"])
+    before = recorded.stage.memory
+    assert before is not None and before.measured is not None
+    assert abs(peak / before.measured - 1) > 0.02  # it changes
+    assert answer["peak_memory_bytes"] == pytest.approx(peak, rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> WhatIf:
+    folder = tmp_path_factory.mktemp("recorded")
+    simulate(checked(FEW_WORDS), folder)
+    return whatif(str(folder))
