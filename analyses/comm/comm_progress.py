@@ -29,8 +29,10 @@ RETURNS = table(
 def comm_progress(comm_counts: pa.Table) -> pa.Table:
     """Which ranks of a communicator are behind the others, or do not answer?
 
-    A rank that is behind in two reports taken apart stands still; in one it may only be slower.
+    A rank that is behind in two reports taken apart stands still; in one it may only be slower. Of
+    several reports the newest counts of each rank are taken, which are the largest.
     """
+    comm_counts = _newest(comm_counts)
     kind, _ = codes_of(comm_counts["type"])
     source = numbers(comm_counts["comm_hash"], 0)
     hashed = np.unique(source, return_inverse=True)[1].ravel()
@@ -60,3 +62,16 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
         "status": texts(["; ".join(sorted(s)) or None for s in states]),
     }
     return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+
+
+def _newest(comm_counts: pa.Table) -> pa.Table:
+    """Return one row for each rank, communicator and type, whatever number of reports there are."""
+    kind, _ = codes_of(comm_counts["type"])
+    hashed = np.unique(numbers(comm_counts["comm_hash"], 0), return_inverse=True)[1].ravel()
+    unnamed = np.arange(-comm_counts.num_rows, 0)  # processes whose rank is not told: each is one
+    rank = np.where(valid(comm_counts["comm_rank"]), numbers(comm_counts["comm_rank"], -1), unnamed)
+    members = Groups.by_keys(np.column_stack([hashed, kind, rank]).astype(np.int64))
+    count = numbers(comm_counts["count"], -1)
+    newest = np.flatnonzero(count == members.max(count)[members.group_ids])
+    _, first = np.unique(members.group_ids[newest], return_index=True)
+    return comm_counts.take(pa.array(np.sort(newest[first])))

@@ -25,6 +25,7 @@ from htk.trace.placing import placed
 from htk.trace.trace import Trace
 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
+_POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before
 
 # What lies beside simulated and recorded traces, and tables and settings of any kind: those that
 # hold no rows of a job are passed over.
@@ -318,7 +319,8 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
                 same_rank[last.source.name, last.process].append(("copy_of_a_file", name))
                 continue
             if _overlap(last, item[0]):
-                same_rank[name, item[0].process].append(("same_rank", last.source.name))
+                if item[0].parser not in _POLLED:
+                    same_rank[name, item[0].process].append(("same_rank", last.source.name))
             elif _begins_anew(last, item[0]):
                 same_rank[name, item[0].process] += [
                     ("older_recording", recording.source.name) for recording, _ in kept

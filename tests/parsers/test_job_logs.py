@@ -257,6 +257,22 @@ def test_faulthandler() -> None:
     assert other["state"] is None and len(other["frames"].splitlines()) == 2
 
 
+def test_faulthandler_as_recorded() -> None:
+    stacks = rows(sample("python_stacks/faulthandler_timeout_rank1.txt"), "python_stacks")
+    assert [s["frames"].splitlines()[0] for s in stacks] == [
+        "worker (/app/fh.py:2)", "wait (/usr/lib/python3.11/threading.py:327)",
+    ]  # fmt: skip
+    assert {s["rank"] for s in stacks} == {1}
+
+
+def test_torchrun_as_recorded() -> None:
+    stacks = rows(sample("python_stacks/torchrun_exception.log"), "python_stacks")
+    assert [(s["rank"], s["state"].partition(":")[0]) for s in stacks[:3]] == [
+        (2, "ValueError"), (1, "RuntimeError"), (0, "RuntimeError"),
+    ]  # fmt: skip
+    assert stacks[0]["frames"].splitlines()[0] == "step (/app/job.py:8)"
+
+
 def test_mixed_tracebacks() -> None:
     first, second = rows(sample("python_stacks/traceback.log"), "python_stacks")
     assert (first["rank"], second["rank"]) == (5, 0)

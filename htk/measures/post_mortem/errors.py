@@ -20,6 +20,7 @@ class Meaning:
     kind: str  # network_error, gpu_error, out_of_memory, program_error, crashed, peer_closed
     words: str
     is_cause: bool = True
+    is_hardware: bool = False  # of the rank itself: it would fail there again
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
     (
         r"[Uu]ncorrectable|ECC error|Xid\b|fallen off the bus|NVLink (?:error|failure)"
         r"|hardware (?:stack )?error",
-        Meaning("gpu_error", "the GPU or its links failed"),
+        Meaning("gpu_error", "the GPU or its links failed", is_hardware=True),
     ),
     (
         r"out of memory|OutOfMemoryError|Cannot allocate memory|No space left on device"

@@ -270,9 +270,19 @@ def _errors(every: list[Complaint]) -> list[Finding]:
         text = first.text[:200].rstrip(".")
         words = f"{first.who}: {first.meaning.words}: {text}{others}."
         sure = first.meaning.is_cause
-        lost = ranks if sure and kind in ("gpu_error", "out_of_memory", "crashed") else ()
+        broken = {c.rank for c in some if c.meaning.is_hardware and c.rank is not None}
         findings.append(
-            Finding(kind, ranks, None, None, words, first.frames, sure, lost, first.source)
+            Finding(
+                kind,
+                ranks,
+                None,
+                None,
+                words,
+                first.frames,
+                sure,
+                tuple(sorted(broken)),
+                first.source,
+            )
         )
     return findings
 
@@ -347,7 +357,11 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
     first = ours[0]
     text = first.text[:200].rstrip(".")
     words = f"{_without_alternative(finding)} {first.who}: {first.meaning.words}: {text}."
-    return replace(finding, words=words, source=_together(finding.source, first.source))
+    # What is no fault of the hardware would come again on another host.
+    explained = {c.rank for c in ours if not c.meaning.is_hardware}
+    excluded = tuple(rank for rank in finding.excluded if rank not in explained)
+    source = _together(finding.source, first.source)
+    return replace(finding, words=words, source=source, excluded=excluded)
 
 
 def _nothing(case: Case, evidence: Evidence) -> Finding:

@@ -153,6 +153,10 @@ def log_harmless() -> Files:
     return {"job.log": INITS + CALLS + warn(6, "Failed to open libibverbs.so[.1]")}
 
 
+def log_torchrun() -> Files:
+    return {"job.log": (SAMPLES / "python_stacks/torchrun_exception.log").read_bytes()}
+
+
 def log_exception() -> Files:
     return {"job.log": RESULT + OOM}
 

@@ -373,13 +373,24 @@ def test_an_exception_explains_a_rank_without_a_dump(tmp_path: Path) -> None:
     found = post_mortem(tmp_path, {**files, "job.log": RESULT + OOM})
     assert causes(found) == [("missing_rank", "5")] and found.coverage["decided"]
     assert "memory or disk space ran out" in found.coverage["verdict"]
+    assert not found.coverage.get("exclude_ranks")
     assert "DistBackendError" not in found.coverage["verdict"]
 
 
 def test_an_exception_alone(tmp_path: Path) -> None:
     found = post_mortem(tmp_path, {"job.log": RESULT + OOM})
     assert causes(found) == [("out_of_memory", "5")]
-    assert found.coverage["exclude_ranks"] == "[5]"
+    assert not found.coverage.get("exclude_ranks"), "it would run out of memory elsewhere too"
+
+
+def test_a_broken_gpu_is_excluded_a_failed_kernel_is_not(tmp_path: Path) -> None:
+    log = "".join(map(init, EIGHT))
+    broken = warn(6, "Cuda failure 'uncorrectable ECC error encountered'")
+    found = post_mortem(tmp_path / "a", {"job.log": log + broken})
+    assert causes(found) == [("gpu_error", "6")] and found.coverage["exclude_ranks"] == "[6]"
+    failed = warn(6, "Cuda failure 'an illegal memory access was encountered'")
+    found = post_mortem(tmp_path / "b", {"job.log": log + failed})
+    assert causes(found) == [("gpu_error", "6")] and not found.coverage.get("exclude_ranks")
 
 
 def test_stacks_alone_decide_nothing(tmp_path: Path) -> None:
@@ -402,3 +413,25 @@ def test_summary_says_first_what_nccl_warns_of(tmp_path: Path) -> None:
     (tmp_path / "nccl.log").write_text(init(0) + warn(0, "NUMA not balanced"))
     screen = CliRunner().invoke(command, [str(tmp_path)])
     assert screen.output.startswith("NCCL warns, 1 time: NUMA not balanced")
+
+
+def test_progress_over_several_reports_is_that_of_the_newest(tmp_path: Path) -> None:
+    """Rank 3 was one behind and has caught up; rank 6 is now two behind."""
+    early = {r: 640 if r == 3 else 641 for r in EIGHT}
+    late = {r: 648 if r == 6 else 650 for r in EIGHT}
+    (tmp_path / "b.json").write_text(ras(early))
+    (tmp_path / "a.json").write_text(ras(late))
+    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "comm_progress").to_pylist()
+    (row,) = [r for r in rows if r["type"] == "all_reduce"]
+    assert (row["count_max"], row["count_min"], row["lag"]) == (650, 648, 2)
+    assert (row["lagging_ranks"], row["ranks_heard"]) == ("6", 8)
+
+
+def test_several_dumps_of_a_rank_are_no_damage(tmp_path: Path) -> None:
+    for poll, calls in (("early", 4), ("late", 6)):
+        (tmp_path / poll).mkdir()
+        for name, dump in dumps({r: [Step((0, 1))] * calls for r in (0, 1)}).items():
+            (tmp_path / poll / name).write_bytes(dump)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert trace.tables["parse_issues"].num_rows == 0
+    assert "ranks 0-1 went on" in texts(ask(trace, "hang"), "note")
