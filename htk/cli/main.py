@@ -129,12 +129,17 @@ def analysis_command(name: str) -> click.Command:
         run_analysis(analysis, paths, arguments)
 
     command = click.command(name, help=analysis.doc)(trace_options(answer))
+    if name == "recommendations":
+        own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
     command.params = (
         [p for p in command.params if p.name == "paths"]
         + own
         + [p for p in command.params if p.name != "paths"]
     )
     return command
+
+
+_AGAINST = "Another recording: also name kernels that became slower since, e.g. runs/before/."
 
 
 def _flag(option: Any) -> click.Option:

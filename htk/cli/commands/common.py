@@ -155,10 +155,16 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
 def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: dict[str, Any]) -> None:
     """Run an analysis on what a command was given and write the answer."""
     form, output, limit = arguments.pop("form"), arguments.pop("output"), arguments.pop("limit")
+    against = arguments.pop("against", None)
     trace = opened(paths, arguments)
     options = {k: v for k, v in arguments.items() if k in analysis.options}
     with working():
-        answer = ask(trace, analysis.name, **options)
+        if against is None:
+            answer = ask(trace, analysis.name, **options)
+        else:
+            from htk.answers.against import recommendations_against
+
+            answer = recommendations_against(trace, opened((against,), arguments), **options)
     write(answer, form, output, limit=limit)
 
 
