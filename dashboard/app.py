@@ -236,7 +236,7 @@ def _tables(app: Dash, runs: Runs) -> None:
 
     app.clientside_callback(
         "function(cells){ return window.htkRowTimeline(cells); }",
-        Output("address", "href", allow_duplicate=True),
+        Output("visited", "data"),
         Input({"type": "grid", "name": ALL}, "cellClicked"),
         prevent_initial_call=True,
     )

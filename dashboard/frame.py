@@ -27,6 +27,7 @@ def frame() -> Any:
             dcc.Store(id="dark", storage_type="local"),
             dcc.Store(id="again"),
             dcc.Store(id="changed"),
+            dcc.Store(id="visited"),
             html.A("Skip to the page", href="#page", className="skip"),
             html.Div([_side(), _content()], className="shell"),
         ],

@@ -179,7 +179,7 @@ class Runs:
                 self._let_go(old)
         except HtkError as error:
             # Where the server keeps an upload is nobody's business.
-            job.error = str(error).replace(f"{path}{os.sep}", "")
+            job.error = _without_place(str(error), path)
         except MemoryError:
             job.error = "not enough memory to read it; open fewer ranks"
         except Exception as error:  # a thread has no one else to tell
@@ -269,6 +269,17 @@ class Runs:
         """Uploaded files go with the server."""
         if self._kept_uploads is not None:
             self._kept_uploads.cleanup()
+
+
+def _without_place(text: str, path: Inputs) -> str:
+    """A message that names files as the user knows them: no folder of the server."""
+    names = [str(path)] if isinstance(path, str | Path) else [str(p) for p in path]
+    for name in names:
+        own = Path(name)
+        files = [file.name for file in own.iterdir()] if own.is_dir() else [own.name]
+        text = text.replace(f"{name}{os.sep}", "")
+        text = text.replace(name, files[0] if len(files) == 1 else own.name)
+    return text
 
 
 def _expanded(text: str) -> Path:

@@ -40,7 +40,7 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("how", "device_ns", color="rank"), needs=("kernels",))
+@analysis(returns=RETURNS, chart=Bar("rank", "device_ns", color="how"), needs=("kernels",))
 def compile_graph_coverage(
     kernels: pa.Table,
     kernel_links: pa.Table,

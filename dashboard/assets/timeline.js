@@ -48,7 +48,13 @@
       this.fit();
       this.overview();
       const given = S.options.start;
+      const recordings = T.recordings(S.about);
       if (given) this.go(given.start, given.end, true);
+      else if (recordings.length > 1) { // not on the empty time between them
+        const [start, end] = recordings.reduce((a, b) => (b[1] - b[0] > a[1] - a[0] ? b : a));
+        const margin = (end - start) * 0.02;
+        this.go(start - margin, end + margin, true);
+      }
       this.refresh();
     }
 

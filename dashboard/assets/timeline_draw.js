@@ -403,6 +403,12 @@
         drawn(context, S.small, S.small.pictures, k, T.GUTTER, 2 + k * h, plot, h > 3 ? h - 1 : h);
       }
     }
+    const recordings = T.recordings(S.about);
+    recordings.slice(1).forEach(([start], k) => { // what nobody recorded, between recordings
+      const from = T.GUTTER + ((recordings[k][1] - S.about.low) / whole) * plot;
+      const upto = T.GUTTER + ((start - S.about.low) / whole) * plot;
+      if (upto - from > 2) T.hatch(context, from, 1, upto - from, height - 2, C);
+    });
     context.font = FONT;
     context.textBaseline = "middle";
     context.fillStyle = C.soft;

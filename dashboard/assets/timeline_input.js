@@ -162,6 +162,13 @@
     P.before.onclick = () => C.jump("previous", S.wanted);
     P.next.onclick = () => C.jump("next", S.wanted);
     P.longest.onclick = () => C.jump("longest", S.wanted);
+    P.bar.querySelectorAll("button.recording").forEach((button) => {
+      button.onclick = () => {
+        const [start, end] = [Number(button.dataset.start), Number(button.dataset.end)];
+        const margin = (end - start) * 0.02;
+        C.go(start - margin, end + margin, true);
+      };
+    });
     P.all.onclick = () => C.go(S.about.low, S.about.high);
     P.align.onclick = () => C.align(!S.aligned);
     P.path.onclick = () => C.criticalPath();

@@ -32,7 +32,16 @@
     const tip = el("div", { class: "tip" });
     tip.hidden = true;
     const panel = el("div", { class: "panel", "aria-live": "polite" });
-    const bar = el("div", { class: "bar" }, search, before, next, longest, found, all, align, path, help, badges);
+    const recordings = T.recordings(about);
+    const jumps = recordings.length < 2 ? [] : recordings.map(([start, end], k) =>
+      el("button", { type: "button", class: "recording", "data-start": start, "data-end": end,
+        title: `${T.time(end - start, 3)}, ${T.time(start - about.low, 3)} after the first` },
+      `Recording ${k + 1} of ${recordings.length}`));
+    if (about.unrecorded_ranks) {
+      const ranks = about.unrecorded_ranks === 1 ? "1 rank" : `${about.unrecorded_ranks} ranks`;
+      badges.append(el("span", { class: "badge unrecorded" }, `${ranks} of the job not recorded`));
+    }
+    const bar = el("div", { class: "bar" }, search, before, next, longest, found, all, ...jumps, align, path, help, badges);
     place.classList.add("htk-timeline");
     place.replaceChildren(bar, legend, small, el("div", { class: "stage" }, scroller, tip), panel);
     return { place, bar, search, found, before, next, longest, all, align, path, help, legend, merged, small,

@@ -50,7 +50,17 @@
     const query = new URLSearchParams(location.search);
     for (const key of [...query.keys()]) if (key.startsWith("o.")) query.delete(key);
     query.set("name", cell.value);
-    return `/timeline?${query}#longest`;
+    window.htkVisit(`/timeline?${query}#longest`);
+    return window.dash_clientside.no_update;
+  };
+
+  /* To another page, as links of the app go there. */
+  window.htkVisit = function (href) {
+    if (href) {
+      history.pushState({}, "", href);
+      window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+    }
+    return "";
   };
 
   window.htkDrawn = function () {
@@ -59,6 +69,14 @@
     requestAnimationFrame(mountUpload);
     return "";
   };
+
+  /* Ctrl and Enter run the query that is being written. */
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.target.id !== "sql-text") return;
+    event.preventDefault();
+    // The app hears of the text a moment after it was typed.
+    setTimeout(() => document.getElementById("sql-run").click(), 250);
+  });
 
   /* One picker is open at a time; a click elsewhere or Escape closes it. */
   function closePickers(but) {

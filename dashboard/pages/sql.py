@@ -59,7 +59,7 @@ def layout(visit: Visit) -> Any:
     )
     buttons = dmc.Group(
         [
-            html.Button("Run", id="sql-run", className="chip"),
+            html.Button("Run", id="sql-run", className="chip main", title="Ctrl + Enter"),
             dmc.Select(
                 id="sql-example",
                 data=list(EXAMPLES),
@@ -71,7 +71,7 @@ def layout(visit: Visit) -> Any:
         ],
         mt="xs",
     )
-    answer = panel("sql", "answer") if text else empty("The answer stands here.")
+    answer = panel("sql", "answer") if text else empty("Ctrl + Enter runs the query.")
     return html.Div(
         [
             html.H1("Ask in SQL"),
@@ -149,7 +149,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def run(_clicks: Any, text: str, search: str, dark: bool) -> Any:
         view = View.of("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
-            return empty("The answer stands here."), "?"
+            return empty("Write a query first."), "?"
         return safely(_answer, Visit(runs, view, bool(dark))), view.search()
 
     @app.callback(

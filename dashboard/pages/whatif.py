@@ -67,6 +67,7 @@ def layout(visit: Visit) -> Any:
             ),
             html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
             dcc.Store(id="whatif-address"),
+            dcc.Store(id="whatif-visit"),
             dcc.Store(id="whatif-saved", data=visit.option(SAVED, "")),
         ]
     )
@@ -372,7 +373,7 @@ def _register(app: Dash, runs: Runs) -> None:
         return safely(_strips, Visit(runs, View.of("whatif", search), bool(dark)))
 
     @app.callback(
-        Output("address", "href", allow_duplicate=True),
+        Output("whatif-visit", "data"),
         Input({"type": "sweep", "name": ALL}, "clickData"),
         State("address", "search"),
         prevent_initial_call=True,
@@ -390,6 +391,12 @@ def _register(app: Dash, runs: Runs) -> None:
             edits = (("batch", point["x"].removeprefix("batch ")), ("sharding", point["y"]))
         return opening(View.of("whatif", search), edits)
 
+    app.clientside_callback(
+        "function(href){return window.htkVisit(href);}",
+        Output("whatif-visit", "title"),
+        Input("whatif-visit", "data"),
+        prevent_initial_call=True,
+    )
     keep_address(app, "whatif-address")
 
 

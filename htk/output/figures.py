@@ -32,7 +32,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     import plotly.graph_objects as go
 
     chart = _recorded(chart, table)
-    shown, mean = _over_ranks(table.slice(0, _MOST_POINTS), chart)
+    shown, mean = _over_ranks(_single_ranks(table, chart).slice(0, _MOST_POINTS), chart)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
     drawn = _drawn(shown, chart, DARK if dark else LIGHT)
@@ -99,6 +99,14 @@ def heat_scale(*, dark: bool) -> list[list[Any]]:
     weak = blended(own["accent"], own["panel"], 0.08)
     strong = blended(own["accent"], own["ink"], 0.75)
     return [[0, weak], [0.6, own["accent"]], [1, strong]]
+
+
+def _single_ranks(table: pa.Table, chart: Chart) -> pa.Table:
+    """Rows of one rank each where bars are of ranks: those of all together are no bar beside."""
+    if not isinstance(chart, Bar) or chart.x != "rank" or not table["rank"].null_count:
+        return table
+    single = table.filter(pc.is_valid(table["rank"]))
+    return single if single.num_rows else table
 
 
 def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:

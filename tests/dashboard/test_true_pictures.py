@@ -158,3 +158,27 @@ def test_the_timeline_has_the_colours_of_the_figures(page: Any) -> None:
         drawn = page.evaluate(f"window.htkTimeline.{scheme}")
         assert {k: drawn["kinds"][k][0] for k in kinds} == {k: palette[k] for k in kinds}
         assert drawn["paper"] == palette["panel"] and drawn["ink"] == palette["ink"]
+
+
+def test_a_row_leads_to_its_longest_instance(page: Any, job: Trace) -> None:
+    go(page, "/kernel_top")
+    page.wait_for_selector(".ag-row .go")
+    page.locator(".ag-row[row-index='1'] .go").click()
+    until(page, "() => location.pathname === '/timeline'")
+    until(page, "() => !!window.htkHandle?.selected()")
+    name = page.evaluate("new URLSearchParams(location.search).get('name')")
+    kernels = [k for k in job.tables["kernels"].to_pylist() if k["name"] == name]
+    selected = page.evaluate("window.htkHandle.selected()")
+    assert selected["name"] == name
+    longest = max(k["end_ns"] - k["start_ns"] for k in kernels)
+    assert selected["end"] - selected["start"] == longest
+
+
+def test_filters_that_leave_nothing_say_what_there_is(page: Any) -> None:
+    go(page, "/kernels?steps=99")
+    page.wait_for_selector("main .empty")
+    said = page.inner_text("main .empty")
+    assert "99" in said and "Not recorded" not in said
+    go(page, "/compare?o.base=0&o.new=7")
+    assert "The other has no rank 7; it has 0..2." in page.inner_text("main .problem")
+    until(page, "() => document.querySelectorAll('.twin canvas.main').length === 1")

@@ -49,3 +49,29 @@ def test_waiting_and_transfer_differ_in_pattern_and_what_cannot_be_told_in_colou
     marks = [t.marker for t in figure(table, Bar("group", names)).data]
     assert [m.color for m in marks] == [LIGHT["comm"], LIGHT["comm"], LIGHT["undetermined"]]
     assert marks[0].pattern.shape != marks[1].pattern.shape
+
+
+def test_sums_of_all_ranks_are_no_bar_beside_single_ones() -> None:
+    table = pa.table({
+        "rank": pa.array([None, 0, 1, None, 0, 1], pa.int32()),
+        "kinds": ["compute", "compute", "compute", "comm", "comm", "comm"],
+        "total_ns": [9e6, 4e6, 5e6, 3e6, 1e6, 2e6],
+    })  # fmt: skip
+    fig = figure(table, Bar("rank", "total_ns", "kinds"))
+    assert [(t.name, list(t.x), list(t.y)) for t in fig.data] == [
+        ("compute", ["rank 0", "rank 1"], [4, 5]),
+        ("comm", ["rank 0", "rank 1"], [1, 2]),
+    ]
+
+
+def test_many_ranks_are_a_median_and_a_range() -> None:
+    """Eight ranks, three steps, rank 5 slow in the second: no eight lines over each other."""
+    steps = [1, 2, 3]
+    rows = [(r, s, (100 + s + (50 if (r, s) == (5, 2) else 0)) * 1e6)
+            for r in range(8) for s in steps]  # fmt: skip
+    ranks, numbers, lengths = (list(column) for column in zip(*rows, strict=True))
+    table = pa.table({"rank": ranks, "step": numbers, "duration_ns": lengths})
+    most, least, middle = figure(table, Line("step", "duration_ns", "rank")).data
+    assert list(most.y) == [101, 152, 103] and list(least.y) == [101, 102, 103]
+    assert list(middle.y) == [101, 102, 103]
+    assert [rank for _, rank in middle.customdata][1] == 5
