@@ -24,6 +24,7 @@ _SWITCHES = (
     ("ranks arrive together", "no_skew", "on"),
     ("communication hidden", "overlap", "perfect"),
     ("no blocking calls", "remove_syncs", "on"),
+    ("no waiting for data", "no_data_wait", "on"),
     ("no launch overhead", "graphs", "on"),
 )
 

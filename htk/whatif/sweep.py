@@ -35,6 +35,7 @@ BOUNDS = (
     ("no_skew", "on"),
     ("overlap", "perfect"),
     ("remove_syncs", "on"),
+    ("no_data_wait", "on"),
     ("graphs", "on"),
     ("host", "2x"),
     ("balanced_experts", "on"),

@@ -31,6 +31,7 @@ EDIT_HELP = {
     "no_skew": "All ranks arrive at collectives together: on.",
     "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
     "remove_syncs": "No synchronising call or blocking copy in the step: on.",
+    "no_data_wait": "No thread that launches waits for its data loader: on.",
     "host": "The CPU is so many times faster: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
     "accumulation": "Micro-batches of a step: 4, 2x, or global=512 samples of all ranks.",

@@ -1,0 +1,43 @@
+"""Loading data away, held against the simulated job that needs none."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.errors import UsageError
+from htk.simulate.host import SimulatedHost
+from htk.trace.opening import open_trace
+from htk.whatif.edits import no_data_wait
+from htk.whatif.predict import baseline, predict
+from tests.htk.whatif.small_step_model import Act, small_scene
+from tests.htk.whatif.test_resimulated import step_ns, written
+
+JOB = {"layers": 2, "nodes": 1, "gpus_per_node": 2, "micro_batch": 2, "seq": 512}
+
+
+def loading_takes(patch: pytest.MonkeyPatch, ns: int) -> None:
+    think = SimulatedHost.think
+
+    def changed(self: SimulatedHost, cost: int, why: str = "") -> None:
+        think(self, ns if why == "data" else cost, why)
+
+    patch.setattr(SimulatedHost, "think", changed)
+
+
+@pytest.mark.parametrize("ms", [0.5, 8.0])
+def test_without_waiting_for_data(tmp_path: Path, ms: float) -> None:
+    """Hidden by the GPU's work, or most of the step."""
+    with pytest.MonkeyPatch.context() as patch:
+        loading_takes(patch, round(ms * 1e6))
+        start = baseline(open_trace(str(written(tmp_path / "slow", **JOB))).tables)
+    with pytest.MonkeyPatch.context() as patch:
+        loading_takes(patch, 0)
+        truth = step_ns(written(tmp_path / "fast", **JOB))
+    answer = predict(start, [("no_data_wait", "on")])
+    assert answer.step_ns == pytest.approx(truth, rel=0.05)
+    assert (answer.step_ns < 0.7 * answer.measured_ns) == (ms > 1)
+
+
+def test_nothing_to_leave_out() -> None:
+    with pytest.raises(UsageError, match="no loading of data is seen"):
+        no_data_wait.apply(small_scene([Act("a", 100)]), "on")
