@@ -57,6 +57,12 @@ def hurried(whole: Program) -> Program:
     return replace(whole, cost=cost)
 
 
+def fed_at_once(job: Program) -> Program:
+    """Loading data takes no time."""
+    cost = [0 if what == "data" else c for c, what in zip(job.cost, job.what, strict=True)]
+    return replace(job, cost=cost)
+
+
 CASES = (
     Case("batch", "16", {"micro_batch": 16}),
     Case("batch", "32", {"micro_batch": 32}),
@@ -71,6 +77,9 @@ CASES = (
     Case("host", "2x", program=hurried),
     Case("checkpointing", "on", {"checkpointing": True}),
     Case("tp", "2", {"tensor_parallel": 2}),
+    Case("no_data_wait", "on", program=fed_at_once),
+    Case("no_skew", "on", {"noise": 0.0, "jitter_ns": 0}),
+    Case("overlap", "serial", {"synchronous": True}),
     Case(
         "batch and sharding",
         "64, hybrid_shard:4",
@@ -84,7 +93,7 @@ def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]
     for seed in seeds:
         for given in MODELS[:models]:
             job = replace(_BASE, **given).drawn(seed)
-            yield from from_full_shard(job, (*CASES, faster_links(job)))
+            yield from from_full_shard(job, (*CASES, faster_links(job), longer_sequences(job)))
             yield from from_straggler(job)
             yield from from_others(job)
 
@@ -99,6 +108,11 @@ def faster_links(job: Job) -> Case:
     """Twice the bandwidth, whatever it was."""
     twice = {name: 2 * getattr(job, name) for name in ("intra_gbps", "inter_gbps")}
     return Case("network", "bandwidth=2x", twice)
+
+
+def longer_sequences(job: Job) -> Case:
+    """Twice as many tokens."""
+    return Case("seq", "2x", {"seq": 2 * job.seq})
 
 
 def from_straggler(job: Job) -> Iterator[Prediction]:

@@ -28,7 +28,7 @@ from htk.whatif.step_model import CATEGORIES, StepModel
 
 DISTANCE = 0.03  # of the step, for each factor of e in batch or ranks: from measured jobs
 _LOW_CONFIDENCE = 1.5  # times wider
-_SHAPES = ("batch", "serving", "tp", "sp", "cp")  # one model of kernels over their shapes
+_SHAPES = ("batch", "seq", "serving", "tp", "sp", "cp")  # one model of kernels over their shapes
 _RATES = ("hardware", "precision")  # one catalogue of rates
 
 

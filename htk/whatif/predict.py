@@ -253,7 +253,9 @@ def predict(
         exposed_ns=exposed_ns,
         idle_ns=idle_ns,
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
-        mfu_pct=start.rates.mfu_pct(each / edited.peak, step),
+        mfu_pct=None
+        if math.isnan(edited.work)
+        else start.rates.mfu_pct(each * edited.work / edited.peak, step),
         peak_memory=peak,
         p_oom=p_oom,
         gpus=start.rates.gpus * edited.devices,

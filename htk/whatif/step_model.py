@@ -95,6 +95,7 @@ class StepModel:
     activation_scale: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
     peak: float = 1.0  # times the peak rate of a GPU
+    work: float = 1.0  # times the model FLOPs of a sample; NaN: not known
     links: float = 1.0  # times the rate of a GPU's links
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded

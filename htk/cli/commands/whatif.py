@@ -15,6 +15,7 @@ EDIT_HELP = {
     "hardware": "Another GPU of the catalogue: h100. Low confidence.",
     "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
+    "seq": "Tokens of a sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
     "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
     "checkpointing": "Recompute activations in the backward pass: on, off.",
     "tp": "Ranks of tensor parallelism. Low confidence.",

@@ -63,7 +63,7 @@ def _loading(scene: StepModel) -> dict[int, Spans]:
         return {}
     threads = Threads()
     launching = threads.of(tables["launches"])[calls.row]
-    found: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
+    by_lane: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
     for table in (tables[name] for name in ("cpu_ops", "annotations", "python_calls")):
         rows = np.flatnonzero(_loads(table))
         thread = threads.of(table)[rows].astype(np.int64)
@@ -72,12 +72,15 @@ def _loading(scene: StepModel) -> dict[int, Spans]:
         shift = corrections(tables["rank_clocks"], rank, start) - scene.graph.origin_ns
         end = numbers(table["end_ns"])[rows] + shift
         start = start + shift
-        for lane, spans in found.items():
+        for lane, spans in by_lane.items():
             first = int(np.flatnonzero(calls.lane == lane)[0])
             own = (thread == launching[first]) & (rank == calls.rank[first])
             spans.append((start[own], end[own]))
-    joined = {lane: [np.concatenate(c) for c in zip(*s, strict=True)] for lane, s in found.items()}
-    return {lane: union(start, end) for lane, (start, end) in joined.items()}
+    return {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
+
+
+def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    return np.concatenate([s for s, _ in spans]), np.concatenate([e for _, e in spans])
 
 
 def _loads(table: pa.Table) -> Mask:

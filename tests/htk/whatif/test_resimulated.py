@@ -78,6 +78,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
         (("accumulation", "3"), {"accumulation": 3}),
         (("checkpointing", "on"), {"checkpointing": True}),
         (("tp", "2"), {"tensor_parallel": 2}),
+        (("seq", "2048"), {"seq": 2048}),
+        (("seq", "512"), {"seq": 512}),
     ],
 )
 def test_within_five_percent(

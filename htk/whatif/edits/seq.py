@@ -1,0 +1,94 @@
+"""Sequences of another length, or of several lengths.
+
+Tokens grow with the length and all that works on them, as with the batch; attention looks at each
+pair of tokens, and so grows with its square. Samples of different lengths are padded to the longest
+of their micro-batch, or packed one behind the other, in which case attention sees each alone.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from htk.errors import UsageError
+from htk.whatif.edit_arguments import against
+from htk.whatif.edits import batch
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import StepModel
+
+NAME = "seq"
+HELP = (
+    "Tokens of a sequence: 2048, 2x, or lengths with their shares, padded to the longest of a "
+    "micro-batch (512:0.7,2048:0.3) or packed (512:0.7,2048:0.3,packed)."
+)
+
+_PAIR = re.compile(r"(\d+):(\d*\.?\d+)")
+_WHOLE = 0.01  # shares sum to 1 within
+_SIGMA = 0.06  # of attention beyond its tokens
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Means over samples: of tokens with their padding, and of pairs of tokens."""
+
+    tokens: float
+    pairs: float
+
+
+def apply(scene: StepModel, value: str) -> StepModel:
+    seen = inputs(scene)
+    now = seen.tokens / seen.batch if seen.tokens and seen.batch else None
+    wanted = _wanted(value, now, seen.batch)
+    if now is None:  # a factor
+        ratio, looked = wanted.tokens, wanted.pairs
+    else:
+        ratio, looked = wanted.tokens / now, wanted.pairs / now**2
+    changed = batch.apply(scene, f"{ratio:.9f}x") if ratio != 1 else scene
+    attention = np.array([family == "attention" for family in scene.facts.family], bool)
+    length = changed.lengths().astype(np.float64)
+    fixed = np.minimum(length, batch.SHORTEST_NS)
+    changed = changed.with_lengths(attention, fixed + (length - fixed) * looked / ratio)
+    words = f"sequences of {wanted.tokens:.4g} tokens in the mean, padding included"
+    return replace(
+        changed.with_uncertainty("compute", max(changed.spread.get("compute", 0.0), _SIGMA)),
+        work=1.0 if ratio == looked == 1 else float("nan"),
+        assumptions=(
+            *scene.assumptions,
+            f"{words}, {ratio:.3g} times the recorded; attention {looked:.3g} times",
+        ),
+    )
+
+
+def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
+    """Return the lengths asked for; of a factor where the recorded length is not known, that."""
+    parts = value.split(",")
+    if ":" not in value:
+        how = "the recorded length is not known (record_shapes=True would tell)"
+        ratio = against(value, now, NAME, how)
+        tokens = ratio * (now or 1.0)
+        return Lengths(tokens, tokens**2)
+    packed = parts[-1] == "packed"
+    pairs = [_PAIR.fullmatch(part.strip()) for part in parts[: len(parts) - packed]]
+    shares = sorted((int(m[1]), float(m[2])) for m in pairs if m is not None)
+    if len(shares) < len(pairs) or abs(sum(share for _, share in shares) - 1) > _WHOLE:
+        raise UsageError(
+            f"{NAME} {value!r}: lengths with shares that sum to 1 were expected, such as "
+            "512:0.7,2048:0.3"
+        )
+    if now is None or samples is None:
+        raise UsageError(
+            f"{NAME} {value!r}: the recorded length is not known (record_shapes=True would tell); "
+            "give a factor such as 2x"
+        )
+    return lengths(shares, 1 if packed else samples)
+
+
+def lengths(shares: list[tuple[int, float]], samples: int) -> Lengths:
+    """Return the means where each of so many samples is padded to the longest of them.
+
+    `shares`: of each length, shortest first.
+    """
+    tokens, share = np.array(shares).T
+    up_to = np.cumsum(share / share.sum())
+    longest = np.diff(np.append(0.0, up_to**samples))
+    return Lengths(float(longest @ tokens), float(longest @ tokens**2))
