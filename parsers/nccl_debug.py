@@ -26,6 +26,7 @@ from htk.parsers.common.log_lines import (
     LineFormat,
     LogLine,
     LogPart,
+    RowBuffer,
     log_format,
     parse_log,
 )
@@ -212,9 +213,9 @@ class _Log:
     all_comms: list[_Comm] = field(default_factory=list)
     last_call: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     heads: dict[tuple[str, str], dict[str, list[str]]] = field(default_factory=dict)
-    tables: dict[str, list[dict[str, Any]]] = field(
+    tables: dict[str, RowBuffer] = field(
         default_factory=lambda: {
-            name: []
+            name: RowBuffer(name)
             for name in (
                 "collectives",
                 "comm_groups",
@@ -437,7 +438,8 @@ class _Log:
             row["nodes"] = comm.nodes or row.get("nodes")
             if comm.message is not None and not comm.timed:
                 self.tables["comm_inits"].append(self._init_row(comm.message, comm))
-        self.tables["comm_groups"] += seen.values()
+        for row in seen.values():
+            self.tables["comm_groups"].append(row)
 
 
 def _same_call(call: dict[str, Any], choice: dict[str, Any]) -> bool:

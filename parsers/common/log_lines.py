@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, read_lines, table_of
@@ -23,6 +26,7 @@ SKIPPED = "skipped"  # of a known format, and nothing that htk asks for
 UNKNOWN = "unknown"
 
 _LONGEST_LINE = 1 << 16
+_LATEST_ROWS = 1 << 15
 _MOST_PREFIXES = 6  # one line may be numbered by a launcher, a container and a scheduler
 
 
@@ -36,11 +40,35 @@ class LogLine:
     rank: int | None = None  # global, where launcher or torch say so
 
 
+class RowBuffer:
+    """Rows of a table that may be many: older ones are kept as columns, which take less memory.
+
+    A row can be changed until some ten thousand have followed it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._columns: list[pa.Table] = []
+        self._rows: list[dict[str, Any]] = []
+
+    def append(self, row: dict[str, Any]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= 2 * _LATEST_ROWS:
+            self._columns.append(self._table(self._rows[:_LATEST_ROWS]))
+            del self._rows[:_LATEST_ROWS]
+
+    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        return table_of(self._name, rows, of_one_rank=False)
+
+    def table(self) -> pa.Table:
+        return pa.concat_tables([*self._columns, self._table(self._rows)])
+
+
 @dataclass
 class LogPart:
     """What one format's lines hold."""
 
-    tables: Mapping[str, list[dict[str, Any]]]
+    tables: Mapping[str, list[dict[str, Any]] | RowBuffer]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,18 +135,29 @@ def _ask(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, 
 def _tables(
     parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
 ) -> dict[str, Any]:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for part in parts.values():
-        for name, some in part.tables.items():
-            rows.setdefault(name, []).extend(some)
-    rows["log_lines"] = [
+    lines = [
         {"source": name, "reading": reading, "lines": count}
         for (name, reading), count in counts.items()
     ]
-    calls = rows.get("collectives", [])
-    for number, call in enumerate(calls):
-        call["event"] = number  # of the file, over all formats
-    tables = {name: table_of(name, some, of_one_rank=False) for name, some in rows.items()}
+    pieces: dict[str, list[pa.Table]] = {
+        "log_lines": [table_of("log_lines", lines, of_one_rank=False)]
+    }
+    for part in parts.values():
+        for name, rows in part.tables.items():
+            if isinstance(rows, RowBuffer):
+                piece = rows.table()
+            else:
+                piece = table_of(name, rows, of_one_rank=False)
+            pieces.setdefault(name, []).append(piece)
+    tables = {
+        name: pa.concat_tables(some).unify_dictionaries().combine_chunks()
+        for name, some in pieces.items()
+    }
+    calls = tables["collectives"]
+    events = pa.array(np.arange(calls.num_rows, dtype=np.int64))  # of the file, over all formats
+    tables["collectives"] = calls.set_column(
+        calls.column_names.index("event"), calls.schema.field("event"), events
+    )
     for name in ("log_lines", "bench_points"):
         tables[name] = tables[name].drop_columns("file")  # known to whoever opened it
     return tables | {"parse_issues": issues.table()}

@@ -20,6 +20,7 @@ from htk.parsers import (
     ras,
     watchdog,
 )
+from htk.parsers.common import log_lines
 from htk.parsers.common.log_lines import unprefixed
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
@@ -188,6 +189,25 @@ def test_calls_carry_the_time_that_the_log_does() -> None:
     assert row["enqueue_ns"] == 1763027887_250_000_000 and row["comm_hash"] == 2
     (row,) = rows(parsed(f"{NCCL}\nnode-a:4100:4200 [0] NCCL INFO {call}\n"), "collectives")
     assert row["enqueue_ns"] is None
+
+
+def test_many_calls_are_kept_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What NCCL chose stands in the line after a call: the row is still to be changed then."""
+    monkeypatch.setattr(log_lines, "_LATEST_ROWS", 4)
+    lines = [NCCL]
+    for k in range(50):
+        lines.append(
+            f"node-a:4100:4200 [0] NCCL INFO AllReduce: opCount {k:x} sendbuff 0x7 recvbuff 0x7 "
+            f"count {1024 + k} datatype 7 op 0 root 0 comm 0x1 [nranks=8] stream 0x5"
+        )
+        lines.append(
+            f"node-a:4100:4200 [0] NCCL INFO AllReduce: {4 * (1024 + k)} Bytes -> Algo RING proto "
+            "SIMPLE channel{Lo..Hi}={0..7}"
+        )
+    calls = rows(parsed("\n".join(lines)), "collectives")
+    assert [c["in_elements"] for c in calls] == list(range(1024, 1074))
+    assert [c["event"] for c in calls] == list(range(50))
+    assert {(c["algorithm"], c["channels"]) for c in calls} == {("RING", 8)}
 
 
 # The watchdog

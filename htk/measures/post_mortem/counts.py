@@ -7,15 +7,18 @@ in another communicator.
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, valid
 from htk.columns.groups import Groups
 from htk.measures.post_mortem.processes import Process, Processes, communicator
 
 NCCL_LOG, RAS = "nccl_debug", "ras"
+Ints = NDArray[np.integer[Any]]
 _MESSAGES = ("send", "recv", "send_recv")
 
 
@@ -129,20 +132,18 @@ def logged_calls(collectives: pa.Table) -> pa.Table:
     return collectives.filter(pa.array(ours))
 
 
-def member_codes(calls: pa.Table) -> tuple[np.ndarray, list[str]]:
+def member_codes(calls: pa.Table) -> tuple[Ints, list[str]]:
     """Return the communicator of each call as a number, and their names."""
-    hashes, names = calls["comm_hash"], calls["group"]
-    pairs = pa.table({"hash": hashes, "name": names.cast(pa.string())})
-    keys, codes = np.unique(_joined(pairs), return_inverse=True)
-    return codes, [str(key) for key in keys]
-
-
-def _joined(pairs: pa.Table) -> np.ndarray:
-    distinct, code = np.unique(numbers(pairs["hash"], 0), return_inverse=True)
-    hashed = valid(pairs["hash"])
-    words = np.array([f"{int(h):#x}" for h in distinct], dtype=object)[code.ravel()]
-    words[~hashed] = np.array(pairs["name"].to_pylist(), dtype=object)[~hashed]
-    return words.astype(str)
+    hashed = valid(calls["comm_hash"])
+    distinct, hash_code = np.unique(numbers(calls["comm_hash"], 0), return_inverse=True)
+    group_code, names = codes_of(calls["group"])
+    keys = np.where(hashed, hash_code.ravel(), -1), np.where(hashed, -1, group_code)
+    groups = Groups.by_keys(np.column_stack(keys).astype(np.int64))
+    labels = [
+        f"{int(distinct[of_hash]):#x}" if of_hash >= 0 else str(names[of_group].as_py())
+        for of_hash, of_group in groups.keys.tolist()  # a few
+    ]
+    return groups.group_ids, labels
 
 
 def _tallied(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:

@@ -2,18 +2,45 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
+from htk.columns.arrow import codes_of, numbers
+from htk.columns.groups import Groups
 from htk.measures.desync import named
-from htk.measures.post_mortem.counts import NCCL_LOG, Counts, logged_calls, member_codes
+from htk.measures.post_mortem.counts import NCCL_LOG, Counts, Ints, logged_calls, member_codes
 from htk.measures.post_mortem.finding import Finding
 
 _COMPARED = 8  # calls behind one that differs
-_WHAT = ("type", "dtype", "size", "root")
+
+
+class _Facets:
+    """What each call is, column by column, and one number for each distinct call."""
+
+    def __init__(self, calls: pa.Table) -> None:
+        self.types, self._type_names = codes_of(calls["type"])
+        self._dtypes, self._dtype_names = codes_of(calls["dtype"])
+        into, out = (numbers(calls[f"{side}_elements"], -1) for side in ("in", "out"))
+        self._elements = np.where(into >= 0, into, out)
+        self._roots = numbers(calls["root"], -1)
+        columns = (self.types, self._dtypes, self._elements, self._roots)
+        self.codes = Groups.by_keys(np.column_stack(columns).astype(np.int64)).group_ids
+
+    def type(self, row: int) -> str:
+        return str(self._type_names[int(self.types[row])].as_py())
+
+    def difference(self, right: int, wrong: int) -> str:
+        """Return in what two calls differ first."""
+        columns = (self.types, self._dtypes, self._elements, self._roots)
+        each = zip(("type", "dtype", "size", "root"), columns, strict=True)
+        return next(what for what, column in each if column[right] != column[wrong])
+
+    def words(self, row: int) -> str:
+        dtype, root = int(self._dtypes[row]), int(self._roots[row])
+        unit = self._dtype_names[dtype].as_py() if dtype >= 0 else "elements"
+        rooted = f" with root {root}" if root >= 0 else ""
+        return f"called {self.type(row)} of {int(self._elements[row]):,} {unit}{rooted}"
 
 
 def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
@@ -22,32 +49,19 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
     if not calls.num_rows or not counts.members:
         return []
     comms, names = member_codes(calls)
-    facets, codes = _facets(calls)
-    lanes: dict[int, dict[int, np.ndarray[Any, Any]]] = defaultdict(dict)
+    facets = _Facets(calls)
+    lanes: dict[int, dict[int, Ints]] = defaultdict(dict)
     for comm, rank, rows in _lanes(comms, numbers(calls["comm_rank"])):
         lanes[comm][rank] = rows
     findings = []
     for comm, members in lanes.items():
-        finding = _first_difference(names[comm], members, facets, codes)
+        finding = _first_difference(names[comm], members, facets)
         if finding is not None:
             findings.append(finding)
     return findings
 
 
-def _facets(calls: pa.Table) -> tuple[list[list[Any]], np.ndarray[Any, Any]]:
-    """Return what each call is, column by column, and one number for each distinct call."""
-    columns = [calls[name].to_pylist() for name in ("type", "dtype")]
-    inputs, outputs = calls["in_elements"].to_pylist(), calls["out_elements"].to_pylist()
-    columns.append([a if a is not None else b for a, b in zip(inputs, outputs, strict=True)])
-    columns.append(calls["root"].to_pylist())
-    numbered: dict[tuple[Any, ...], int] = {}
-    each = zip(*columns, strict=True)
-    return columns, np.array([numbered.setdefault(call, len(numbered)) for call in each], np.int64)
-
-
-def _lanes(
-    comms: np.ndarray[Any, Any], ranks: np.ndarray[Any, Any]
-) -> Iterator[tuple[int, int, np.ndarray[Any, Any]]]:
+def _lanes(comms: Ints, ranks: Ints) -> Iterator[tuple[int, int, Ints]]:
     """Yield the rows of each member's calls, in the order logged."""
     order = np.lexsort((ranks, comms))
     changes = (np.diff(comms[order]) != 0) | (np.diff(ranks[order]) != 0)
@@ -57,10 +71,10 @@ def _lanes(
 
 def _first_difference(
     name: str,
-    members: dict[int, np.ndarray[Any, Any]],
-    facets: list[list[Any]],
-    codes: np.ndarray[Any, Any],
+    members: dict[int, Ints],
+    facets: _Facets,
 ) -> Finding | None:
+    codes = facets.codes
     reference = codes[max(members.values(), key=len)]
     firsts = []
     for rows in members.values():
@@ -77,35 +91,21 @@ def _first_difference(
     sure = len(usual) > len(others[0])
     wrong = sorted(rank for side in others for rank in side)
     right_row, wrong_row = (int(members[rank][index]) for rank in (usual[0], wrong[0]))
-    what = _difference(facets, right_row, wrong_row)
+    what = facets.difference(right_row, wrong_row)
     if _shifted(codes, members[wrong[0]][index:], members[usual[0]][index:]):
         what = "order"
     calls = "; ".join(
-        f"{named(sorted(side))} {_call(facets, int(members[side[0]][index]))}"
+        f"{named(sorted(side))} {facets.words(int(members[side[0]][index]))}"
         for side in (usual, *others)[:4]
     )
     blame = f"{named(wrong)} at fault" if sure else "no majority: cannot say who"
     words = f"Collective number {index + 1:,} of communicator {name} differs: {calls}; {blame}."
     ranks = tuple(wrong if sure else sorted([*usual, *wrong]))
-    kind = facets[0][right_row]
+    kind = facets.type(right_row)
     return Finding(f"{what}_mismatch", ranks, None, kind, words, None, sure, source=NCCL_LOG)
 
 
-def _difference(facets: list[list[Any]], right: int, wrong: int) -> str:
-    return next(
-        w for w, column in zip(_WHAT, facets, strict=True) if column[right] != column[wrong]
-    )
-
-
-def _call(facets: list[list[Any]], row: int) -> str:
-    kind, dtype, elements, root = (column[row] for column in facets)
-    rooted = f" with root {root}" if root is not None else ""
-    return f"called {kind} of {elements:,} {dtype or 'elements'}{rooted}"
-
-
-def _shifted(
-    codes: np.ndarray[Any, Any], own: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]
-) -> bool:
+def _shifted(codes: Ints, own: Ints, theirs: Ints) -> bool:
     """Whether a member left a call out or made one more: its calls fit those of others shifted."""
     own_codes, usual = codes[own[:_COMPARED]], codes[theirs[:_COMPARED]]
     return any(
