@@ -23,6 +23,7 @@ RETURNS = table(
     blamed=(pa.int64(), "Of those the others waited for its own time."),
     cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
     lateness_ns=(pa.int64(), "Its own time beyond the fastest rank's, where it is blamed."),
+    held_up_ns=(pa.int64(), "Late for other groups' collectives: slow links or peers, not blamed."),
     late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
     compute_ns=(pa.int64(), "Of its lateness: more compute than the fastest rank."),
     comm_ns=(pa.int64(), "Of its lateness: more communication (of other groups)."),
@@ -51,7 +52,9 @@ def stragglers(
 
     A rank is late at a collective by its own time since the group's previous one, less the
     smallest of the group. Its own collectives are short and its step looks short: what tells is
-    what the others wait. What began before some rank's recording is blamed on nobody.
+    what the others wait. What began before some rank's recording is blamed on nobody, nor is a rank
+    that collectives of other groups held up for most of that time: `slow_links` tells whether a
+    link is slow, and whom it waited for is late there.
     """
     rows = CollectiveRows(collectives)
     matches = aligned_matches if align else collective_matches
@@ -64,14 +67,16 @@ def stragglers(
     own = own_time(rows, collectives)
     fastest = fastest_member(own, numbers(matches["match"], NONE), matched)
     excess = beyond(own.parts(activities), fastest)
+    late = numbers(matches["lateness_ns"], 0)
     blamed = truths(matches["blamed"])
+    held_up = blamed & (2 * excess[:, KINDS.index("comm")] > late)
+    blamed &= ~held_up
     taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
         return ranks.sum(np.where(chosen, values, 0)[taken])
 
-    late = numbers(matches["lateness_ns"], 0)
     fair = ~truths(matches["before_window"])
     last = (numbers(matches["last_rank"], -1) == rows.rank) & fair
     sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
@@ -86,6 +91,7 @@ def stragglers(
         "blamed": number(summed(blamed.astype(np.int64), blamed), pa.int64()),
         "cost_to_others_ns": number(cost, pa.int64()),
         "lateness_ns": number(lateness, pa.int64()),
+        "held_up_ns": number(summed(late, held_up), pa.int64()),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
         "wait_ns": number(summed(numbers(matches["wait_ns"]), matched), pa.int64()),
         "recorded_ns": _recorded(rank, rank_windows),
@@ -94,15 +100,17 @@ def stragglers(
         columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
-    return with_coverage(answer.take(order), **_facts(matches, matched), **clock_facts(align))
+    return with_coverage(answer.take(order), **_facts(matches, matched, cost), **clock_facts(align))
 
 
-def _facts(matches: pa.Table, matched: np.ndarray) -> dict[str, object]:
+def _facts(matches: pa.Table, matched: np.ndarray, cost: Ints) -> dict[str, object]:
+    waited = int(numbers(matches["wait_ns"], 0)[matched].sum())
     before = truths(matches["before_window"]) & matched
     return {
         "collectives": matches.num_rows,
         "matched": int(matched.sum()),
         "before_window": int(before.sum()),
+        "wait_blamed_on_nobody_ns": waited - int(cost.sum()),
     }
 
 

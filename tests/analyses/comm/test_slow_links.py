@@ -94,3 +94,21 @@ def test_hosts_are_inferred_from_device_numbers_and_it_is_said(tmp_path: Path) -
     scopes = {r["group_size"]: r["scope"] for r in summary.to_pylist()}
     assert scopes == {4: "node", 2: "across nodes"}
     assert coverage_of(summary)["hosts"] == "inferred from device numbers: 4 ranks a node"
+
+
+def test_ranks_behind_a_slow_link_are_no_stragglers(tmp_path: Path) -> None:
+    """They come late to their other groups for it: what that costs is laid at nobody's door."""
+    costs = {}
+    for name, plants in (("calm", ()), ("slow", ("slow_link:node=1,nic=1,factor=4",))):
+        job = RAILS | {"seed": 3, "plants": plants}
+        simulate(checked(Config(**(JOB | job))), tmp_path / name)
+        trace = open_trace(tmp_path / name, OpenOptions(cache=False))
+        table = ask(trace, "stragglers")
+        rows = table.to_pylist()
+        assert {row["late_in"] for row in rows} & {"communication"} == set()
+        held_up = {row["rank"]: row["held_up_ns"] for row in rows}
+        costs[name] = max(row["cost_to_others_ns"] for row in rows)
+    assert sorted(held_up, key=lambda rank: -held_up[rank])[:2] in ([1, 5], [5, 1])
+    nobody = coverage_of(table)["wait_blamed_on_nobody_ns"]
+    assert nobody > 3 * costs["slow"]
+    assert costs["slow"] < 2.5 * costs["calm"]
