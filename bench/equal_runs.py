@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from htk.compare.baseline import Baseline, baseline
+from htk.compare.baseline import RecordedBaseline, baseline
 from htk.compare.items import EACH
 from htk.compare.runs import changes
 from htk.simulate.config import Config
@@ -32,7 +32,7 @@ LEAST_PCT = 5  # a kernel that takes so much longer must be found
 SLOWER = f"regressed_kernel:step={JOBS[0].first_step},factor={1 + LEAST_PCT / 100}"
 
 
-def run(folder: Path, config: Config, number: int, *plants: str) -> Baseline:
+def run(folder: Path, config: Config, number: int, *plants: str) -> RecordedBaseline:
     """The costs of one run, read from its traces."""
     target = folder / "run"
     shutil.rmtree(target, ignore_errors=True)

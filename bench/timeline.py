@@ -27,7 +27,7 @@ from htk.timeline.answers import TraceTimeline
 from htk.timeline.detail import Detail
 from htk.timeline.lanes import Lanes, assembled
 from htk.timeline.page import Events, written
-from htk.timeline.sources import KINDS, Source
+from htk.timeline.sources import KINDS, SpanSource
 from htk.trace.opening import OpenOptions, open_trace
 
 RANKS, WIDTH, ROWS = 8, 1920, 60
@@ -36,7 +36,7 @@ _CPU, _LAUNCH = KINDS.index("cpu"), KINDS.index("launch")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--events", nargs="*", type=int, default=[100_000, 1_000_000])
     parser.add_argument("--browser", action="store_true")
     args = parser.parse_args()
@@ -127,7 +127,7 @@ def lanes(count: int) -> Lanes:
     return assembled(parts, 0)
 
 
-def _gpu(rng: np.random.Generator, rank: int, count: int) -> Source:
+def _gpu(rng: np.random.Generator, rank: int, count: int) -> SpanSource:
     track = rng.choice(_STREAMS, count, p=[0.7, 0.15, 0.1, 0.05])
     length = rng.lognormal(9.5, 1.0, count).astype(np.int64) + 800
     gap = rng.exponential(4000, count).astype(np.int64)
@@ -143,7 +143,7 @@ def _gpu(rng: np.random.Generator, rank: int, count: int) -> Source:
     return _source("kernels", "streams", rank, track, tracks, kind, names, rng, start, length)
 
 
-def _host(rng: np.random.Generator, rank: int, count: int) -> list[Source]:
+def _host(rng: np.random.Generator, rank: int, count: int) -> list[SpanSource]:
     """Trees of an operator, two inside of it one after the other, and a launch in each."""
     trees = count // 5
     length = rng.lognormal(10.6, 0.8, trees).astype(np.int64) + 5000
@@ -192,12 +192,12 @@ def _source(
     rng: np.random.Generator,
     start: Any,
     length: Any,
-) -> Source:
+) -> SpanSource:
     count = len(start)
     name = np.minimum(rng.zipf(1.4, count) - 1, len(names) - 1)
     who = np.full(count, rank)
     rows = np.arange(count)
-    return Source(
+    return SpanSource(
         table, section, who, track, tracks, kind, name, names, start, start + length, rows
     )
 

@@ -17,7 +17,7 @@ from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.pages import answer, composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.output.tokens import FONT, MONO, css_variables
 
@@ -75,8 +75,8 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("again", "data"),
     )
     def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
-        view = View.of(pathname, search)
-        if view.page == "runs" or (not view.run and not runs.given):
+        view = UrlState.of(pathname, search)
+        if view.page == "runs" or (not view.run and not runs.has_initial):
             return [start.page(runs), _plain_menu(), [], "", []]
         waiting = _opened(runs, view)
         if waiting is not None:
@@ -98,12 +98,12 @@ def _show(app: Dash, runs: Runs) -> None:
         page = composed().get(path)
         if page is None or panel_id["part"] not in page.parts:
             return problem("There is no such part of the page.", "Not found")
-        visit = Visit(runs, View.of(pathname, search), bool(dark))
+        visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
         make = page.parts[panel_id["part"]]
         return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit)
 
 
-def _opened(runs: Runs, view: View) -> Any:
+def _opened(runs: Runs, view: UrlState) -> Any:
     """Nothing where the run is at hand; else what to show until it is."""
     if runs.trace(view.run) is not None:
         return None
@@ -133,7 +133,7 @@ def _whether_anything_is_left(visit: Visit) -> Any:
 
 
 def _unfiltered(visit: Visit) -> Any:
-    bare = View(visit.view.page, {}, visit.view.options, visit.view.run)
+    bare = UrlState(visit.view.page, {}, visit.view.options, visit.view.run)
     return dcc.Link("Remove all filters", href=f"/{bare.page}{bare.search()}", className="act")
 
 
@@ -159,7 +159,7 @@ def _change(app: Dash) -> None:
     )
     def change(*states: Any) -> Any:
         options, _, _, _, _, ids, groups, tables, pathname, search = states[len(IDS) :]
-        view = View.of(pathname, search)
+        view = UrlState.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
             if trigger["type"] == "option":
@@ -190,7 +190,7 @@ def _address(pathname: str | None, search: str | None) -> str:
     return f"{pathname or '/'}{search or ''}"
 
 
-def _changed(view: View, trigger: dict[str, str], value: Any) -> View:
+def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     """The view after a control was used."""
     if trigger["type"] == "option":
         return view.with_option(trigger["name"], value, _default(view.page, trigger["name"]))
@@ -228,7 +228,7 @@ def _tables(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def group(by: str | None, asked: dict[str, Any], search: str) -> Any:
-        visit = Visit(runs, View.of("", search))
+        visit = Visit(runs, UrlState.of("", search))
         result = answer(visit, asked["analysis"], asked["options"])
         table = grouped(result.table, by) if by else result.table
         grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))

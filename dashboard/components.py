@@ -13,7 +13,7 @@ from dash import dcc, html
 
 from htk.core.analysis import Option
 from htk.dashboard.page import NAMED, Visit
-from htk.dashboard.url_state import View, shown
+from htk.dashboard.url_state import UrlState, shown
 from htk.errors import HtkError, MissingTable
 from htk.output.figures import figure, is_waiting, meaning_of
 from htk.output.render import PROSE, coverage_lines
@@ -286,10 +286,10 @@ def grid(
     )
 
 
-def exports(name: str, view: View, asked: Mapping[str, Any]) -> list[Any]:
+def exports(name: str, view: UrlState, asked: Mapping[str, Any]) -> list[Any]:
     """Links to the whole answer as a file."""
     options = {k: shown(v) for k, v in asked.items() if v is not None}
-    search = View(name, view.filters, options, view.run).search()
+    search = UrlState(name, view.filters, options, view.run).search()
     kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
     return [
         html.A(title, href=f"/export/{name}.{form}{search}", className="export")

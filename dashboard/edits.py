@@ -13,7 +13,7 @@ from dash import dcc, html
 
 from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.models.hardware import catalogue
 from htk.whatif.edits import EDITS
 from htk.whatif.label import SHARDINGS
@@ -66,7 +66,9 @@ def controls(visit: Visit) -> list[Any]:
                 ),
                 html.Button("Save scenario", id="scenario-save", className="chip"),
                 html.A(
-                    "Reset", href="/whatif" + View(run=visit.view.run).search(), className="export"
+                    "Reset",
+                    href="/whatif" + UrlState(run=visit.view.run).search(),
+                    className="export",
                 ),
             ],
             gap="xs",
@@ -147,7 +149,7 @@ def _value(name: str, value: Any) -> str:
     return "" if value in (None, _AS_IS) else str(value).strip()
 
 
-def edits_of(view: View) -> Edits:
+def edits_of(view: UrlState) -> Edits:
     """What the address changes."""
     return tuple((name, view.options[name]) for name in KNOWN if view.options.get(name))
 
@@ -157,10 +159,10 @@ def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
 
 
-def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> View:
+def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:
     """The view that the controls and the saved scenarios make of the address."""
     options = {**chosen(ids, values), SAVED: saved}
-    return replace(View.of("whatif", search), options={k: v for k, v in options.items() if v})
+    return replace(UrlState.of("whatif", search), options={k: v for k, v in options.items() if v})
 
 
 def plain(name: str | None) -> str:
@@ -182,6 +184,6 @@ def written(saved: Sequence[tuple[str, Edits]]) -> str:
     return "|".join("~".join([name, *(f"{k}={v}" for k, v in edits)]) for name, edits in saved)
 
 
-def opening(view: View, edits: Edits) -> str:
+def opening(view: UrlState, edits: Edits) -> str:
     kept = {k: v for k, v in view.options.items() if k in (SAVED, PRICE)}
-    return "/whatif" + View("whatif", view.filters, {**kept, **dict(edits)}, view.run).search()
+    return "/whatif" + UrlState("whatif", view.filters, {**kept, **dict(edits)}, view.run).search()

@@ -9,7 +9,7 @@ from htk.analyses import ANALYSES, find
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UnknownAnalysis, UsageError
 from htk.output.render import to_bytes
 
@@ -24,7 +24,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     def export(name: str, form: str) -> Response:
         if form not in _KINDS:
             return Response("no such export", 404, mimetype=_PLAIN)
-        view = View.of(name, request.query_string.decode())
+        view = UrlState.of(name, request.query_string.decode())
         options: Mapping[str, Any] = view.options
         try:
             if name in ANALYSES:

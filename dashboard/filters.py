@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
 from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.trace.trace import Trace
 
@@ -168,7 +168,7 @@ def _names(name: str, visit: Visit, trace: Trace) -> Any:
     )
 
 
-def _span(view: View, length_ns: int) -> tuple[float, float]:
+def _span(view: UrlState, length_ns: int) -> tuple[float, float]:
     try:
         chosen = view.selection
     except HtkError:
@@ -183,7 +183,7 @@ def _time_words(chosen: Mapping[str, str]) -> str:
     return f"{chosen.get('from', 'start')} – {chosen.get('to', 'end')}"
 
 
-def changed(view: View, name: str, value: Any) -> View:
+def changed(view: UrlState, name: str, value: Any) -> UrlState:
     """The view after a picker was used."""
     if name in ("ranks", "steps"):
         return view.with_filters(
@@ -195,7 +195,7 @@ def changed(view: View, name: str, value: Any) -> View:
     return view.with_filters(**{name: (value or "").strip()})
 
 
-def cleared(view: View, name: str) -> View:
+def cleared(view: UrlState, name: str) -> UrlState:
     """The view without a filter."""
     return view.with_filters(from_="", to="") if name == "time" else view.without(name)
 

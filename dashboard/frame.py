@@ -9,7 +9,7 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.overview.doctor import doctor
 from htk.trace.trace import Trace
@@ -120,7 +120,7 @@ def _fits(page: Page, trace: Trace | None) -> bool:
     return any(trace.tables[name].num_rows for name in page.needs)
 
 
-def _link(view: View, page: str, title: str) -> Any:
+def _link(view: UrlState, page: str, title: str) -> Any:
     here = "here" if view.page == page else ""
     return dcc.Link(title, href=view.link(page), className=here)
 

@@ -17,7 +17,7 @@ class SingleFlightCache(Generic[V]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, Future[V]] = OrderedDict()
 
-    def found(self, key: Hashable) -> bool:
+    def is_ready(self, key: Hashable) -> bool:
         """Whether the value is there, so that `get` answers at once."""
         with self._lock:
             value = self._values.get(key)

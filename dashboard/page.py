@@ -11,7 +11,7 @@ from dash import Dash, Input, Output, dcc, html
 
 from htk.analyses import find
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.output.result import Result
 from htk.trace.trace import Trace
 
@@ -31,7 +31,7 @@ class Visit:
     """One look at one page: the run, the filters, the colours. Nothing of it outlives a request."""
 
     runs: Runs
-    view: View
+    view: UrlState
     dark: bool = False
 
     @cached_property

@@ -82,7 +82,7 @@ class Runs:
         self.upload_bytes = upload_bytes
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
-        self._given = trace
+        self._initial = trace
         self._jobs: dict[str, OpenJob] = {}
         self._lock = threading.Lock()
         self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -93,14 +93,14 @@ class Runs:
         self._kept_uploads: tempfile.TemporaryDirectory[str] | None = None
 
     @property
-    def given(self) -> bool:
+    def has_initial(self) -> bool:
         """Whether there is a run without a key: that of the command line."""
-        return self._given is not None
+        return self._initial is not None
 
     def trace(self, key: str) -> Trace | None:
         """A run that is at hand."""
         if not key:
-            return self._given
+            return self._initial
         with self._lock:
             if key in self._open:
                 self._open.move_to_end(key)
@@ -129,7 +129,7 @@ class Runs:
         side each would make them anew.
         """
         asked = (key, selection, what)
-        if self._answers.found(asked):
+        if self._answers.is_ready(asked):
             return self._answers.get(asked, make)
         with self._one_at_a_time[key]:
             return self._answers.get(asked, make)

@@ -9,7 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from htk.core.humanize import format_bytes
 from htk.dashboard.components import attributes, empty, problem
 from htk.dashboard.runs import OpenJob, Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 
 
@@ -115,7 +115,7 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         if not text:
             return no_update, no_update
         try:
-            return "", "/" + View(run=runs.key_of(text)).search()
+            return "", "/" + UrlState(run=runs.key_of(text)).search()
         except HtkError as error:
             return problem(str(error), "Not opened"), no_update
 
@@ -160,7 +160,7 @@ def _listed(runs: Runs) -> Any:
     rows = [
         html.Tr(
             [
-                html.Td(dcc.Link(run.key, href="/" + View(run=run.key).search())),
+                html.Td(dcc.Link(run.key, href="/" + UrlState(run=run.key).search())),
                 html.Td(f"{run.files:,}"),
                 html.Td(format_bytes(run.stored_bytes)),
                 html.Td(f"{datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC"),

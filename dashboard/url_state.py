@@ -16,7 +16,7 @@ _GROUP = "group."  # of them, what a table is grouped by
 
 
 @dataclass(frozen=True)
-class View:
+class UrlState:
     """A run, a page of it, the filters that hold on all pages, and the options of this one."""
 
     page: str = ""
@@ -25,7 +25,7 @@ class View:
     run: str = ""
 
     @classmethod
-    def of(cls, pathname: str | None, search: str | None) -> "View":
+    def of(cls, pathname: str | None, search: str | None) -> "UrlState":
         query = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
         filters = {k: query[k] for k in FILTERS if query.get(k)}
         options = {
@@ -45,15 +45,15 @@ class View:
         kept = {k: v for k, v in {**self.filters, **filters}.items() if v}
         return "/" + page + replace(self, options={}, filters=kept).search()
 
-    def without(self, name: str) -> "View":
+    def without(self, name: str) -> "UrlState":
         return replace(self, filters={k: v for k, v in self.filters.items() if k != name})
 
-    def with_filters(self, **filters: str) -> "View":
+    def with_filters(self, **filters: str) -> "UrlState":
         """The same page under other filters; an empty one is taken off."""
         kept = {**self.filters, **{k.rstrip("_"): v for k, v in filters.items()}}
         return replace(self, filters={k: kept[k] for k in FILTERS if kept.get(k)})
 
-    def with_option(self, name: str, value: Any, default: Any = None) -> "View":
+    def with_option(self, name: str, value: Any, default: Any = None) -> "UrlState":
         """One option of the page set, or left out where it is the default."""
         text = shown(value)
         options = {k: v for k, v in self.options.items() if k != name}
@@ -61,7 +61,7 @@ class View:
             options[name] = text
         return replace(self, options=options)
 
-    def grouped(self, groups: Mapping[str, str | None]) -> "View":
+    def grouped(self, groups: Mapping[str, str | None]) -> "UrlState":
         """The same page with its tables grouped so, by their places."""
         kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
         return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})

@@ -25,14 +25,14 @@ from htk.parsers.common.log_records import (
     compact_json,
     read_whole,
     refuse_costly_json,
-    said,
     salvaged_json,
     table_of,
+    text_or_none,
     whole_number,
 )
 from htk.parsers.common.safe_pickle import (
     PlainUnpickler,
-    Refused,
+    RefusedPickle,
     is_pickle,
     left_over,
     load_plain,
@@ -115,13 +115,13 @@ def _as_it_is(value: Any, _tag: Any = None) -> Any:
     """Return the container that a mark is put on: a copy for each mark could fill the memory."""
     if isinstance(value, list | dict):
         return value
-    raise Refused(f"to mark a {type(value).__name__}, which torch does not")
+    raise RefusedPickle(f"to mark a {type(value).__name__}, which torch does not")
 
 
 def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
     try:
         return load_plain(data, _Unpickler)
-    except Refused as refused:
+    except RefusedPickle as refused:
         raise MalformedTrace(
             f"{name}: this pickle asks {refused}, which no flight recorder dump does; "
             "it was not run; do not trust the file"
@@ -213,31 +213,31 @@ class _Groups:
 
     def __init__(self, dump: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
         config = dump.get("pg_config")
-        self._known = {
+        self._groups = {
             name: _group(name, value)
             for key, value in (config.items() if isinstance(config, dict) else ())
             if key != "" and (name := _text(key)) is not None
         }
-        self._known |= _unnamed(config, entries)
+        self._groups |= _unnamed(config, entries)
         self._name_of = {_text(e.get("pg_id")): _name_of_group(e) for e in entries}
         for entry in entries:
             name, description = _process_group(entry)
-            self._known.setdefault(name, _group(name, {"desc": description}))
+            self._groups.setdefault(name, _group(name, {"desc": description}))
 
     def of(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        return self._known[_name_of_group(entry)]
+        return self._groups[_name_of_group(entry)]
 
     @property
     def world_size(self) -> int | None:
         sizes = [
             g["group_size"] or 0
-            for g in self._known.values()
+            for g in self._groups.values()
             if g["group_desc"] == "default_pg" or g["group"] == "0"
         ]
         return max(sizes, default=0) or None
 
     def rows(self, status: Any) -> list[dict[str, Any]]:
-        groups = {name: dict(group) for name, group in self._known.items()}
+        groups = {name: dict(group) for name, group in self._groups.items()}
         for key, state in status.items() if isinstance(status, dict) else ():
             name = self._name_of.get(_text(key), _text(key))
             if name in groups and isinstance(state, dict):
@@ -268,7 +268,7 @@ def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, 
 def _process_group(entry: Mapping[str, Any]) -> tuple[str, str | None]:
     pair = entry.get("process_group")
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        return _text(pair[0]) or "", said(pair[1])
+        return _text(pair[0]) or "", text_or_none(pair[1])
     return _text(entry.get("pg_id")) or "", None
 
 
@@ -282,7 +282,7 @@ def _group(name: str, value: Any) -> dict[str, Any]:
     return {
         "source": NAME,
         "group": name,
-        "group_desc": said(members.get("desc")),
+        "group_desc": text_or_none(members.get("desc")),
         "group_ranks": None if ranks is None else compact_json(ranks),
         "group_size": None if ranks is None else len(ranks),
         "ranks": ranks,
@@ -335,7 +335,7 @@ def _row(entry: Mapping[str, Any], groups: _Groups) -> dict[str, Any]:
         "end_ns": _noticed(entry, "completed"),
         "duration_ns": _duration(entry.get("duration_ms")),
         "timing": "watchdog",
-        "state": said(entry.get("state")),
+        "state": text_or_none(entry.get("state")),
         "timeout_ns": _timeout(entry),
         "retired": entry.get("retired") if isinstance(entry.get("retired"), bool) else None,
         "frames": _frames(entry.get("frames")),

@@ -21,8 +21,8 @@ from htk.parsers.common.log_records import (
     compact_json,
     read_json,
     read_lines,
-    said,
     table_of,
+    text_or_none,
     whole_number,
 )
 from htk.parsers.common.nccl_calls import bytes_of_rank
@@ -61,7 +61,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in records.items()}
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {
-        "host": said(metadata.get("hostname")),
+        "host": text_or_none(metadata.get("hostname")),
         "versions": compact_json({"nccl_version": metadata.get("git_rev")}),
         "events": len(calls),
         "truncated": issues.has("truncated"),
@@ -130,7 +130,7 @@ def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[
     ]
     micros = whole_number(perf.get(f"{sort}_exec_time_us"))
     size = whole_number(perf.get(f"{sort}_msg_size_bytes"))
-    name = said(header.get("comm_name"))
+    name = text_or_none(header.get("comm_name"))
     call = who | {
         "event": number,
         "group": None if name == "unknown" else name,

@@ -14,7 +14,7 @@ from typing import Any
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_records import Issues, read_lines, said, table_of, whole_number
+from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import bytes_of_rank
 
 NAME = "inspector_prometheus"
@@ -64,7 +64,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     }
     first = labelled[0][0]
     facts: dict[str, object] = {
-        "host": said(first.get("hostname", first.get("node"))),
+        "host": text_or_none(first.get("hostname", first.get("node"))),
         "events": len(samples),
     }
     return Parsed(tables, facts=facts)

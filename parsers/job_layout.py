@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def sniff(head: Head) -> bool:
-    if not head.whole or len(head.data) > _MOST_BYTES:
+    if not head.is_complete or len(head.data) > _MOST_BYTES:
         return False
     values = _values(head.data.decode("utf8", "replace"))
     return {"dp_size", "pp_size"} <= {role for role in _NAMES if _size(values, role)}

@@ -17,11 +17,11 @@ from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import (
     Issues,
     read_whole,
-    said,
     table_of,
+    text_or_none,
     whole_number,
 )
-from htk.parsers.common.safe_pickle import Refused, is_pickle, load_plain
+from htk.parsers.common.safe_pickle import RefusedPickle, is_pickle, load_plain
 
 NAME = "memory_snapshot"
 
@@ -76,7 +76,9 @@ def _history(
     events = [e for e in trace if isinstance(e, dict) and _is_event(e)]
     if len(events) < len(trace):
         issues.add("broken_event", "no size or time", count=len(trace) - len(events))
-    end = sum(_size(b) for s in segments for b in _blocks(s) if said(b.get("state")) in _KEPT)
+    end = sum(
+        _size(b) for s in segments for b in _blocks(s) if text_or_none(b.get("state")) in _KEPT
+    )
     end_reserved = sum(whole_number(s.get("total_size")) or 0 for s in segments)
     allocated = end - sum(_grown(e) for e in events)
     reserved = end_reserved - sum(_reserved(e) for e in events)
@@ -157,7 +159,7 @@ def _stack(frames: Any) -> str | None:
             break
         file = frame.get("filename") if isinstance(frame, dict) else None
         if isinstance(file, str) and file.endswith(".py"):
-            line, function = whole_number(frame.get("line")), said(frame.get("name"))
+            line, function = whole_number(frame.get("line")), text_or_none(frame.get("name"))
             lines.append(f"{file[-_TEXT:]}({line}): {(function or '')[:_TEXT]}")
     return ";".join(lines) or None
 
@@ -167,7 +169,7 @@ def _unpickled(data: bytes, name: str) -> dict[str, Any]:
         snapshot = load_plain(data)
     except MemoryError:
         raise
-    except Refused as refused:
+    except RefusedPickle as refused:
         raise MalformedTrace(f"{name}: cut or broken memory snapshot (asks {refused})") from None
     except Exception as error:  # a broken pickle can fail in any way
         raise MalformedTrace(f"{name}: cut or broken memory snapshot ({error})") from None

@@ -32,9 +32,9 @@ from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_json,
-    said,
     salvaged_json,
     table_of,
+    text_or_none,
     whole_number,
 )
 
@@ -260,7 +260,7 @@ def _head(run: _Run, report: Mapping[str, Any]) -> None:
     listed = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     run.ranks = len(listed) or None
     run.hosts = {str(d.get("hostname")) for d in listed}
-    run.device = said(listed[0].get("device_info")) if listed else None
+    run.device = text_or_none(listed[0].get("device_info")) if listed else None
     for key, name in (("version", "nccl_tests_json"), ("nccl_version", "nccl_version")):
         if isinstance(report.get(key), int):
             run.versions[name] = str(report[key])
@@ -270,8 +270,8 @@ def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
     common = {
         "size_bytes": whole_number(result.get("size")),
         "count": whole_number(result.get("count")),
-        "dtype": said(result.get("type")),
-        "redop": None if result.get("redop") == "none" else said(result.get("redop")),
+        "dtype": text_or_none(result.get("type")),
+        "redop": None if result.get("redop") == "none" else text_or_none(result.get("redop")),
         "root": whole_number(result.get("root")),
     }
     for variant in ("out_of_place", "in_place"):

@@ -17,7 +17,7 @@ from typing import Any
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_records import Issues, read_lines, said, table_of, whole_number
+from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import dtype_of, sizes
 
 NAME = "profiler_plugin"
@@ -161,12 +161,12 @@ class _Rows:
         dtype = _dtype(api.get("datatype", args.get("Datatype", args.get("datatype"))))
         count = whole_number(api.get("count", args.get("Count", args.get("count"))))
         clocks = [c for c in map(_clock, node.children) if c]
-        strategy = said(args.get("strategy"))
+        strategy = text_or_none(args.get("strategy"))
         gpu_us = args.get("duration_gpu_us")
         return {
             **self._own,
-            "comm_hash": whole(args.get("CommHash"), self._own["comm_hash"]),
-            "comm_rank": whole(args.get("Rank"), self._own["comm_rank"]),
+            "comm_hash": unsigned(args.get("CommHash"), self._own["comm_hash"]),
+            "comm_rank": unsigned(args.get("Rank"), self._own["comm_rank"]),
             "event": len(self.tables["collectives"]),
             "seq": whole_number(args.get("SeqNum")),
             "seq_kind": "function" if "SeqNum" in args else None,
@@ -176,8 +176,9 @@ class _Rows:
             **sizes(kind, count, dtype, None),
             "root": whole_number(api.get("root")) if kind in ("broadcast", "reduce") else None,
             "peer": whole_number(args.get("Peer")),
-            "algorithm": said(args.get("Algorithm")) or (f"CE {strategy}" if strategy else None),
-            "protocol": said(args.get("Protocol")),
+            "algorithm": text_or_none(args.get("Algorithm"))
+            or (f"CE {strategy}" if strategy else None),
+            "protocol": text_or_none(args.get("Protocol")),
             "channels": whole_number(args.get("nChannels", args.get("nMaxChannels"))),
             "start_ns": min((c[0] for c in clocks), default=None),
             "end_ns": max((c[1] for c in clocks), default=None),
@@ -211,13 +212,13 @@ class _Rows:
         }
 
 
-def whole(value: Any, instead: Any) -> Any:
+def unsigned(value: Any, instead: Any) -> Any:
     """A number of up to 64 bits without a sign."""
     return value if isinstance(value, int) and 0 <= value < 2**64 else instead
 
 
 def _dtype(value: Any) -> str | None:
-    return dtype_of(value) if isinstance(value, int) else said(value)
+    return dtype_of(value) if isinstance(value, int) else text_or_none(value)
 
 
 def _clock(node: _Node) -> tuple[int, int] | None:

@@ -28,8 +28,8 @@ from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_json,
-    said,
     table_of,
+    text_or_none,
     whole_number,
 )
 
@@ -107,7 +107,7 @@ def _counts(communicator: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 continue
             who = common | {
                 "comm_rank": whole_number(rank.get("rank")),
-                "host": said(rank.get("host")),
+                "host": text_or_none(rank.get("host")),
                 "process": str(rank["pid"]) if "pid" in rank else None,
                 "device": whole_number(rank.get("cuda_dev")),
                 "status": _status(rank.get("status")),

@@ -14,7 +14,7 @@ from typing import Any
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_records import Issues, read_lines, said, table_of, whole_number
+from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 
 NAME = "rccl_replay"
@@ -65,7 +65,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "parse_issues": issues.table(),
     }
     facts: dict[str, object] = {
-        "host": said(host),
+        "host": text_or_none(host),
         "versions": json.dumps({"rccl_replay": version}) if version else None,
         "events": len(calls),
         "truncated": depth > 0,

@@ -23,7 +23,7 @@ from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.rocprof_tables import (
-    Calls,
+    ApiCalls,
     GpuWork,
     kernel_name,
     named,
@@ -180,7 +180,7 @@ class _Set:
             (nothing, nothing, nothing),
         )
 
-    def _calls(self, rows: pa.Table) -> Calls:
+    def _calls(self, rows: pa.Table) -> ApiCalls:
         """Regions; what roctx marked stands in the event, under `message`."""
         event = self._event_place(rows)
         category = np.append(numbers(self.events["category_id"], -1), -1)[event]
@@ -191,7 +191,7 @@ class _Set:
         message = text(codes, pa.array([k or "" for k in marks], pa.string())).cast(_S)
         is_marked = pa.compute.not_equal(message, "")
         name = pa.compute.if_else(is_marked, message, function.cast(_S))
-        return Calls(
+        return ApiCalls(
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
             _looked_up(self.threads, numbers(rows["tid"], -1)),

@@ -20,13 +20,13 @@ from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_whole,
-    said,
     salvaged_json,
+    text_or_none,
     whole_number,
 )
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.rocprof_tables import (
-    Calls,
+    ApiCalls,
     GpuWork,
     kernel_name,
     named,
@@ -246,9 +246,9 @@ def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) ->
     )
 
 
-def _calls(records: _Records, kinds: "_Kinds", issues: Issues) -> Calls:
+def _calls(records: _Records, kinds: "_Kinds", issues: Issues) -> ApiCalls:
     listed = [r for sort in _CALLS for r in _usable(getattr(records, sort), sort, issues)]
-    return Calls(
+    return ApiCalls(
         texts([kinds.call(r) for r in listed]),
         *_common(listed),
         _ints(r.thread_id for r in listed),
@@ -281,19 +281,19 @@ class _Kinds:
 
     def domain(self, record: _Record) -> str:
         kind = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
-        return said(kind.get("kind")) or "UNKNOWN"
+        return text_or_none(kind.get("kind")) or "UNKNOWN"
 
     def operation(self, record: _Record) -> str:
         kind = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}
         listed = kind.get("operations")
         if not isinstance(listed, list) or not 0 <= record.operation < len(listed):
             return "unknown call"
-        return said(listed[record.operation]) or "unknown call"
+        return text_or_none(listed[record.operation]) or "unknown call"
 
     def call(self, record: _Record) -> str:
         """A range by its message, a call by its function."""
         if self.domain(record).startswith("MARKER"):
-            message = said(self._marks.get(record.correlation_id.internal))
+            message = text_or_none(self._marks.get(record.correlation_id.internal))
             return message or self.operation(record)
         return self.operation(record)
 
@@ -305,7 +305,7 @@ def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
         if not isinstance(symbol, dict) or not isinstance(symbol.get("kernel_id"), int):
             continue
         keys = ("formatted_kernel_name", "demangled_kernel_name", "kernel_name")
-        name = next((symbol[k] for k in keys if said(symbol.get(k))), None)
+        name = next((symbol[k] for k in keys if text_or_none(symbol.get(k))), None)
         counts = [symbol.get(k) for k in ("arch_vgpr_count", "accum_vgpr_count")]
         registers = sum(c for c in counts if isinstance(c, int)) if None not in counts else -1
         if name is not None:
@@ -340,8 +340,8 @@ def _facts(metadata: Mapping[str, Any], agents: Any) -> dict[str, object]:
         for a in gpus
     ]
     return {
-        "host": said((node or {}).get("hostname")),
-        "device_name": said(gpus[0].get("product_name")) if gpus else None,
+        "host": text_or_none((node or {}).get("hostname")),
+        "device_name": text_or_none(gpus[0].get("product_name")) if gpus else None,
         "device_count": len(gpus) or None,
         "device_properties": compact_json(properties) if gpus else None,
         "base_ns": 0,

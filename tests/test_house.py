@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import typing
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 @pytest.mark.parametrize("path", SAMPLE_FILES, ids=lambda p: str(p.relative_to(SAMPLES)))
 def test_exactly_one_parser_claims_each_sample_whatever_its_name(path: Path) -> None:
     start = head(resolve(path)[0])
-    neutral = Head("trace", start.data, start.whole)
+    neutral = Head("trace", start.data, start.is_complete)
     assert [p.NAME for p in parsers() if p.sniff(neutral)] == [path.relative_to(SAMPLES).parts[0]]
 
 
@@ -139,6 +140,19 @@ def test_locals_say_what_they_hold(package: str) -> None:
         for name in sorted(_locals(function) & EMPTY_NAMES)
     ]
     assert not empty
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes = defaultdict(list)
+    for package in SOURCES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if not _is_own(file):
+                continue
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].append(str(file.relative_to(ROOT)))
+    assert len(homes) > 300
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
 def test_an_empty_name_is_seen_wherever_it_is_bound() -> None:

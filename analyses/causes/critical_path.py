@@ -11,7 +11,7 @@ from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.graph.build import Graph, build
-from htk.graph.critical_path import Pieces, of_tables
+from htk.graph.critical_path import PathPieces, of_tables
 from htk.graph.fidelity import Gate, gate
 from htk.graph.replay import critical, replay
 from htk.schema import TEXT, table
@@ -63,7 +63,7 @@ def critical_path(
     replayed = replay(graph)
     path = critical(graph, replayed.time)
     judged = gate(tables, graph, replayed)
-    pieces = Pieces.of(graph, path)
+    pieces = PathPieces.of(graph, path)
     rows = _rows(tables, graph, path, pieces, replayed.time, by)
     if by == "event":
         rows = rows.slice(0, n or None)
@@ -82,7 +82,7 @@ def _facts(graph: Graph, judged: Gate) -> dict[str, object]:
 
 
 def _rows(
-    tables: dict[str, pa.Table], graph: Graph, path: Ints, pieces: Pieces, time: Ints, by: str
+    tables: dict[str, pa.Table], graph: Graph, path: Ints, pieces: PathPieces, time: Ints, by: str
 ) -> pa.Table:
     length = np.maximum(graph.weight[path], 0)
     kinds, kind = np.unique(pieces.whats(), return_inverse=True)

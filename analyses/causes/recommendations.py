@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Finding
+from htk.analyses.causes.advice.finding import Advice
 from htk.analyses.causes.advice.idle import RULES, Idle, idle_findings
 from htk.analyses.causes.advice.kernels import UnclaimedTime, changed_findings, kernel_findings
 from htk.analyses.causes.advice.launching import launch_advice
@@ -105,13 +105,13 @@ def recommendations(
     return with_coverage(answer, recorded_window_ns=window // gpus, rules=rules)
 
 
-def _matters(finding: Finding, window: int, min_pct: float) -> bool:
+def _matters(finding: Advice, window: int, min_pct: float) -> bool:
     """What became worse is told sooner: it is a fault, not the way the job is."""
     least = min_pct * (OF_CHANGES if finding.is_change else 1.0)
     return finding.gain_ns is None or (window > 0 and 100 * finding.gain_ns >= least * window)
 
 
-def _table(findings: list[Finding], window: int, gpus: int) -> pa.Table:
+def _table(findings: list[Advice], window: int, gpus: int) -> pa.Table:
     findings = sorted(findings, key=lambda f: 1 if f.gain_ns is None else -f.gain_ns)
     gain = np.array([f.gain_ns or 0 for f in findings], np.int64)
     timed = np.array([f.gain_ns is not None for f in findings], bool)

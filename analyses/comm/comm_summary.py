@@ -108,7 +108,7 @@ def comm_summary(
         "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
         "shared_ns": (on_gpu := _spread(groups, split.rows, split.on_gpu) > 0),
         "exposed_ns": on_gpu,
-        "wait_ns": (waits := groups.max(calls.waits.known.astype(np.int64)) > 0),
+        "wait_ns": (waits := groups.max(calls.waits.has_wait.astype(np.int64)) > 0),
         "transfer_ns": waits,
         "undetermined_ns": groups.max(calls.rows.timed.astype(np.int64)) > 0,
     }

@@ -83,7 +83,7 @@ def comm_wait(
     split = comm_split(calls, activities)
     timed = split.rows
     by_rank = Groups.by_keys(calls.rows.rank[timed])
-    matched = calls.waits.known[timed]
+    matched = calls.waits.has_wait[timed]
     fair = ~truths(calls.matches["before_window"])[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]

@@ -51,7 +51,7 @@ def late_arrivals(
     """Which collectives were waited in longest, and for whom?"""
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    chosen = np.flatnonzero(calls.waits.known)
+    chosen = np.flatnonzero(calls.waits.has_wait)
     members = Groups.by_keys(calls.match[chosen])
     first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]

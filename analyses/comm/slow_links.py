@@ -10,7 +10,7 @@ from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.humanize import pluralize
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
-from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, Rates, link_paces
+from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates, link_paces
 from htk.measures.slow_links import (
     ADAPTER,
     ADAPTERS,
@@ -70,7 +70,7 @@ def slow_links(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    paces = link_paces(calls, Rates.of(calls, link_gbps, nic_gbps))
+    paces = link_paces(calls, LinkRates.of(calls, link_gbps, nic_gbps))
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]

@@ -68,7 +68,7 @@ def moe_balance(
     has_size = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
     # shares need the sizes of several ranks
     shared = np.where((members > 1) & (layers.min(has_size)[layers.group_ids] > 0), layer_size, 0)
-    matched = (calls.match[rows] != NONE) & calls.waits.known[rows]
+    matched = (calls.match[rows] != NONE) & calls.waits.has_wait[rows]
     wait = groups.sum(np.where(matched, calls.waits.wait[rows], 0))
     time = calls.duration[rows]
     timed = groups.min((time != NONE).astype(np.int64)) > 0

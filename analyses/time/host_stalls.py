@@ -80,7 +80,7 @@ def host_stalls(
         [
             number(rank, pa.int32(), rank >= 0),
             texts([_LABELS[c] for c in cause.tolist()]),
-            texts([names.known[k] for k in name.tolist()]),
+            texts([names.listed[k] for k in name.tolist()]),
             texts([labels.get(p) for p in path.tolist()]),
             number(groups.count[order], pa.int64()),
             number(lasted[order], pa.int64()),
@@ -107,7 +107,7 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
 def _cause(stalls: Stalls, cpu_ops: pa.Table, names: Names) -> Ints:
     """The state, with blocking calls told apart."""
     item = np.append(matching(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
-    copies = np.array([bool(name and "emcpy" in name) for name in names.known] + [False])
+    copies = np.array([bool(name and "emcpy" in name) for name in names.listed] + [False])
     block = stalls.state == SYNC
     kinds = [block & item[stalls.op], block & copies[stalls.name]]
     return np.select(kinds, [_OF_ITEM, _OF_COPY], stalls.state).astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from htk.models.hardware import Gpu
 from htk.simulate.config import TILES, Config, Pass
 from htk.simulate.groups import process_groups
-from htk.simulate.instructions import Program
+from htk.simulate.instructions import RankProgram
 from htk.simulate.job import simulate
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule
@@ -21,7 +21,7 @@ from htk.whatif.predict import Baseline, baseline
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30
 
-Change = Callable[[Program], Program]
+Change = Callable[[RankProgram], RankProgram]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Job(Config):
     compute: float = 1.0  # matrix products, times the catalogue's
     bandwidth: float = 1.0  # of memory
     tile_sizes: tuple[tuple[int, int, float], ...] = TILES
-    attention: tuple[float, float] = (0.52, 0.62)
+    attention: tuple[float, float] = (0.52, 0.62)  # pyright: ignore[reportIncompatibleMethodOverride]
     passes: tuple[Pass, ...] = ()  # of a norm; none: the simulator's own
     optimizer_ranks: float | None = None
 

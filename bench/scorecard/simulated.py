@@ -12,7 +12,7 @@ from typing import Any
 from bench.scorecard.jobs import Change, Job, staged, step_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
-from htk.simulate.instructions import Do, Program
+from htk.simulate.instructions import Do, RankProgram
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 
@@ -40,7 +40,7 @@ class Case:
         return self.edits or ((self.kind, self.value),)
 
 
-def halved(whole: Program) -> Program:
+def halved(whole: RankProgram) -> RankProgram:
     """All compute takes half as long."""
     what = [
         (replace(item[0], ns=item[0].ns // 2), *item[1:])
@@ -51,7 +51,7 @@ def halved(whole: Program) -> Program:
     return replace(whole, what=what)
 
 
-def hurried(whole: Program) -> Program:
+def hurried(whole: RankProgram) -> RankProgram:
     """The host takes half as long."""
     cost = [c if what == "data" else c // 2 for c, what in zip(whole.cost, whole.what, strict=True)]
     return replace(whole, cost=cost)

@@ -13,7 +13,7 @@ from htk.core.humanize import format_duration, format_int_ranges, parse_int_rang
 from htk.dashboard import plots, start
 from htk.dashboard.components import attributes, empty, grid, plot, problem, section, select
 from htk.dashboard.page import Page, Visit, panel
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import UsageError
 from htk.output.result import Result
 from htk.trace.trace import Trace
@@ -105,8 +105,10 @@ def _key(other: str) -> str | None:
 
 def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     """The two timelines one above the other."""
-    base = View(filters=_only(values["base"]), run=visit.view.run).search()
-    new = View(filters=_only(values["new"]), run=visit.view.run if key is None else key).search()
+    base = UrlState(filters=_only(values["base"]), run=visit.view.run).search()
+    new = UrlState(
+        filters=_only(values["new"]), run=visit.view.run if key is None else key
+    ).search()
     rows = [
         html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
         for title, query in (("base", base), ("other", new))

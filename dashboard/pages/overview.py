@@ -93,7 +93,7 @@ def _headline(visit: Visit) -> Any:
         first += f"; {verdict.causes[0].finding}"
     elif verdict.shares:
         first += "; nothing stands out"
-    large = sorted(verdict.told, key=lambda share: -share.pct)[:4]
+    large = sorted(verdict.visible_shares, key=lambda share: -share.pct)[:4]
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
     lead = [html.P(f"Of the time: {words}.", className="lead")] if words else []
     return html.Div([html.H1(f"{first}."), *lead])
@@ -116,7 +116,7 @@ def _tiles(visit: Visit) -> Any:
             tile(
                 label,
                 f"{pct:.1f} %",
-                f"{format_duration(pct / 100 * verdict.whole_ns)} of {unit}",
+                f"{format_duration(pct / 100 * verdict.total_ns)} of {unit}",
                 visit.view.link(page),
                 drawn=meter(pct, kind),
             )
@@ -211,7 +211,7 @@ def _bars(visit: Visit) -> Any:
     unit = "step" if verdict.step_ns else "recording"
     return section(
         f"Where a {unit} goes" if unit == "step" else "Where the time goes",
-        html.P(f"mean over ranks, {format_duration(verdict.whole_ns)}", className="hint"),
+        html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
         *_where(verdict),
         html.H2("Each rank's time"),
         html.P("all of its recorded window; a click on a bar looks at that rank", className="hint"),
@@ -222,14 +222,14 @@ def _bars(visit: Visit) -> Any:
 def _where(verdict: summary.Verdict) -> list[Any]:
     """One bar of the mean, and its legend in numbers."""
     pieces, rows = [], []
-    for share in verdict.told:
+    for share in verdict.visible_shares:
         kind = swatch(share.name)
-        time = format_duration(share.pct / 100 * verdict.whole_ns)
+        time = format_duration(share.pct / 100 * verdict.total_ns)
         label = f"{share.name}: {share.pct:.1f} %, {time}"
         pieces.append(html.I(className=kind, style={"flex": f"{share.pct:.3f}"}, title=label))
         first = html.Td([html.I(className=kind), share.name[:1].upper() + share.name[1:]])
         rows.append(html.Tr([first, html.Td(f"{share.pct:.1f} %"), html.Td(time)]))
-    label = ", ".join(f"{share.name} {share.pct:.0f} %" for share in verdict.told)
+    label = ", ".join(f"{share.name} {share.pct:.0f} %" for share in verdict.visible_shares)
     bar = html.Div(pieces, className="stack", role="img", **attributes(aria_label=label))
     return [bar, html.Table(html.Tbody(rows), className="legend")]
 
@@ -259,7 +259,7 @@ def _cause(visit: Visit, verdict: summary.Verdict, number: int, best: float) -> 
     cause = verdict.causes[number]
     gain: list[Any] = []
     if cause.pct is not None:
-        value, _, unit = format_duration(cause.pct / 100 * verdict.whole_ns).partition(" ")
+        value, _, unit = format_duration(cause.pct / 100 * verdict.total_ns).partition(" ")
         gain = [f"−{value}", html.Small(unit), meter(100 * cause.pct / best, "accent")]
     seen = instance(visit, cause.analysis)
     links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]

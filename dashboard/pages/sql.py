@@ -9,7 +9,7 @@ from htk.analyses import ANALYSES
 from htk.dashboard.components import attributes, coverage, empty, grid, safely, section
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.output.result import Result
 from htk.query.sql import Prepared, prepare
 from htk.query.views import VIEWS
@@ -147,7 +147,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def run(_clicks: Any, text: str, search: str, dark: bool) -> Any:
-        view = View.of("sql", search).with_option(_QUERY, text or "")
+        view = UrlState.of("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
             return empty("Write a query first."), "?"
         return safely(_answer, Visit(runs, view, bool(dark))), view.search()

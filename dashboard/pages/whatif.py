@@ -28,7 +28,7 @@ from htk.dashboard.edits import (
 )
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.trace.selection import Selection
@@ -370,7 +370,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def draw(search: str | None, dark: bool) -> Any:
         if not search:
             return no_update
-        return safely(_strips, Visit(runs, View.of("whatif", search), bool(dark)))
+        return safely(_strips, Visit(runs, UrlState.of("whatif", search), bool(dark)))
 
     @app.callback(
         Output("whatif-visit", "data"),
@@ -389,7 +389,7 @@ def _register(app: Dash, runs: Runs) -> None:
             edits: tuple[tuple[str, str], ...] = ((name, value),)
         else:
             edits = (("batch", point["x"].removeprefix("batch ")), ("sharding", point["y"]))
-        return opening(View.of("whatif", search), edits)
+        return opening(UrlState.of("whatif", search), edits)
 
     app.clientside_callback(
         "function(href){return window.htkVisit(href);}",

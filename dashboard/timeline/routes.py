@@ -8,7 +8,7 @@ from flask import Response, request
 
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UsageError
 from htk.timeline.answers import TraceTimeline
 from htk.trace.selection import Selection
@@ -23,7 +23,7 @@ def add_routes(server: Any, runs: Runs) -> None:
 
     kept: SingleFlightCache[TraceTimeline] = SingleFlightCache(_MOST)
 
-    def timeline(view: View) -> TraceTimeline:
+    def timeline(view: UrlState) -> TraceTimeline:
         trace = runs.narrowed(view.run, Selection(ranks=view.selection.ranks))
         aligned = request.args.get("aligned") != "0"
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
@@ -32,9 +32,9 @@ def add_routes(server: Any, runs: Runs) -> None:
     @server.route("/timeline/<question>")
     def ask(question: str) -> Response:
         try:
-            view = View.of("timeline", request.query_string.decode())
+            view = UrlState.of("timeline", request.query_string.decode())
             query = request.args.to_dict()
-            data = timeline(view).said(question, query)
+            data = timeline(view).answer_text(question, query)
             if question in ("event", "jump"):
                 data = _with_links(data, view)
         except UsageError as error:
@@ -56,7 +56,7 @@ def _json(value: object) -> Response:
     return Response(json.dumps(value), mimetype="application/json")
 
 
-def _with_links(data: bytes, view: View) -> bytes:
+def _with_links(data: bytes, view: UrlState) -> bytes:
     """Pages that tell of an event, as addresses under the filters of this one."""
     event = json.loads(data)
     event["pages"] = [

@@ -46,7 +46,9 @@ def _table_of_answer(trace: Trace, chosen: Analysis[...], options: dict[str, Any
         trace.need(name)
     answer = chosen(*(_table(trace, read) for read in chosen.reads), **options)
     for name, columns in chosen.null_without.items():
-        answer = _null_where_not_recorded(answer, columns, trace.whole.tables[name], trace.ranks)
+        answer = _null_where_not_recorded(
+            answer, columns, trace.everything.tables[name], trace.ranks
+        )
     return answer
 
 

@@ -128,7 +128,7 @@ class ConcatenatedTimeline:
         length = np.maximum(end - start, 0) + 1  # a free point between neighbours
         return cls(start, np.cumsum(length) - length)
 
-    def place(self, window: Ints, time: Ints) -> Ints:
+    def point(self, window: Ints, time: Ints) -> Ints:
         """Times of a window, as points of the axis."""
         return time - self.origin[window] + self.offset[window]
 

@@ -52,7 +52,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class RecordedBaseline:
     """A recording as its steps tell it."""
 
     steps: int  # complete ones; 0: nothing was told by steps
@@ -74,7 +74,7 @@ class Baseline:
         return Series(0.0, steps, ranks, steps)
 
 
-def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Baseline:
+def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
     """What the complete steps of a recording cost."""
     side = Side(tables)
     samples = side.samples
@@ -84,7 +84,7 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Ba
     if len(samples):
         series = {kind: _series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
     numbers = tuple(steps.keys[:, 1].tolist())
-    return Baseline(len(steps), tuple(ranks.tolist()), series, _facts(tables), numbers)
+    return RecordedBaseline(len(steps), tuple(ranks.tolist()), series, _facts(tables), numbers)
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
@@ -135,7 +135,7 @@ def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     return facts if tables["step_windows"].num_rows else facts | {"timed on": "host"}
 
 
-def to_json(recorded: Baseline) -> str:
+def to_json(recorded: RecordedBaseline) -> str:
     """One line for each thing, so that a change of the file can be read."""
     head = {
         "schema": SCHEMA,
@@ -184,7 +184,7 @@ def is_baseline(path: str) -> bool:
         return False
 
 
-def from_json(data: bytes, name: str) -> Baseline:
+def from_json(data: bytes, name: str) -> RecordedBaseline:
     """A baseline read back."""
     try:
         file = msgspec.json.decode(data, type=_File)
@@ -200,13 +200,13 @@ def from_json(data: bytes, name: str) -> Baseline:
             if [len(values) for values in lists] != [*widths, widths[0]]:
                 raise MalformedTrace(f"{name} is a damaged baseline: numbers missing of {thing!r}")
             kinds[kind][thing] = Series(often, *(np.array(v, float) for v in lists))
-    return Baseline(file.steps, tuple(file.ranks), kinds, file.facts)
+    return RecordedBaseline(file.steps, tuple(file.ranks), kinds, file.facts)
 
 
-def read(path: str) -> Baseline:
+def read(path: str) -> RecordedBaseline:
     return from_json(Path(path).read_bytes(), path)
 
 
-def facts_of(recorded: Baseline, side: str) -> dict[str, Any]:
+def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
     """What an answer says of one side."""
     return {f"{side}_steps": recorded.steps, f"{side}_ranks": len(recorded.ranks)}

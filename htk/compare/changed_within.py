@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.compare.baseline import Baseline
+from htk.compare.baseline import RecordedBaseline
 from htk.core.humanize import shorten
 from htk.measures.chance import shared
 from htk.measures.change_points import LEAST_STEPS, shifts
@@ -12,7 +12,7 @@ _LEAST_PCT = 1.0
 _MOST = 3  # are named
 
 
-def changed_within(side: Baseline, word: str) -> list[str]:
+def changed_within(side: RecordedBaseline, word: str) -> list[str]:
     """Say which kernels, or the step, shift at which step of this recording."""
     things = {f"kernel {name}": s for name, s in side.kinds.get("kernel", {}).items()}
     if "total" in (time := side.kinds.get("time", {})):

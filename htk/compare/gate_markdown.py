@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from htk.compare.baseline import Baseline
+from htk.compare.baseline import RecordedBaseline
 from htk.compare.regression import Judgement, shown
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, pluralize, shorten
 
 
-def markdown(judged: Sequence[Judgement], changed: pa.Table, base: Baseline, new: Baseline) -> str:
+def markdown(
+    judged: Sequence[Judgement], changed: pa.Table, base: RecordedBaseline, new: RecordedBaseline
+) -> str:
     """For a pull request: the verdict, the rules, and folded what changed most."""
     failed = [j for j in judged if j.verdict == "failed"]
     unsure = [j for j in judged if j.verdict not in ("passed", "failed")]

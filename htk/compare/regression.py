@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import texts
-from htk.compare.baseline import LEAST_STEPS, Baseline, Series, facts_of
+from htk.compare.baseline import LEAST_STEPS, RecordedBaseline, Series, facts_of
 from htk.compare.items import TRANSFER, UNDETERMINED
 from htk.compare.rules import Rule, Unit
 from htk.compare.significance import Chance, stacked
@@ -66,8 +66,8 @@ class _Limits:
 
 
 def judge(
-    base: Baseline,
-    new: Baseline,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
     rules: Sequence[Rule],
     *,
     min_abs_ns: int = 0,
@@ -78,7 +78,9 @@ def judge(
     return [_judged(base, new, asked, limits) for asked in rules]
 
 
-def _judged(base: Baseline, new: Baseline, asked: Rule, limits: _Limits) -> Judgement:
+def _judged(
+    base: RecordedBaseline, new: RecordedBaseline, asked: Rule, limits: _Limits
+) -> Judgement:
     few = _too_few(base, new)
     if not (base.steps and new.steps):
         return Judgement(asked, "too few steps", 0.0, 0.0, None, None, few)
@@ -91,7 +93,9 @@ def _judged(base: Baseline, new: Baseline, asked: Rule, limits: _Limits) -> Judg
     return _worst(asked, judged) if asked.each else judged[0]
 
 
-def _measured(base: Baseline, new: Baseline, asked: Rule) -> dict[str, tuple[Series, Series]]:
+def _measured(
+    base: RecordedBaseline, new: RecordedBaseline, asked: Rule
+) -> dict[str, tuple[Series, Series]]:
     """What the rule speaks of, on both sides; added up, unless each is judged by itself."""
     was, now = (
         {name: s for name, s in side.kinds.get(asked.kind, {}).items() if asked.holds(name)}
@@ -106,13 +110,13 @@ def _measured(base: Baseline, new: Baseline, asked: Rule) -> dict[str, tuple[Ser
     return {n: (was.get(n, base.nothing()), now.get(n, new.nothing())) for n in {**was, **now}}
 
 
-def _total(things: list[Series], side: Baseline) -> Series:
+def _total(things: list[Series], side: RecordedBaseline) -> Series:
     return reduce(add, things) if things else side.nothing()
 
 
 def _all_judged(
-    base: Baseline,
-    new: Baseline,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
     asked: Rule,
     pairs: dict[str, tuple[Series, Series]],
     limits: _Limits,
@@ -132,7 +136,7 @@ def _all_judged(
 
 
 def _scaled(
-    pair: tuple[Series, Series], asked: Rule, base: Baseline, new: Baseline
+    pair: tuple[Series, Series], asked: Rule, base: RecordedBaseline, new: RecordedBaseline
 ) -> tuple[Series, Series]:
     """Both sides in the rule's terms: points of the step, the least over ranks."""
     was, now = pair
@@ -141,7 +145,7 @@ def _scaled(
     return (_share(was, base), _share(now, new)) if asked.unit == "pp" else (was, now)
 
 
-def _share(series: Series, side: Baseline) -> Series:
+def _share(series: Series, side: RecordedBaseline) -> Series:
     """Percent of the step, step by step and rank by rank."""
     step = side.kinds["time"]["total"]
     by_step = np.maximum(step.by_step, 1)
@@ -174,14 +178,14 @@ def _one(
     return Judgement(asked, verdict, base_ns, new_ns, grown, noise, reason, name)
 
 
-def _too_few(base: Baseline, new: Baseline) -> str:
+def _too_few(base: RecordedBaseline, new: RecordedBaseline) -> str:
     sides = (("the base", base.steps), ("the new recording", new.steps))
     short = [f"{n} in {name}" for name, n in sides if n < LEAST_STEPS]
     many = f"; record {LEAST_STEPS} at least, better 10"
     return "complete steps: " + " and ".join(short) + many if short else ""
 
 
-def _cannot_be_told(base: Baseline, new: Baseline, asked: Rule) -> str:
+def _cannot_be_told(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) -> str:
     """Why transfer cannot be told from waiting, where that is more than the rule allows for."""
     for word, side in (("base", base), ("new recording", new)):
         things = side.kinds.get("comm", {})
@@ -249,7 +253,7 @@ def shown(value: float, unit: Unit) -> str:
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
-def answer(judged: Sequence[Judgement], base: Baseline, new: Baseline) -> pa.Table:
+def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBaseline) -> pa.Table:
     """The judgements as a table."""
     rows = [(j.rule, j) for j in judged]
 

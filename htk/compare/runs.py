@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, texts
 from htk.columns.types import Floats
-from htk.compare.baseline import Baseline, Series, baseline, facts_of
+from htk.compare.baseline import RecordedBaseline, Series, baseline, facts_of
 from htk.compare.changed_within import changed_within
 from htk.compare.items import EACH, READERS, By, Items, Side, Tables
 from htk.compare.significance import Chance, stacked
@@ -65,7 +65,7 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -
     return _answer(rows, "a rank", *sides)
 
 
-def changes(base: Baseline, new: Baseline, by: tuple[By, ...], n: int) -> pa.Table:
+def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
     """The same, of recordings that are known by what their steps cost."""
     if not (base.steps and new.steps):
         return _answer([], "a step", base, new)
@@ -73,14 +73,16 @@ def changes(base: Baseline, new: Baseline, by: tuple[By, ...], n: int) -> pa.Tab
     return _answer(rows, "a step", base, new)
 
 
-def _answer(rows: Sequence[pa.Table], what: str, base: Baseline, new: Baseline) -> pa.Table:
+def _answer(
+    rows: Sequence[pa.Table], what: str, base: RecordedBaseline, new: RecordedBaseline
+) -> pa.Table:
     table = pa.concat_tables(rows) if rows else RETURNS.empty_table()
     notes = [*changed_within(base, "base"), *changed_within(new, "new recording")]
     facts = facts_of(base, "base") | facts_of(new, "new") | ({"notes": notes} if notes else {})
     return with_coverage(table, compared=what, **facts)
 
 
-def _by_step(kind: By, base: Baseline, new: Baseline) -> _Rows:
+def _by_step(kind: By, base: RecordedBaseline, new: RecordedBaseline) -> _Rows:
     was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
     names = list({**was, **now})
     pairs = [(was.get(n, base.nothing()), now.get(n, new.nothing())) for n in names]
@@ -91,7 +93,11 @@ def _by_step(kind: By, base: Baseline, new: Baseline) -> _Rows:
 
 
 def _noise(
-    pairs: list[tuple[Series, Series]], mean: Floats, base: Baseline, new: Baseline, kind: By
+    pairs: list[tuple[Series, Series]],
+    mean: Floats,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
+    kind: By,
 ) -> Floats:
     """What chance explains, at the level that each thing of a kind has."""
     if min(base.steps, new.steps) < 2 or not pairs:

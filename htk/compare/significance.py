@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.columns.types import Floats
-from htk.compare.baseline import MOST_RANKS, MOST_STEPS, Baseline, Series, folded
+from htk.compare.baseline import MOST_RANKS, MOST_STEPS, RecordedBaseline, Series, folded
 
 # Standard deviation of a run of the same thing, which its steps do not show.
 RUN_NOISE_PCT = 0.3  # of a GPU
@@ -23,7 +23,7 @@ _PRIOR, _FAMILY = 10, 4  # ranks' worth of the kind's usual variance; things tha
 _LARGE = 1e4  # degrees of freedom of what is not estimated from the recording
 
 
-def run_noise_pct(kind: str, *sides: Baseline) -> float:
+def run_noise_pct(kind: str, *sides: RecordedBaseline) -> float:
     """Noise of a run in times of this kind."""
     on_host = kind == "op" or any(side.on_host for side in sides)
     return HOST_RUN_NOISE_PCT if on_host else RUN_NOISE_PCT
@@ -44,7 +44,9 @@ class Chance:
     it were known from _PRIOR more ranks.
     """
 
-    def __init__(self, base: Baseline, new: Baseline, kind: str, run_pct: float | None) -> None:
+    def __init__(
+        self, base: RecordedBaseline, new: RecordedBaseline, kind: str, run_pct: float | None
+    ) -> None:
         self._alike = base.ranks == new.ranks
         self._run = (run_noise_pct(kind, base, new) if run_pct is None else run_pct) / 100
         things = base.kinds.get(kind, {}), new.kinds.get(kind, {})

@@ -31,7 +31,7 @@ class Head:
 
     name: str
     data: bytes
-    whole: bool = False  # the data is the whole file
+    is_complete: bool = False  # the data is the whole file
 
 
 @dataclass(frozen=True)

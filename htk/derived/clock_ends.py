@@ -13,7 +13,7 @@ _APART_NS = 20_000  # ends of one collective lie no farther apart
 _APART = 5.0  # times the scatter of the others
 
 
-class Rows(Protocol):
+class EndRows(Protocol):
     """What is read of collectives, row by row."""
 
     rank: Ints
@@ -24,7 +24,7 @@ class Rows(Protocol):
     def is_type(self, *wanted: str) -> Mask: ...
 
 
-def common_ends(rows: Rows, match: Ints, ranks: Ints) -> Ends:
+def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
     """Return the ends of synchronising collectives that several ranks recorded."""
     use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
     chosen = np.flatnonzero(use)
@@ -37,7 +37,7 @@ def common_ends(rows: Rows, match: Ints, ranks: Ints) -> Ends:
     return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
-def contradicted(rows: Rows, match: Ints, guessed: Mask) -> Mask:
+def contradicted(rows: EndRows, match: Ints, guessed: Mask) -> Mask:
     """Return the guessed matches that end at different times on the clocks of the certain ones."""
     nothing = np.zeros(len(match), bool)
     ranks = np.unique(rows.rank[rows.rank >= 0])

@@ -119,20 +119,20 @@ def aligned_matches(
     columns["before_window"] = boolean(before)
     columns["clock_offset_ns"] = number(shift, pa.int64())
     sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
-    columns["wait_sigma_ns"] = number(sigma, pa.int64(), has_sigma & waited.known)
+    columns["wait_sigma_ns"] = number(sigma, pa.int64(), has_sigma & waited.has_wait)
     return pa.table([columns[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     """What to add to times of ranks, so that they are on one clock; 0 where the ranks' own clocks
     agree, and where it is unknown."""
-    places = _Places(clocks, rank)
+    places = _ClockRows(clocks, rank)
     return np.where(
-        places.known & truths(places.clocks["aligned"])[places.row], places.shift(time), 0
+        places.has_clock & truths(places.clocks["aligned"])[places.row], places.shift(time), 0
     )
 
 
-class _Places:
+class _ClockRows:
     """The row of the clocks' table that tells of each rank."""
 
     def __init__(self, clocks: pa.Table, rank: Ints) -> None:
@@ -142,7 +142,7 @@ class _Places:
             clocks = pa.Table.from_pylist([{"rank": NONE}], schema=RANK_CLOCKS)
         self.clocks = clocks
         self.row = np.minimum(np.searchsorted(ranks, rank), len(ranks) - 1)
-        self.known: Mask = (ranks[self.row] == rank) & (rank >= 0)
+        self.has_clock: Mask = (ranks[self.row] == rank) & (rank >= 0)
 
     def shift(self, time: Ints) -> Ints:
         """What the fit adds to a time, whether or not that is needed."""
@@ -158,7 +158,7 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     It is that of the rank's clock and of the least certain one of the others; where clocks are left
     as recorded, what the fit says that they are off comes on top. One clock leaves none.
     """
-    places = _Places(clocks, rows.rank)
+    places = _ClockRows(clocks, rows.rank)
     sigma, has_sigma = np.zeros(rows.length), np.zeros(rows.length, bool)
     chosen = np.flatnonzero(match != NONE)
     if not len(chosen):
@@ -176,7 +176,7 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     one_clock = _equal(members, clock)
     combined = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
     sigma[chosen] = np.where(one_clock, 0.0, combined)
-    comparable = members.min((places.known[chosen] & (lead != NONE)).astype(np.int64)) > 0
+    comparable = members.min((places.has_clock[chosen] & (lead != NONE)).astype(np.int64)) > 0
     has_sigma[chosen] = comparable[members.group_ids] & _equal(members, lead)
     return np.rint(sigma).astype(np.int64), has_sigma
 

@@ -17,7 +17,7 @@ from htk.derived.waits import Waits
 from htk.names.collectives import SYNCHRONISING
 
 
-class Rows(Protocol):
+class LatenessRows(Protocol):
     """What is read of collectives, row by row."""
 
     rank: Ints
@@ -39,12 +39,12 @@ class Lateness:
 
 
 def lateness(
-    rows: Rows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+    rows: LatenessRows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> Lateness:
     """Of matched synchronising collectives; `before` are those that blame nobody."""
     late = np.full(len(match), NONE, np.int64)
     cost, blamed = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
-    chosen = np.flatnonzero(waited.known & rows.is_type(*SYNCHRONISING))
+    chosen = np.flatnonzero(waited.has_wait & rows.is_type(*SYNCHRONISING))
     if not len(chosen):
         return Lateness(late, cost, blamed)
     own = _own_time(rows, chosen, start[chosen], end[chosen])
@@ -60,7 +60,7 @@ def lateness(
     return Lateness(late, cost, blamed)
 
 
-def _own_time(rows: Rows, chosen: Ints, start: Ints, end: Ints) -> Ints:
+def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     """From the end of the group's previous collective on a rank to the start of this one."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
     lane = Groups.by_keys(who).group_ids

@@ -44,7 +44,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
         matched = _matched(rows, slot)
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
-    lacking = waited.known & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
+    lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
     before = before_window(rows, matched.match, rows.start, began)
@@ -68,11 +68,11 @@ def timed_columns(
     """What depends on the clocks: waits, and who is late."""
     late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
     return {
-        "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.known),
-        "wait_ns": number(waited.wait, pa.int64(), waited.known),
-        "transfer_ns": number(waited.transfer, pa.int64(), waited.known),
+        "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.has_wait),
+        "wait_ns": number(waited.wait, pa.int64(), waited.has_wait),
+        "transfer_ns": number(waited.transfer, pa.int64(), waited.has_wait),
         "undetermined_ns": number(*_undetermined(rows, waited, end - start)),
-        "span_ns": number(waited.span, pa.int64(), waited.known & (waited.span != NONE)),
+        "span_ns": number(waited.span, pa.int64(), waited.has_wait & (waited.span != NONE)),
         "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
         "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
         "blamed": boolean(late.is_straggler),
@@ -85,7 +85,7 @@ def _undetermined(
 ) -> tuple[Ints, pa.DataType, Mask]:
     """Wait or transfer; of a call that nobody else recorded, or that has no match, all of it."""
     several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*_SILENT)
-    undetermined = np.where(waited.known, waited.undetermined, duration)
+    undetermined = np.where(waited.has_wait, waited.undetermined, duration)
     return undetermined, pa.int64(), several
 
 
@@ -367,9 +367,9 @@ def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask
         unmatched,
         watched,
         ~rows.timed,
-        ~waited.known,
+        ~waited.has_wait,
     ]
-    code = np.select([~waited.known & c for c in cases], [7, 0, 1, 3, 8, 2, 5, 4, 6], NONE)
+    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 1, 3, 8, 2, 5, 4, 6], NONE)
     return text(np.where(lacking, _REASONS.index(LACKING), code), pa.array(_REASONS))
 
 

@@ -22,7 +22,7 @@ _MOST_SHIFTS = 16
 Calls = tuple[Ints, Ints, Ints]  # kind, size, end; in order
 
 
-class Rows(Protocol):
+class GuessedRows(Protocol):
     """What is read of collectives, row by row."""
 
     rank: Ints
@@ -39,7 +39,7 @@ class Rows(Protocol):
     def order(self) -> Ints: ...
 
 
-def unnamed_groups(rows: Rows, chosen: Ints, lane: Ints) -> Ints:
+def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
     """Return a number for the group of each chosen row: 0 where all ranks of its lane may be one
     group, NONE where which ranks are one group cannot be told."""
     group = np.zeros(len(chosen), np.int64)
@@ -58,7 +58,7 @@ def unnamed_groups(rows: Rows, chosen: Ints, lane: Ints) -> Ints:
     return group
 
 
-def _members(rows: Rows, lane: Ints, ranks: Ints, size: int) -> Ints:
+def _members(rows: GuessedRows, lane: Ints, ranks: Ints, size: int) -> Ints:
     """A number for each rank's group; NONE: cannot be told."""
     nothing = np.full(len(ranks), NONE, np.int64)
     if size < 2 or len(ranks) > _MOST_RANKS or not rows.timed[lane].all():
@@ -72,7 +72,7 @@ def _members(rows: Rows, lane: Ints, ranks: Ints, size: int) -> Ints:
     return _clusters(apart, size)
 
 
-def _calls(rows: Rows, chosen: Ints) -> Calls:
+def _calls(rows: GuessedRows, chosen: Ints) -> Calls:
     return rows.type[chosen], rows.size[chosen], rows.end[chosen]
 
 

@@ -19,7 +19,7 @@ from htk.models.bandwidth import traffic
 from htk.models.link_rates import scale_up_gbps
 
 
-class Rows(Protocol):
+class MemberRows(Protocol):
     """What is read of collectives, row by row."""
 
     table: pa.Table
@@ -49,7 +49,7 @@ def unrecorded_ranks(ranks: pa.Table) -> int:
     return max(max(sizes, default=0) - len(here), 0) if here else 0
 
 
-def short_of_members(rows: Rows, present: Ints, ranks: pa.Table) -> Mask:
+def short_of_members(rows: MemberRows, present: Ints, ranks: pa.Table) -> Mask:
     """Matched rows of collectives that lack members. A group of unknown size may lack some as soon
     as the job does."""
     expected = rows.group_size
@@ -57,7 +57,7 @@ def short_of_members(rows: Rows, present: Ints, ranks: pa.Table) -> Mask:
     return np.asarray((present > 0) & np.where(expected > 0, present < expected, lacks))
 
 
-def depends_on_all(rows: Rows) -> Mask:
+def depends_on_all(rows: MemberRows) -> Mask:
     """Rows that wait for every member: a broadcast waits for its root, a message for its peer."""
     is_root = global_root(rows) == rows.rank
     apart = rows.is_type("broadcast", "scatter", "send", "recv")
@@ -66,14 +66,14 @@ def depends_on_all(rows: Rows) -> Mask:
 
 
 def with_undetermined(
-    rows: Rows, waited: Waits, lacking: Mask, short: Mask, ranks: pa.Table
+    rows: MemberRows, waited: Waits, lacking: Mask, short: Mask, ranks: pa.Table
 ) -> Waits:
     """The waits, with transfer of what lacks members cut to what the network needs at least."""
     if not (lacking.any() or short.any()):
         return waited
     pace = np.ceil(_least(rows, ranks)).astype(np.int64)
     group = rows.group
-    complete = np.flatnonzero(waited.known & ~short)
+    complete = np.flatnonzero(waited.has_wait & ~short)
     size = [numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes")]
     codes = Groups.by_keys(np.column_stack([group, rows.type, *size]))
     seen = Groups.by_keys(codes.group_ids[complete])
@@ -91,7 +91,7 @@ def with_undetermined(
     )
 
 
-def _least(rows: Rows, ranks: pa.Table) -> Floats:
+def _least(rows: MemberRows, ranks: pa.Table) -> Floats:
     """What each call takes at least, in ns: its bytes at the full rate of a GPU's links.
 
     A switch may reduce on the way, so that an all-reduce sends its bytes once.

@@ -16,7 +16,7 @@ from htk.columns.types import NONE, Ints, Mask
 NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
 
 
-class Rows(Protocol):
+class WaitRows(Protocol):
     """What is read of collectives, row by row."""
 
     rank: Ints
@@ -32,7 +32,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Waits:
-    known: Mask
+    has_wait: Mask
     last_dependency_start: Ints  # S
     wait: Ints
     transfer: Ints
@@ -41,7 +41,7 @@ class Waits:
     last_rank: Ints  # who started last; NONE: unknown
 
 
-def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
+def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
     common = np.full(length, NEVER, np.int64)
@@ -61,7 +61,7 @@ def waits(rows: Rows, match: Ints, start: Ints, end: Ints) -> Waits:
     return Waits(has_wait, common, wait, rest, np.zeros(length, np.int64), span, last)
 
 
-def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
+def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
     """S of each chosen row; NEVER where whom it depends on is not at hand."""
     own = start[chosen]
     own_rank = rows.rank[chosen]
@@ -81,7 +81,7 @@ def _dependency(rows: Rows, chosen: Ints, members: Groups, latest: Ints, start: 
     return np.where(message, np.where(pair, other, NEVER), dependency)
 
 
-def global_root(rows: Rows) -> Ints:
+def global_root(rows: WaitRows) -> Ints:
     """Global rank of each row's root (NONE: unknown). Roots are recorded as ranks of the group."""
     codes, groups = rows.group_ranks
     root = rows.root.copy()

@@ -158,8 +158,8 @@ def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
         to - from_,
         cut.row,
         cut.window,
-        axis.place(cut.window, cut.start),
-        axis.place(cut.window, cut.end),
+        axis.point(cut.window, cut.start),
+        axis.point(cut.window, cut.end),
     )
 
 

@@ -23,7 +23,7 @@ from htk.core.parser import Source
 from htk.derived.clocks import corrections
 from htk.errors import HtkError
 from htk.export.overlay import drawn
-from htk.export.pieces import Pieces, cut, spliced
+from htk.export.pieces import EventPieces, cut, spliced
 from htk.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
@@ -148,9 +148,9 @@ class _Rank:
                 events, np.concatenate(starts), np.concatenate(ends), pa.concat_arrays(replaced)
             )
 
-    def _without_names(self, text: bytes) -> Iterator[tuple[bytes, Pieces]]:
+    def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
         """The events but for what processes are called, which is told anew."""
-        pieces = Pieces(text)
+        pieces = EventPieces(text)
         phases = pieces.own_keys() & pieces.equal("ph")
         metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
         if not len(metadata):
@@ -165,9 +165,9 @@ class _Rank:
                 before = text[begin : starts[index]].strip(_BORDER)
                 begin = int(ends[index])
                 if before:
-                    yield before, Pieces(before)
+                    yield before, EventPieces(before)
         if rest := text[begin:].strip(_BORDER):
-            yield rest, Pieces(rest)
+            yield rest, EventPieces(rest)
 
     def described(self) -> Iterator[bytes]:
         """What the viewer shows of the processes: rank first, in order."""

@@ -34,7 +34,7 @@ _WITHIN_SCALAR[: _SPACE + 1] = False
 _WITHIN_SCALAR[list(b",}]")] = False
 
 
-class Pieces:
+class EventPieces:
     """The pieces of a run of valid JSON events, and what is to stand in their place."""
 
     def __init__(self, text: bytes) -> None:

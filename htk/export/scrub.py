@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.derived.host_states import span_state
-from htk.export.pieces import Pieces
+from htk.export.pieces import EventPieces
 from htk.export.scrub_kernels import COMM_STEMS, STEMS, is_stem, kernel_stem
 from htk.models.detected import detected
 from htk.models.hardware import catalogue
@@ -214,8 +214,8 @@ class Replacements:
 
     def events(self, text: bytes) -> bytes:
         """Return events, valid JSON with commas between, with what stands for their texts."""
-        pieces = Pieces(text)
-        pieces.replace_strings(pieces.is_key, lambda p: _quoted(self.key(said(p)), p))
+        pieces = EventPieces(text)
+        pieces.replace_strings(pieces.is_key, lambda p: _quoted(self.key(unescaped(p)), p))
         holds = held(pieces)
         for kind in Holds:
             chosen = holds == kind
@@ -227,7 +227,7 @@ class Replacements:
         return pieces.joined()
 
     def _valued(self, holds: Holds) -> Callable[[bytes], bytes]:
-        return lambda piece: _quoted(self.value(said(piece), holds), piece)
+        return lambda piece: _quoted(self.value(unescaped(piece), holds), piece)
 
     def _unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
         return lambda piece: self.outside(piece, holds)
@@ -300,14 +300,14 @@ def _stem(name: str, sort: str) -> str:
     return next(stems, sort)
 
 
-def held(pieces: Pieces) -> NDArray[np.int8]:
+def held(pieces: EventPieces) -> NDArray[np.int8]:
     """Return what stands behind the key that each string of some events belongs to."""
     keys = pieces.keys()
     holds = np.full(len(pieces.distinct) + 1, Holds.ANYTHING, np.int8)  # the last: no key
     flags = np.zeros(len(holds), bool)
     flags[keys] = True
     for code in np.flatnonzero(flags[:-1]).tolist():
-        holds[code] = known_keys().get(said(pieces.text(code)), Holds.ANYTHING)
+        holds[code] = known_keys().get(unescaped(pieces.text(code)), Holds.ANYTHING)
     return np.asarray(holds[keys])
 
 
@@ -352,7 +352,7 @@ def _device_words() -> frozenset[str]:
     return frozenset(words | set(_OTHER_DEVICE_WORDS.split()))
 
 
-def said(piece: bytes) -> str:
+def unescaped(piece: bytes) -> str:
     """Return what the inside of a JSON string says."""
     if b"\\" in piece:
         return str(msgspec.json.decode(b'"' + piece + b'"'))

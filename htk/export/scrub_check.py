@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.errors import HtkError
-from htk.export.pieces import Pieces
-from htk.export.scrub import Holds, held, is_replacement, number_as_text, said, vocabulary
+from htk.export.pieces import EventPieces
+from htk.export.scrub import Holds, held, is_replacement, number_as_text, unescaped, vocabulary
 from htk.io.decompress import Stream, open_stream
 
 _BLOCK_BYTES = 2 << 20
@@ -42,10 +42,10 @@ def _collect(file: Path, strings: set[str], numbers: set[str]) -> None:
     """Gather each distinct string of a file: numbers behind keys that hold numbers apart."""
     with file.open("rb") as stored, open_stream(stored) as stream:
         for text in _lines(stream):
-            pieces = Pieces(text)
+            pieces = EventPieces(text)
             behind_numeric = (held(pieces) == Holds.NUMBERS) & ~pieces.is_key
-            numbers.update(map(said, pieces.strings(behind_numeric)))
-            strings.update(map(said, pieces.strings(~behind_numeric)))
+            numbers.update(map(unescaped, pieces.strings(behind_numeric)))
+            strings.update(map(unescaped, pieces.strings(~behind_numeric)))
     strings.update(number for number in numbers if not number_as_text(number))
 
 

@@ -58,7 +58,7 @@ def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.T
     """
     graph = build(tables, step)
     path = critical(graph, replay(graph).time)
-    pieces = Pieces.of(graph, path)
+    pieces = PathPieces.of(graph, path)
     start, end = graph.time[graph.src[path]], graph.time[graph.dst[path]]
     rank = pieces.rank.astype(np.int64)
     start = start + graph.origin_ns
@@ -84,18 +84,18 @@ def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.T
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PathPieces:
     """The event that each piece of a path leads to, or lies in."""
 
     of_call: Mask  # an event of `launches`, else of `kernels`
-    place: Ints  # in the graph's calls or activities
+    position: Ints  # in the graph's calls or activities
     row: Ints  # in the table
     rank: Ints
     what: Ints  # into _WHATS
     inside: Mask
 
     @classmethod
-    def of(cls, graph: Graph, path: Ints) -> "Pieces":
+    def of(cls, graph: Graph, path: Ints) -> "PathPieces":
         acts, calls = graph.activities, graph.calls
         of_act, of_call = np.full((2, len(graph.time)), -1, np.int64)
         of_act[graph.start] = of_act[graph.end] = np.arange(len(acts.row))
@@ -125,16 +125,16 @@ class Pieces:
         acts, calls = graph.activities, graph.calls
         names = np.array([*acts.names, *calls.names, ""], np.str_)
         act, call = np.append(acts.name, -1), np.append(calls.name, -1)
-        other = call[np.where(self.of_call, self.place, -1)] + len(acts.names)
-        return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.place)])]
+        other = call[np.where(self.of_call, self.position, -1)] + len(acts.names)
+        return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.position)])]
 
 
-def _came_from(pieces: Pieces) -> Ints:
+def _came_from(pieces: PathPieces) -> Ints:
     before = pieces.of_call.astype(np.int64)
     return np.append(-1, before[:-1])[: len(before)]
 
 
-def of_tables(tables: Mapping[str, pa.Table], pieces: Pieces, column: str) -> Ints:
+def of_tables(tables: Mapping[str, pa.Table], pieces: PathPieces, column: str) -> Ints:
     """A column of the tables, for the event of each piece."""
     values = np.empty(len(pieces.row), np.int64)
     for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):

@@ -24,7 +24,7 @@ class Steps:
     numbers: list[int]
     low: dict[int, int]
     high: dict[int, int]
-    whole: tuple[int, int]  # where none are marked: all of one recording
+    recording: tuple[int, int]  # where none are marked: all of one recording
     cycle: int = 0  # which of them: that with the most GPU time
 
     @property
@@ -40,7 +40,7 @@ class Steps:
         return min(usable, key=lambda k: (abs(periods[k] - middle), k))
 
     def window(self, step: int | None, origin: int) -> tuple[int, int]:
-        low, high = self.whole if step is None else (self.low[step], self.high[step])
+        low, high = self.recording if step is None else (self.low[step], self.high[step])
         return low - origin, high - origin
 
 

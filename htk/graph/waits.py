@@ -114,7 +114,7 @@ class _Launched:
     activities: Activities
     calls: LaunchCalls
     order: Ints  # activities by launch
-    at: Ints  # launch start of each of those
+    launched_ns: Ints  # launch start of each of those
     lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
 
     @classmethod
@@ -142,10 +142,10 @@ class _Launched:
             places = np.flatnonzero(thread == lane)
             of_thread = np.flatnonzero(self.calls.lane[waits] == lane)
             issued = self.calls.start[waits[of_thread]]
-            nth = np.searchsorted(self.at[places], issued)
+            nth = np.searchsorted(self.launched_ns[places], issued)
             some = nth < len(places)
             position = places[nth[some]]
-            soon = position - np.searchsorted(self.at, issued[some]) < _SOON
+            soon = position - np.searchsorted(self.launched_ns, issued[some]) < _SOON
             target[of_thread[some][soon]] = self.order[position[soon]]
         return target
 
@@ -196,7 +196,7 @@ class _Launched:
     def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
         if lane not in self.lanes:
             on_lane = self.activities.lane[self.order] == lane
-            self.lanes[lane] = self.order[on_lane], self.at[on_lane]
+            self.lanes[lane] = self.order[on_lane], self.launched_ns[on_lane]
         return self.lanes[lane]
 
 
@@ -269,7 +269,7 @@ def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
-        earlier = launched.order[: int(np.searchsorted(launched.at, calls.start[call]))]
+        earlier = launched.order[: int(np.searchsorted(launched.launched_ns, calls.start[call]))]
         earlier = earlier[activities.rank[earlier] == calls.rank[call]]
         earlier = earlier[activities.end[earlier] <= calls.end[call]]
         if not len(earlier):

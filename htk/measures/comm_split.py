@@ -11,7 +11,7 @@ from htk.measures.exposure import comm_shares, lanes_of
 
 
 @dataclass(frozen=True)
-class Shares:
+class CommShares:
     """For each timed collective; an instant with k of them active counts 1/k for each."""
 
     rows: Ints  # rows of `collectives`; those that ran on no GPU have no part of its time
@@ -28,7 +28,7 @@ class Shares:
         return self.exposed_wait + self.exposed_transfer + self.exposed_undetermined
 
 
-def comm_split(calls: CollectiveCalls, activities: pa.Table) -> Shares:
+def comm_split(calls: CollectiveCalls, activities: pa.Table) -> CommShares:
     """Wait and transfer while compute runs, or does not. On a rank's own clock, as compute is.
 
     What is undetermined lies between the two.
@@ -46,7 +46,7 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> Shares:
     shares = comm_shares(activities, lane, begin, finish)
     waiting, unknown, moving = shares.reshape(3, len(rows), 2)
     on_gpu = device[: len(rows)] >= 0
-    return Shares(
+    return CommShares(
         rows,
         waiting[:, 0] + unknown[:, 0] + moving[:, 0],
         waiting[:, 1],

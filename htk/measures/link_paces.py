@@ -27,7 +27,7 @@ _MAD = 1.4826  # standard deviations of a Gaussian
 
 
 @dataclass(frozen=True)
-class Rates:
+class LinkRates:
     """One-way rates in GB/s where they are known, and where they come from."""
 
     link_gbps: float | None  # of a GPU to its neighbours
@@ -35,7 +35,7 @@ class Rates:
     nic_from: str  # given, usual installations
 
     @classmethod
-    def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "Rates":
+    def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "LinkRates":
         names = calls.ranks["device_name"].to_pylist()
         links = [rate for rate in map(scale_up_gbps, names) if rate]
         usual = min((d.gpu.scale_out_gbps for d in devices(calls.ranks) if d.gpu), default=None)
@@ -76,7 +76,7 @@ class LinkPaces:
         return len(self.members)
 
 
-def link_paces(calls: CollectiveCalls, rates: Rates) -> LinkPaces:
+def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     """Return what each group's transfers tell of its links."""
     row, group, members = _transfers(calls)
     size, factor = calls.moved
@@ -146,7 +146,7 @@ def _transfers(calls: CollectiveCalls) -> tuple[Ints, Ints, list[tuple[int, ...]
     Messages are told apart by who exchanges them.
     """
     size, factor = calls.moved
-    useful = (calls.match != NONE) & calls.waits.known & ~calls.lacking
+    useful = (calls.match != NONE) & calls.waits.has_wait & ~calls.lacking
     useful &= (calls.waits.span > 0) & (np.nan_to_num(size * factor) > 0)
     chosen = np.flatnonzero(useful & calls.rows.is_type(*_TRANSFERS))
     by_match = Groups.by_keys(calls.match[chosen])

@@ -32,7 +32,7 @@ class CallSignatures:
     """Calls that are alike, and what one of them costs."""
 
     kind: Ints  # kind of call of each operator, or NONE
-    costs: list[op_costs.Found]
+    costs: list[op_costs.CostOrReason]
     signatures: list[tuple[str, str | None, str | None, str | None]]  # name, shapes, types, values
     unknown: str  # type of tensors that have none
 
@@ -43,7 +43,7 @@ class OperatorWork:
 
     row: Ints  # operator that answers for each activity, or NONE
     kind: Ints  # what it does, in `found`, or NONE
-    costs: list[op_costs.Found]
+    costs: list[op_costs.CostOrReason]
     replay: Ints  # the call that replays a captured operator, or NONE
     length: Ints
     recompute: Mask  # operators run once more in the backward pass
@@ -212,7 +212,7 @@ def _iterations(
 
 def _served(
     calls: CallSignatures, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
-) -> tuple[Ints, list[op_costs.Found]]:
+) -> tuple[Ints, list[op_costs.CostOrReason]]:
     """Kinds of calls, a server's attention told apart by iteration."""
     rows = np.flatnonzero(np.append(served, False)[kind])
     if not len(rows):

@@ -64,7 +64,7 @@ class Names:
     """Texts of several tables under common numbers."""
 
     def __init__(self) -> None:
-        self.known: list[str | None] = []
+        self.listed: list[str | None] = []
         self._number: dict[str | None, int] = {}
 
     def of(self, column: pa.ChunkedArray, rows: Ints) -> Ints:
@@ -75,8 +75,8 @@ class Names:
         for code in used.tolist():  # distinct names
             name = texts_[code]
             if name not in self._number:
-                self._number[name] = len(self.known)
-                self.known.append(name)
+                self._number[name] = len(self.listed)
+                self.listed.append(name)
             own_numbers.append(self._number[name])
         return np.array(own_numbers, np.int64)[name_of_row]
 

@@ -69,11 +69,11 @@ def of_trace(calls: CollectiveCalls) -> list[Transfers]:
     size, times = calls.moved
     level, level_names = codes_of(scopes(calls))
     useful = ~np.isnan(size * np.nan_to_num(times)) & (np.nan_to_num(times) > 0) & (size > 0)
-    matched = useful & calls.waits.known & ~calls.lacking & (calls.waits.span > 0)
+    matched = useful & calls.waits.has_wait & ~calls.lacking & (calls.waits.span > 0)
     first = np.zeros(calls.rows.length, bool)
     chosen = np.flatnonzero(matched)
     first[chosen[Groups.by_keys(calls.match[chosen]).first_row]] = True
-    alone = useful & (~calls.waits.known | calls.lacking) & (calls.duration > 0)
+    alone = useful & (~calls.waits.has_wait | calls.lacking) & (calls.duration > 0)
     curves = []
     for basis, rows, time in (
         ("matched", np.flatnonzero(first), calls.waits.span),

@@ -47,7 +47,7 @@ def panel(trace: Trace) -> Any:
         edits = [
             (edit, on or widget.value) for edit, widget, on in controls if _is_set(widget.value)
         ]
-        answer.value = told(start, edits)
+        answer.value = prediction(start, edits)
 
     for _, control, _ in controls:
         control.observe(predict, names="value")
@@ -60,7 +60,7 @@ def _is_set(value: object) -> bool:
     return value is True or (isinstance(value, str) and value != _AS_IS)
 
 
-def told(start: WhatIf, edits: list[tuple[str, str]]) -> str:
+def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
     """What these edits predict, as HTML; what goes wrong is said in its place."""
     try:
         asked = start

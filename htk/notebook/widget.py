@@ -23,7 +23,7 @@ def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
         "_css": style(),
     }
     widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
-    asked = Kernel(make)
+    asked = WidgetServer(make)
 
     def answer(_: Any, message: dict[str, Any], _buffers: Any) -> None:
         head, buffers = asked.answer(message)
@@ -39,12 +39,12 @@ def timeline_of_rows(result: Result) -> Any:
     return timeline(lambda _: rows)
 
 
-class Kernel:
+class WidgetServer:
     """Answers the messages of one widget."""
 
     def __init__(self, make: Callable[[bool], TraceTimeline]) -> None:
         self._make = make
-        self._made: dict[bool, TraceTimeline] = {}
+        self._timelines: dict[bool, TraceTimeline] = {}
 
     def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """The head and the buffers of the answer; an error is said in the head."""
@@ -54,8 +54,8 @@ class Kernel:
             if not isinstance(query, dict):
                 raise UsageError("a message says what is given")
             aligned = query.get("aligned") != "0"
-            if aligned not in self._made:
-                self._made[aligned] = self._make(aligned)
-            return head, [self._made[aligned].said(str(message.get("question")), query)]
+            if aligned not in self._timelines:
+                self._timelines[aligned] = self._make(aligned)
+            return head, [self._timelines[aligned].answer_text(str(message.get("question")), query)]
         except HtkError as error:
             return {**head, "error": str(error)}, []

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from htk.output.figures import colour_of, is_waiting
-from htk.output.render import PROSE, Column, coverage_lines, left_out, text_columns
+from htk.output.render import PROSE, RenderedColumn, coverage_lines, left_out, text_columns
 from htk.output.result import Result
 from htk.output.tokens import LIGHT
 
@@ -87,13 +87,13 @@ def embedded(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
-def _class(column: Column) -> str:
+def _class(column: RenderedColumn) -> str:
     if not column.is_text:
         return ""
     return ' class="text prose"' if column.heading in PROSE else ' class="text"'
 
 
-def _cell(column: Column, k: int) -> str:
+def _cell(column: RenderedColumn, k: int) -> str:
     value, text = column.values[k], escape(column.cells[k])
     if not column.is_text:
         plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)

@@ -76,7 +76,7 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
         target.write("\n".join(_plain_lines(result, limit, columns)) + "\n")
 
 
-def _plain_lines(result: Result, limit: int, columns: "list[Column]") -> Iterator[str]:
+def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") -> Iterator[str]:
     """Yield the lines for a file or pipe: nothing is cut, coloured or wrapped."""
     widths = [max(map(_width, [column.heading, *column.cells])) for column in columns]
     rows = zip(*([column.heading, *column.cells] for column in columns), strict=True)
@@ -99,7 +99,9 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
 
 
-def _print_fitting(result: Result, limit: int, columns: "list[Column]", target: IO[str]) -> None:
+def _print_fitting(
+    result: Result, limit: int, columns: "list[RenderedColumn]", target: IO[str]
+) -> None:
     """Print to a terminal, with the columns that fit."""
     from rich.console import Console
     from rich.table import Table
@@ -123,7 +125,7 @@ def _print_fitting(result: Result, limit: int, columns: "list[Column]", target: 
 
 
 @dataclass(frozen=True)
-class Column:
+class RenderedColumn:
     heading: str
     cells: list[str]
     is_text: bool
@@ -140,18 +142,18 @@ class Column:
         """The width that it needs in a narrow terminal."""
         return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
 
-    def narrowed(self, width: int) -> "Column":
+    def narrowed(self, width: int) -> "RenderedColumn":
         """With names cut to that width; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
         return replace(self, cells=[shorten(cell, width) for cell in self.cells])
 
 
-def text_columns(result: Result, limit: int) -> list[Column]:
+def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
     """Columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
     rows = result.table.slice(0, limit).to_pylist()
-    columns: list[Column] = []
+    columns: list[RenderedColumn] = []
     for name in names:
         stem = name.removesuffix("_pct")
         if name.endswith("_pct") and f"{stem}_ns" in names:
@@ -169,7 +171,7 @@ def text_columns(result: Result, limit: int) -> list[Column]:
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
-        columns.append(Column(heading, cells, text, values, doc, prose))
+        columns.append(RenderedColumn(heading, cells, text, values, doc, prose))
     return columns
 
 
@@ -186,7 +188,7 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _fitting(columns: list[Column], width: int) -> list[Column]:
+def _fitting(columns: list[RenderedColumn], width: int) -> list[RenderedColumn]:
     """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
     and at last numbers, each from the right. What the rows are called stays, and two columns."""
     for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
@@ -203,11 +205,11 @@ def _fitting(columns: list[Column], width: int) -> list[Column]:
     return shown
 
 
-def _room(columns: list[Column]) -> int:
+def _room(columns: list[RenderedColumn]) -> int:
     return sum(column.least + 2 for column in columns) - 2
 
 
-def left_out(result: Result, limit: int, columns: list[Column]) -> list[str]:
+def left_out(result: Result, limit: int, columns: list[RenderedColumn]) -> list[str]:
     lines = [] if result.table.num_rows else ["nothing found"]
     if result.table.num_rows > limit:
         more = result.table.num_rows - limit

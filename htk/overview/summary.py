@@ -87,7 +87,7 @@ class Verdict:
     gpu_note: str = ""  # no GPU work to speak of, in words: steps and shares are the host's
 
     @property
-    def whole_ns(self) -> int:
+    def total_ns(self) -> int:
         """What the shares are of: a step, or without steps the recorded window."""
         return self.step_ns or self.window_ns
 
@@ -97,7 +97,7 @@ class Verdict:
         return bool(self.gpu_note)
 
     @property
-    def told(self) -> list[Share]:
+    def visible_shares(self) -> list[Share]:
         """Shares that are large enough to be seen."""
         return [share for share in self.shares if share.pct >= LEAST_PCT]
 

@@ -29,7 +29,7 @@ _SILENT = open(os.devnull, "w")  # noqa: SIM115
 _LONGEST_REASON = 10_000
 
 
-class Refused(Exception):
+class RefusedQuery(Exception):
     """A query that is not answered: the kind of reason, and the reason."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -63,7 +63,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> None:
     try:
         table = engine.query(request["text"], request["seconds"])
-    except Refused as refusal:
+    except RefusedQuery as refusal:
         _say(answers, {"refused": refusal.kind, "why": str(refusal)})
     except (MemoryError, pa.ArrowMemoryError):
         _say(answers, {"refused": "memory", "why": ""})
@@ -122,7 +122,7 @@ class _Engine:
         kinds = [statement.type.name for statement in self._connection.extract_statements(text)]
         if len(kinds) != 1 or kinds[0] not in _READING:
             seen = " and ".join(kinds).lower() or "nothing"
-            raise Refused("statement", seen)
+            raise RefusedQuery("statement", seen)
         stop = threading.Timer(seconds, self._connection.interrupt)
         held = self._base_bytes + sum(self._table_bytes.values())
         _limit_data(held + self._memory_bytes + _SLACK_BYTES)
@@ -131,9 +131,9 @@ class _Engine:
         try:
             return self._table(text)
         except duckdb.InterruptException:
-            raise Refused("time", "") from None
+            raise RefusedQuery("time", "") from None
         except duckdb.OutOfMemoryException:
-            raise Refused("memory", "") from None
+            raise RefusedQuery("memory", "") from None
         finally:
             stop.cancel()
             faulthandler.cancel_dump_traceback_later()
@@ -202,7 +202,7 @@ def _check_times(table: pa.Table) -> None:
         if range_["min"] is None:
             continue
         if range_["min"] < _FIRST_DAY * day or range_["max"] >= _AFTER_LAST_DAY * day:
-            raise Refused(
+            raise RefusedQuery(
                 "error",
                 f"column {field.name!r} holds times outside of the years 1 to 9999;"
                 f" ask for text: {_identifier(field.name)}::varchar",

@@ -54,7 +54,7 @@ class Prepared:
     def run(self, limits: Limits | None = None) -> Result:
         """Answer it within its limits."""
         limits = limits or Limits()
-        worker = worker_of(self.trace.whole, limits.memory_bytes, self.dataset)
+        worker = worker_of(self.trace.everything, limits.memory_bytes, self.dataset)
         try:
             table = worker.query(self.text, self.relations, limits.seconds)
         except Refusal as refusal:

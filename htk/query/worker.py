@@ -53,7 +53,7 @@ class Refusal(HtkError):
         self.why = why
 
 
-class Worker:
+class QueryWorker:
     """One process with the relations of one run. It answers one query at a time."""
 
     def __init__(self, memory_bytes: int, dataset: Mapping[str, str]) -> None:
@@ -123,11 +123,11 @@ class Worker:
             self._sent[name] = weakref.ref(table)
 
 
-_workers: OrderedDict[int, Worker] = OrderedDict()
+_workers: OrderedDict[int, QueryWorker] = OrderedDict()
 _workers_lock = threading.Lock()
 
 
-def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> Worker:
+def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> QueryWorker:
     """Return the worker of a run, whatever is selected of it; it ends with the run."""
     key = id(run)
     with _workers_lock:
@@ -137,7 +137,7 @@ def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> Worker
                 weakref.finalize(run, _forget, key).atexit = False
             else:
                 worker.close()
-            worker = _workers[key] = Worker(memory_bytes, dataset)
+            worker = _workers[key] = QueryWorker(memory_bytes, dataset)
         _workers.move_to_end(key)
         idle = [other for other, each in _workers.items() if other != key and not each.busy]
         while len(_workers) > MOST_WORKERS and idle:

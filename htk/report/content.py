@@ -12,7 +12,7 @@ from htk.core.version import VERSION
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.overview.summary import Verdict, verdict
-from htk.report.lanes import Lanes, lanes
+from htk.report.lanes import LaneCells, lanes
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
@@ -77,12 +77,12 @@ class WhatIfs:
 class Report:
     title: str
     command: str
-    made: str  # UTC
+    created: str  # UTC
     versions: dict[str, str]
     verdict: Verdict
     devices: str
     span_ns: int
-    lanes: Lanes | None
+    lanes: LaneCells | None
     whatif: WhatIfs
     sections: tuple[Section, ...]
 

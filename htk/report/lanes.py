@@ -20,7 +20,7 @@ _NAME = 56
 
 
 @dataclass(frozen=True)
-class Lanes:
+class LaneCells:
     """Cells of each lane; a cell holds the activity in its middle, and how busy it is."""
 
     title: str
@@ -29,7 +29,7 @@ class Lanes:
     lanes: list[str]
     names: list[str]
     kinds: list[int]  # of each name, into KINDS
-    which: NDArray[np.int16]  # lanes × cells, into names; -1: nothing runs
+    name_codes: NDArray[np.int16]  # lanes × cells, into names; -1: nothing runs
     busy: NDArray[np.uint8]  # lanes × cells, 255: all the time
     left_out: int
 
@@ -43,13 +43,13 @@ class Lanes:
             "names": self.names,
             "kinds": self.kinds,
             "cells": CELLS,
-            "which": b64encode(self.which.astype("<i2").tobytes()).decode(),
+            "codes": b64encode(self.name_codes.astype("<i2").tobytes()).decode(),
             "busy": b64encode(self.busy.tobytes()).decode(),
             "left_out": self.left_out,
         }
 
 
-def lanes(trace: Trace) -> Lanes | None:
+def lanes(trace: Trace) -> LaneCells | None:
     """A step of median length on all ranks, else the whole recording; None without GPU work."""
     table = trace.tables["activities"]
     if not table.num_rows:
@@ -73,7 +73,7 @@ def lanes(trace: Trace) -> Lanes | None:
     chosen = _chosen(lane_of_row.ravel(), start, end, high - low, keys[0])
     drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
     text = names.to_pylist()
-    return Lanes(
+    return LaneCells(
         title,
         low - trace.origin_ns,
         high - low,

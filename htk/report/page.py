@@ -70,11 +70,11 @@ def _head(report: Report) -> str:
 
 def _overview(report: Report) -> str:
     verdict = report.verdict
-    total_ns = verdict.whole_ns
-    if not verdict.told:
+    total_ns = verdict.total_ns
+    if not verdict.visible_shares:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for number, share in enumerate(verdict.told):
+    for number, share in enumerate(verdict.visible_shares):
         style = look(share.name, number)
         label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
         bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(label)}"></span>')
@@ -100,7 +100,7 @@ def _causes(report: Report) -> str:
         gain = (
             ""
             if cause.pct is None
-            else f"<b>up to {format_duration(cause.pct / 100 * verdict.whole_ns)}</b>"
+            else f"<b>up to {format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
         )
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
@@ -252,7 +252,7 @@ def _coverage(report: Report) -> str:
         f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
         for name, value in [
             ("command", report.command),
-            ("made", report.made),
+            ("created", report.created),
             *report.versions.items(),
         ]
     )

@@ -25,7 +25,7 @@ def markdown(report: Report) -> str:
             lines += _folded(answered)
     lines += ["", *(f"<sub>{line.strip()}</sub>  " for line in coverage_lines(verdict.coverage))]
     versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())
-    lines += [f"<sub>`{report.command}` · {report.made} · {versions}</sub>", ""]
+    lines += [f"<sub>`{report.command}` · {report.created} · {versions}</sub>", ""]
     return "\n".join(lines)
 
 
@@ -91,7 +91,7 @@ def to_json(report: Report) -> str:
         "schema": SCHEMA,
         "title": report.title,
         "command": report.command,
-        "made": report.made,
+        "created": report.created,
         "versions": report.versions,
         "devices": report.devices,
         "span_ns": report.span_ns,

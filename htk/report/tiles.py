@@ -38,7 +38,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         shares = [s for s in verdict.shares if s.name.startswith(words)]
         if shares:
             total = sum(s.pct for s in shares)
-            part = format_duration(total / 100 * verdict.whole_ns)
+            part = format_duration(total / 100 * verdict.total_ns)
             of = f"{part} of a step" if verdict.step_ns else "of the recording"
             facts.append((f"{total:.1f} %", name, of, kind))
     mfu = _mfu(report)

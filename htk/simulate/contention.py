@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.columns.types import Ints
 from htk.simulate.groups import Group
-from htk.simulate.instructions import Activity, Do, Program
+from htk.simulate.instructions import Activity, Do, RankProgram
 
 Shares = NDArray[np.float32]
 
@@ -17,7 +17,7 @@ Shares = NDArray[np.float32]
 class Beside:
     """When all launches of a step ran, on all ranks."""
 
-    def __init__(self, program: Program, ranks: int) -> None:
+    def __init__(self, program: RankProgram, ranks: int) -> None:
         self._rows = [k for k, do in enumerate(program.do) if do in (Do.LAUNCH, Do.NODE)]
         self._place = {row: position for position, row in enumerate(self._rows)}
         self._what: list[Activity] = [program.what[k][0] for k in self._rows]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from htk.models.wire import wire_bytes
 from htk.simulate.config import Config
-from htk.simulate.given import Given, Tensors, arguments
 from htk.simulate.groups import Group, process_groups
 from htk.simulate.instructions import (
     COMPUTE,
@@ -17,10 +16,11 @@ from htk.simulate.instructions import (
     Activity,
     Collective,
     Do,
-    Event,
-    Program,
     Range,
+    RankProgram,
+    StreamEvent,
 )
+from htk.simulate.operator_inputs import OperatorInputs, Tensors, arguments
 from htk.simulate.times import Times
 
 # Host costs in ns: entering and leaving an operator, calls of the runtime.
@@ -48,7 +48,7 @@ class SimulatedHost:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.times = Times(config)
-        self.program = Program()
+        self.program = RankProgram()
         self.groups: dict[str, Group] = process_groups(config)
         self.thread = MAIN
         self.tape: list[Callable[[], None]] = []
@@ -63,7 +63,7 @@ class SimulatedHost:
         name: str,
         *,
         annotation: bool = False,
-        inputs: Given | None = None,
+        inputs: OperatorInputs | None = None,
         sequence: int = -1,
         flow: int = 0,
         collective: Collective | None = None,
@@ -127,18 +127,18 @@ class SimulatedHost:
     def memory(self, moved: int) -> None:
         self.program.add(Do.MEMORY, 300 + self.config.profiler_ns, (moved, self.thread))
 
-    def record(self, stream: int) -> Event:
+    def record(self, stream: int) -> StreamEvent:
         self._events += 1
-        event = Event(self._events, self._on(stream))
+        event = StreamEvent(self._events, self._on(stream))
         self.program.add(Do.RECORD, _RECORD + self.config.profiler_ns, (event, self.thread))
         return event
 
-    def wait(self, stream: int, event: Event) -> None:
+    def wait(self, stream: int, event: StreamEvent) -> None:
         if event.stream != self._on(stream):
             cost = _WAIT + self.config.profiler_ns
             self.program.add(Do.WAIT, cost, (event, self._on(stream), self.thread))
 
-    def synchronize(self, event: Event) -> None:
+    def synchronize(self, event: StreamEvent) -> None:
         self.program.add(Do.SYNC, _SYNC + self.config.profiler_ns, (event, self.thread))
 
     def order(self, after: int, stream: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.simulate.config import Config
-from htk.simulate.instructions import COMPUTE, Activity, Do, HostCall, Program
+from htk.simulate.instructions import COMPUTE, Activity, Do, HostCall, RankProgram
 from htk.simulate.plants import Plants
 
 Ints = NDArray[np.int64]
@@ -37,7 +37,7 @@ class HostCalls:
         usual = np.random.default_rng([config.seed, 57])
         self._growing = float(usual.uniform(0.0, 0.03)) if config.noise else 0.0
 
-    def added(self, program: Program, step: int) -> Program:
+    def added(self, program: RankProgram, step: int) -> RankProgram:
         """Return the program of a step (counted from the first recorded one; -1: before it)."""
         if step < 0:
             return program
@@ -56,7 +56,7 @@ class HostCalls:
 class _Calls:
     """Calls by the row of the program that they come before."""
 
-    def __init__(self, program: Program, ranks: int, chance: np.random.Generator) -> None:
+    def __init__(self, program: RankProgram, ranks: int, chance: np.random.Generator) -> None:
         self._program, self._ranks, self._chance = program, ranks, chance
         self._before: defaultdict[int, list[HostCall]] = defaultdict(list)
         self._allocations = [
@@ -123,7 +123,7 @@ class _Calls:
         call = HostCall(name, "start_up", ns.astype(np.int64), overhead=overhead)
         self._before[row].append(call)
 
-    def spliced(self) -> Program:
+    def spliced(self) -> RankProgram:
         """The program with its calls; itself where there are none."""
         if not self._before:
             return self._program

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.simulate.given import Given
+from htk.simulate.operator_inputs import OperatorInputs
 
 
 class Do(IntEnum):
@@ -34,7 +34,7 @@ class Range:
     name: str
     thread: int
     annotation: bool = False
-    inputs: Given | None = None  # shapes and values; None: not recorded
+    inputs: OperatorInputs | None = None  # shapes and values; None: not recorded
     sequence: int = -1  # within the step
     flow: int = 0  # 1: forward, its backward is to come; 2: that backward
     collective: "Collective | None" = None  # of record_param_comms
@@ -91,13 +91,13 @@ class HostCall:
 
 
 @dataclass(frozen=True)
-class Event:
+class StreamEvent:
     number: int
     stream: int
 
 
 @dataclass
-class Program:
+class RankProgram:
     """One step of one rank. All ranks run the same, so times are arrays over ranks."""
 
     do: list[Do] = field(default_factory=list)

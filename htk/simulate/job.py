@@ -9,7 +9,7 @@ import numpy as np
 from htk.errors import UsageError
 from htk.simulate.config import Config
 from htk.simulate.groups import process_groups
-from htk.simulate.instructions import Do, Program
+from htk.simulate.instructions import Do, RankProgram
 from htk.simulate.plants import Plants
 from htk.simulate.program import program
 from htk.simulate.schedule import Schedule, Timed
@@ -42,7 +42,7 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     return [*paths, sidecar]
 
 
-def _must_run(plants: Plants, usual: Program) -> None:
+def _must_run(plants: Plants, usual: RankProgram) -> None:
     """A kernel that is planted as slow must be one of the job's."""
     names = {
         what[0].name

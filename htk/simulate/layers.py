@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from htk.models.decoder import attention_pairs, model_flops
 from htk.models.memory import model_size, whole_layer
-from htk.simulate.given import Argument, Given, Shape, Tensor, arguments
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import COMPUTE, Activity
 from htk.simulate.modules import Modules
+from htk.simulate.operator_inputs import Argument, OperatorInputs, Shape, TypedTensor, arguments
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
 _SAME: Shape = ()  # a tensor of the same shape
@@ -44,7 +44,7 @@ class Layers:
     def embed(self) -> None:
         hidden = self.model.hidden
         rows = self.model.vocab // self.split
-        tokens = Tensor((self.config.micro_batch, self.config.seq), "long int")
+        tokens = TypedTensor((self.config.micro_batch, self.config.seq), "long int")
         called = arguments(self.kind, (rows, hidden), tokens, "-1", "False", "False")
         with self.modules.library("Embedding", "embed_tokens"):
             self._pointwise(
@@ -96,7 +96,7 @@ class Layers:
 
     def loss(self) -> None:
         width = self.model.vocab // self.split
-        logits, labels = self.tokens * width, Tensor((self.tokens,), "long int")
+        logits, labels = self.tokens * width, TypedTensor((self.tokens,), "long int")
         called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
         with self.modules.library("CrossEntropyLoss", "loss"):
             self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
@@ -195,12 +195,12 @@ class Layers:
 
         host.tape.append(backward)
 
-    def _attention_arguments(self, heads: int) -> list[Given]:
+    def _attention_arguments(self, heads: int) -> list[OperatorInputs]:
         """Of the four operators: causal, no dropout; heads first, and tokens first in the last."""
         batch, seq, size = self.config.micro_batch, self.config.seq, self.model.head_dim
         first, last = (batch, heads, seq, size), (batch, seq, heads, size)
-        longest, sums = str(seq), Tensor((batch, heads, seq), "float")
-        random = Tensor((), "unsigned long int")
+        longest, sums = str(seq), TypedTensor((batch, heads, seq), "float")
+        random = TypedTensor((), "unsigned long int")
         return [
             arguments(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
             arguments(self.kind, *[first] * 3, "0.", "True", "False", None),
@@ -224,7 +224,7 @@ class Layers:
         gradient: str = "mul",
         *,
         width: int | None = None,
-        called: Given | None = None,
+        called: OperatorInputs | None = None,
     ) -> None:
         """An operator that passes over memory; `reads` and `back` count tensors moved."""
         host = self.host
@@ -243,7 +243,7 @@ class Layers:
 
         host.tape.append(backward)
 
-    def _called(self, name: str, shape: Shape) -> Given:
+    def _called(self, name: str, shape: Shape) -> OperatorInputs:
         more: tuple[Argument, ...] = _MORE.get(name, ())
         if name == "native_layer_norm":
             more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")

@@ -31,7 +31,7 @@ class _Protocol:
     share: float  # of the links' bandwidth
 
 
-class Network:
+class ClusterNetwork:
     """Links of a cluster."""
 
     def __init__(self, config: Config) -> None:

@@ -42,7 +42,7 @@ class _Tiling:
         return self.rows * self.columns * self.parts
 
 
-class Products:
+class ProductTimes:
     """`rate`: operations per ns of the best tile; `memory`: bytes per ns."""
 
     def __init__(self, config: Config, rate: float, memory: float) -> None:

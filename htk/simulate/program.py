@@ -7,10 +7,10 @@ own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before 
 
 from htk.models.memory import layer_input, model_size
 from htk.simulate.config import Config
-from htk.simulate.given import Tensor, Tensors, arguments
 from htk.simulate.host import SimulatedHost
-from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, Program
+from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
 from htk.simulate.layers import Layers
+from htk.simulate.operator_inputs import Tensors, TypedTensor, arguments
 from htk.simulate.sharding import Strategy, strategy_of
 
 # Python functions, as a profiler with stacks names them.
@@ -22,7 +22,7 @@ _RECOMPUTE = "torch/utils/checkpoint.py(292): backward"
 _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 
 
-def program(config: Config) -> Program:
+def program(config: Config) -> RankProgram:
     """One step, the same for all ranks."""
     host = SimulatedHost(config)
     layers = Layers(host)
@@ -49,7 +49,7 @@ def _load(host: SimulatedHost) -> None:
     with host.range(fetch, annotation=True), host.function(_FETCH):
         host.think(400_000, "data")
     moved = 8 * host.config.micro_batch * host.config.seq
-    tokens = Tensor((host.config.micro_batch, host.config.seq), "long int")
+    tokens = TypedTensor((host.config.micro_batch, host.config.seq), "long int")
     with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))

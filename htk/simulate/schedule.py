@@ -25,7 +25,7 @@ from htk.simulate.instructions import (
     Collective,
     Do,
     HostCall,
-    Program,
+    RankProgram,
 )
 from htk.simulate.plants import Plants
 
@@ -45,7 +45,7 @@ class Timed:
     """One step: a row per instruction, a column per rank that is written."""
 
     step: int
-    program: Program
+    program: RankProgram
     begin: Ints  # on the host; of a graph's nodes that of its launch
     end: Ints
     gpu_start: Ints  # -1: not a launch
@@ -102,7 +102,7 @@ class _State:
 class Schedule:
     """Keeps clocks and streams from one step to the next."""
 
-    def __init__(self, config: Config, program: Program, groups: dict[str, Group]) -> None:
+    def __init__(self, config: Config, program: RankProgram, groups: dict[str, Group]) -> None:
         self.config, self.program, self.groups = config, program, groups
         self.plants = Plants(config)
         ranks = config.ranks
@@ -168,7 +168,7 @@ class Schedule:
         """Kernels that run when the recording begins: nobody sees who launched them."""
         name = "void at::native::vectorized_elementwise_kernel<4, at::native::carried_functor>"
         activity = Activity(name, "compute", COMPUTE, _CARRIED_NS)
-        program, count = Program(), self.config.carry_in
+        program, count = RankProgram(), self.config.carry_in
         for _ in range(count):
             program.add(Do.LAUNCH, 0, (activity, MAIN))
         starts = self.now + (_CARRIED_NS + self._gap) * np.arange(count)[:, None]
@@ -181,7 +181,7 @@ class Schedule:
         since = np.zeros(len(self._written), np.int64)
         return Timed(first, program, never, never, *on_gpu, since=since, recorded=False)
 
-    def _contention(self, program: Program) -> Shares:
+    def _contention(self, program: RankProgram) -> Shares:
         """What runs beside what: the step is timed for it, and forgotten."""
         before, chance = self._state, self._random.bit_generator.state
         shares = None
@@ -203,7 +203,7 @@ class Schedule:
 
     def _run(
         self,
-        program: Program,
+        program: RankProgram,
         shares: Shares | None,
         note: Callable[[int, Ints, OnGpu | None], None],
     ) -> None:
@@ -352,7 +352,7 @@ class Schedule:
         return np.exp(self._random.normal(0, spread, self.config.ranks))
 
 
-def cut(program: Program) -> Program:
+def cut(program: RankProgram) -> RankProgram:
     """The first part of a step, its open ranges closed where the recording ends."""
     keep = len(program.do) * 3 // 10
     short = replace(

@@ -1,6 +1,5 @@
 """What each strategy does around a unit: gather its parameters, reduce its gradients."""
 
-from htk.simulate.given import Given, Tensors, arguments
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import (
     COMPUTE,
@@ -9,8 +8,9 @@ from htk.simulate.instructions import (
     REDUCE,
     REPLICATE,
     Activity,
-    Event,
+    StreamEvent,
 )
+from htk.simulate.operator_inputs import OperatorInputs, Tensors, arguments
 
 _BUCKET_BYTES = 25 * 1024 * 1024  # of DistributedDataParallel
 
@@ -57,7 +57,7 @@ class DataParallel(Strategy):
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
         self._filled = 0
-        self._sent: Event | None = None
+        self._sent: StreamEvent | None = None
 
     def gradient_ready(self, elements: int) -> None:
         self._filled += elements
@@ -84,11 +84,11 @@ class FullyShard(Strategy):
     def __init__(self, host: SimulatedHost, reshard: bool) -> None:
         super().__init__(host)
         self._reshard = reshard
-        self._gathered: dict[int, Event] = {}  # all-gathers that were issued
+        self._gathered: dict[int, StreamEvent] = {}  # all-gathers that were issued
         self._whole: set[int] = set()  # units whose parameters are whole
-        self._copied: list[Event] = []  # ends of copies out
-        self._reduced: Event | None = None
-        self._replicated: Event | None = None
+        self._copied: list[StreamEvent] = []  # ends of copies out
+        self._reduced: StreamEvent | None = None
+        self._replicated: StreamEvent | None = None
 
     def before_forward(self, unit: int) -> None:
         with self.host.range("FSDP::pre_forward", annotation=True):
@@ -174,7 +174,7 @@ class FullyShard(Strategy):
             self.host.collective("all_reduce", share, "replicate", REPLICATE)
             self._replicated = self.host.record(REPLICATE)
 
-    def _split(self, unit: int) -> Given:
+    def _split(self, unit: int) -> OperatorInputs:
         n = self.host.config.shards
         shape = (n, self.elements[unit] // n)
         return arguments(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
@@ -191,7 +191,7 @@ class FlatShard(FullyShard):
 
     def __init__(self, host: SimulatedHost, reshard: bool) -> None:
         super().__init__(host, reshard)
-        self._freed: list[Event] = []
+        self._freed: list[StreamEvent] = []
 
     def _copy_out(self, unit: int) -> None:
         """What was gathered is the parameter."""

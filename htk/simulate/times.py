@@ -6,8 +6,8 @@ Every rate is drawn from the seed, so what is predicted from a trace cannot have
 import numpy as np
 
 from htk.simulate.config import Config
-from htk.simulate.network import Network, Transfer
-from htk.simulate.products import Gemm, Products
+from htk.simulate.network import ClusterNetwork, Transfer
+from htk.simulate.products import Gemm, ProductTimes
 
 __all__ = ["Gemm", "Times"]
 
@@ -27,8 +27,8 @@ class Times:
         self._memory = device.memory_gbps * rng.uniform(0.76, 0.87)  # bytes per ns
         self._cache = rng.uniform(1.3, 1.8)  # gain of what fits in the cache
         self._attention = rng.uniform(*config.attention)
-        self._products = Products(config, self._rate, self._memory)
-        self._network = Network(config)
+        self._products = ProductTimes(config, self._rate, self._memory)
+        self._network = ClusterNetwork(config)
 
     def gemm(self, m: int, n: int, k: int, layout: str) -> Gemm:
         product = self._products.timed(m, n, k, layout)

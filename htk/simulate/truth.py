@@ -71,12 +71,12 @@ class Truth:
         """All of it, collectives last: they are many, and were kept aside."""
         self._collectives.seek(0)
         with file.open("w", encoding="utf-8") as out:
-            out.write(json.dumps(self._told())[:-1] + ', "collectives": [')
+            out.write(json.dumps(self._described())[:-1] + ', "collectives": [')
             for number, line in enumerate(self._collectives):
                 out.write((", " if number else "") + line.rstrip("\n"))
             out.write("]}\n")
 
-    def _told(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         for rank_truth in self._ranks.values():
             rank_truth.close_until(np.iinfo(np.int64).max)
         model, hardware = self._flops

@@ -18,9 +18,9 @@ from htk.simulate.instructions import (
     Activity,
     Collective,
     Do,
-    Event,
     HostCall,
     Range,
+    StreamEvent,
 )
 from htk.simulate.metadata import metadata, unnamed
 from htk.simulate.plants import Plants
@@ -227,7 +227,7 @@ class Writer:
         return metadata(what, group, self.rank, number, config.element_type, host=host)
 
     def _event_call(self, state: _Pass, out: list[str], k: int, do: Do, what: Any) -> None:
-        event: Event = what[0]
+        event: StreamEvent = what[0]
         self._correlation += 1
         number, tid = self._correlation, self._tid[what[-1]]
         start, end = state.begin[k], state.end[k]

@@ -18,7 +18,7 @@ from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import lanes_of
 from htk.timeline.matches import matching
-from htk.timeline.sources import KINDS, Clock
+from htk.timeline.sources import KINDS, DisplayClock
 from htk.trace.trace import Trace
 
 MOST_FOUND = 200
@@ -184,7 +184,7 @@ class TraceTimeline:
         selection = self.trace.sel()
         pieces = path_events(selection.tables, step)
         rank = numbers(pieces["rank"], -1).astype(np.int64)
-        clock = Clock(self.trace, self.aligned)
+        clock = DisplayClock(self.trace, self.aligned)
         start, end = clock.span(rank, numbers(pieces["start_ns"]), numbers(pieces["end_ns"]))
         spans = np.full(len(start), -1, np.int64)
         codes, tables = codes_of(pieces["table"])
@@ -206,14 +206,14 @@ class TraceTimeline:
             "total": int(numbers(pieces["path_ns"]).sum()),
         }
 
-    def said(self, question: str, query: Mapping[str, str]) -> bytes:
+    def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:
         """The answer to a question in text, as the canvas reads it."""
         answer = self._asked(question, query)
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def answer(self, question: str, query: Mapping[str, str]) -> bytes:
         """The same, compressed: what travels to the canvas."""
-        return gzip.compress(self.said(question, query), 1)
+        return gzip.compress(self.answer_text(question, query), 1)
 
     def _asked(self, question: str, query: Mapping[str, str]) -> Any:
         get = query.get
@@ -282,7 +282,7 @@ class TraceTimeline:
         summary are left out."""
         detail = self.detail
         parts = np.flatnonzero(np.isin(detail.part_lane, lanes))
-        bounds = detail.place(parts, np.array([low, high], np.int64))
+        bounds = detail.positions(parts, np.array([low, high], np.int64))
         first = np.maximum(bounds[:, 0] - 1, detail.offset[parts])
         chosen = [np.arange(a, b) for a, b in zip(first, bounds[:, 1], strict=True)]
         rows = np.concatenate([np.empty(0, np.int64), *chosen])
@@ -292,13 +292,13 @@ class TraceTimeline:
 
     def _steps(self) -> list[list[int]]:
         """Steps of each rank: of its GPUs where they are known, else of its host."""
-        table, clock = self.trace.tables["step_windows"], Clock(self.trace, self.aligned)
+        table, clock = self.trace.tables["step_windows"], DisplayClock(self.trace, self.aligned)
         gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]
         rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
         return gpu_bands + self._bands(ranges, rows, clock, 0)
 
-    def _bands(self, table: Any, rows: Ints, clock: Clock, gpu: int) -> list[list[int]]:
+    def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
         start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
         start, end = clock.span(rank, start, end)
@@ -310,7 +310,7 @@ class TraceTimeline:
 
     def _recorded(self) -> list[list[int]]:
         """Rank, start and end of each recording: what lies outside was not recorded."""
-        table, clock = self.trace.tables["ranks"], Clock(self.trace, self.aligned)
+        table, clock = self.trace.tables["ranks"], DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
         start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))

@@ -79,7 +79,7 @@ class Detail:
         """Lanes whose kinds lie over each other: drawn as shares alone."""
         return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
 
-    def place(self, parts: Ints, edges: Ints) -> Ints:
+    def positions(self, parts: Ints, edges: Ints) -> Ints:
         """How many spans begin up to each edge, for each of some parts."""
         offsets = np.clip(edges - self.lanes.low, 0, self.length - 1)
         return np.searchsorted(
@@ -88,7 +88,7 @@ class Detail:
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
         """Busy time of each of some parts between neighbouring edges."""
-        begun = self.place(parts, edges)
+        begun = self.positions(parts, edges)
         base = self.offset[parts][:, None]
         over = np.maximum(0, self.end[np.maximum(begun - 1, 0)] - edges[None, :])
         upto = self._sums[begun] - np.where(begun > base, over, 0) - self._sums[base]
@@ -161,7 +161,7 @@ class Detail:
         self, parts: Ints, low: int, high: int, least: float, width: int
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """Spans that are wide enough or few enough to be drawn, and parts drawn whole."""
-        bounds = self.place(parts, np.array([low, high], np.int64))
+        bounds = self.positions(parts, np.array([low, high], np.int64))
         first = np.maximum(bounds[:, 0] - 1, self.offset[parts])
         last = bounds[:, 1]
         summary = self._summary[self.part_lane[parts]]

@@ -12,7 +12,7 @@ from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.nesting import nest
 from htk.columns.types import Ints
-from htk.timeline.sources import SECTIONS, TABLES, Source, sources
+from htk.timeline.sources import SECTIONS, TABLES, SpanSource, sources
 from htk.trace.trace import Trace
 
 _FIRST = ("main", "steps", "backward")  # of the threads, as `_threads_of` calls them
@@ -78,7 +78,9 @@ def lanes_of(trace: Trace, *, aligned: bool = False) -> Lanes:
     return assembled(sources(trace, aligned), trace.origin_ns, _threads_of(trace))
 
 
-def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | None = None) -> Lanes:
+def assembled(
+    parts: Sequence[SpanSource], origin: int, titles: dict[str, str] | None = None
+) -> Lanes:
     """Lanes from the spans of several tables."""
     if not parts:
         none = np.empty(0, np.int64)
@@ -103,7 +105,9 @@ def assembled(parts: Sequence[Source], origin: int, titles: dict[str, str] | Non
     return Lanes(described, lanes.group_ids, name, names, kinds, start, end, table, row)
 
 
-def _tracks(parts: Sequence[Source], titles: dict[str, str]) -> tuple[Ints, list[tuple[str, str]]]:
+def _tracks(
+    parts: Sequence[SpanSource], titles: dict[str, str]
+) -> tuple[Ints, list[tuple[str, str]]]:
     """Track of each span, numbered from top to bottom, and (section, label) of each."""
     every = {(p.section, label) for p in parts for label in p.tracks}
 
@@ -124,7 +128,7 @@ def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(w), "") if w.isdigit() else (1, 0, w) for w in text.split())
 
 
-def _names(parts: Sequence[Source]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
+def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
     """One code for each name and kind, over all tables."""
     code_of: dict[tuple[str, int], int] = {}
     codes = []

@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.columns.types import Ints, Mask
 from htk.timeline.lanes import Lanes
-from htk.timeline.sources import TABLES, Source, busy
+from htk.timeline.sources import TABLES, SpanSource, busy
 
 _STREAMS, _BUSY = "streams", "busy"
 
@@ -32,14 +32,14 @@ def matching(lanes: Lanes, chosen: Mask) -> Lanes:
     )
 
 
-def _on_streams(lanes: Lanes, rows: Ints) -> Source:
+def _on_streams(lanes: Lanes, rows: Ints) -> SpanSource:
     """The spans of those that ran on streams of GPUs, as `busy` reads them."""
     streams = np.array([lane.section == _STREAMS for lane in lanes.lanes], bool)
     ranks = np.array([lane.rank for lane in lanes.lanes], np.int64)
     chosen = rows[streams[lanes.lane[rows]]]
     lane, kind = lanes.lane[chosen], lanes.kind[chosen]
     none = np.zeros(len(chosen), np.int64)
-    return Source(
+    return SpanSource(
         _BUSY, _BUSY, ranks[lane], none, [_BUSY], kind, none, [_BUSY],
         lanes.start[chosen], lanes.end[chosen], none - 1,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from htk.timeline.answers import TraceTimeline
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import assembled
-from htk.timeline.sources import KINDS, Source
+from htk.timeline.sources import KINDS, SpanSource
 from htk.trace.trace import Trace
 
 _OTHER = KINDS.index("range")
@@ -72,7 +72,7 @@ class _RowFacts(Facts):
         return -1
 
 
-def _source(table: pa.Table, rows: np.ndarray, name: str, until: str) -> Source:
+def _source(table: pa.Table, rows: np.ndarray, name: str, until: str) -> SpanSource:
     count = len(rows)
     rank = numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
     texts = [f.name for f in table.schema if f.type == TEXT]
@@ -93,7 +93,7 @@ def _source(table: pa.Table, rows: np.ndarray, name: str, until: str) -> Source:
     code[code < 0] = len(names)
     start, end = numbers(table["start_ns"]), numbers(table[until])
     end = start + end if until == "duration_ns" else end
-    return Source(
+    return SpanSource(
         "rows",
         "streams",
         rank.astype(np.int64),

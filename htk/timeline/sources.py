@@ -59,7 +59,7 @@ _GPU = ("compute", "comm", "memory")
 
 
 @dataclass(frozen=True)
-class Source:
+class SpanSource:
     """Spans of one table, a row each."""
 
     table: str
@@ -78,7 +78,7 @@ class Source:
         return len(self.start)
 
 
-class Clock:
+class DisplayClock:
     """The clock that times are told on: each rank's own, or one for all."""
 
     def __init__(self, trace: Trace, aligned: bool) -> None:
@@ -94,9 +94,9 @@ class Clock:
         return start + shift, end + shift
 
 
-def sources(trace: Trace, aligned: bool) -> list[Source]:
+def sources(trace: Trace, aligned: bool) -> list[SpanSource]:
     """Everything that has a start and an end."""
-    clock = Clock(trace, aligned)
+    clock = DisplayClock(trace, aligned)
     kernels = _kernels(trace, clock)
     filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
     filled.append(busy(kernels))
@@ -105,14 +105,14 @@ def sources(trace: Trace, aligned: bool) -> list[Source]:
 
 def _of(
     table: pa.Table,
-    clock: Clock,
+    clock: DisplayClock,
     rows: Ints,
     name: str,
     section: str,
     kind: Ints | int,
     track: tuple[Ints, list[str]],
     named: str = "name",
-) -> Source:
+) -> SpanSource:
     """Spans of chosen rows of a table."""
     codes, names = codes_of(table[named])
     rank = numbers(table["rank"], -1)[rows].astype(np.int64)
@@ -122,7 +122,7 @@ def _of(
     texts = [*names.to_pylist(), "(no name)"]
     code = codes[rows].astype(np.int64)
     code[code < 0] = len(texts) - 1
-    return Source(
+    return SpanSource(
         name,
         section,
         rank,
@@ -137,7 +137,7 @@ def _of(
     )
 
 
-def _kernels(trace: Trace, clock: Clock) -> Source:
+def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["kernels"]
     rows = np.arange(table.num_rows)
     codes, words = codes_of(table["kind"])
@@ -168,28 +168,28 @@ def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints
     return code, labels
 
 
-def _ops(trace: Trace, clock: Clock) -> Source:
+def _ops(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["cpu_ops"]
     rows = np.arange(table.num_rows)
     cpu = KINDS.index("cpu")
     return _of(table, clock, rows, "cpu_ops", "threads", cpu, _threads(table, rows))
 
 
-def _launches(trace: Trace, clock: Clock) -> Source:
+def _launches(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["launches"]
     rows = np.arange(table.num_rows)
     launch = KINDS.index("launch")
     return _of(table, clock, rows, "launches", "threads", launch, _threads(table, rows))
 
 
-def _ranges(trace: Trace, clock: Clock) -> Source:
+def _ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
     rows = np.flatnonzero(~truths(table["on_gpu"]))
     track = _threads(table, rows, "ranges, thread ")
     return _of(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
 
 
-def _gpu_ranges(trace: Trace, clock: Clock) -> Source:
+def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
     rows = np.flatnonzero(truths(table["on_gpu"]))
     code, labels = _streams(table, rows)
@@ -197,7 +197,7 @@ def _gpu_ranges(trace: Trace, clock: Clock) -> Source:
     return _of(table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track)
 
 
-def _groups(trace: Trace, clock: Clock) -> Source:
+def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Collectives of each process group, as the GPU ran them."""
     table = trace.tables["collectives"]
     on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
@@ -212,14 +212,14 @@ def _groups(trace: Trace, clock: Clock) -> Source:
     return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
 
 
-def _python(trace: Trace, clock: Clock) -> Source:
+def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["python_calls"]
     rows = np.arange(table.num_rows)
     track = _threads(table, rows, "python, thread ")
     return _of(table, clock, rows, "python_calls", "python", KINDS.index("python"), track)
 
 
-def _idle(trace: Trace, clock: Clock) -> Source:
+def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["idle_causes"]
     rows = np.flatnonzero(~valid(table["stream"]))
     device = numbers(table["device"], -1)[rows].astype(np.int64)
@@ -229,14 +229,14 @@ def _idle(trace: Trace, clock: Clock) -> Source:
     return _of(table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause")
 
 
-def _overheads(trace: Trace, clock: Clock) -> Source:
+def _overheads(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["overheads"]
     rows = np.arange(table.num_rows)
     track = np.zeros(len(rows), np.int64), ["profiler's own work"]
     return _of(table, clock, rows, "overheads", "profiler", KINDS.index("overhead"), track)
 
 
-def _phases(trace: Trace, clock: Clock) -> Source:
+def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Runs of outermost operators of one phase, cut at the steps."""
     ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
@@ -256,12 +256,12 @@ def _phases(trace: Trace, clock: Clock) -> Source:
     count = len(first)
     kind, none = np.full(count, KINDS.index("phase")), np.zeros(count, np.int64)
     names = [p.replace("dataloader", "data loading") for p in PHASES]
-    return Source(
+    return SpanSource(
         "phases", "phases", rank, none, ["phases"], kind, phase[first], names, low, high, none - 1
     )
 
 
-def busy(kernels: Source) -> Source:
+def busy(kernels: SpanSource) -> SpanSource:
     """What a rank's GPUs do, whichever streams: compute; communication that no compute overlaps;
     copies that neither overlaps. The three do not overlap each other."""
     parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
@@ -279,7 +279,7 @@ def busy(kernels: Source) -> Source:
     none = np.empty(0, np.int64)
     rank, kind, start, end = (np.concatenate([none, *p]).astype(np.int64) for p in parts.values())
     zeros = np.zeros(len(rank), np.int64)
-    return Source(
+    return SpanSource(
         "busy", "busy", rank, zeros, ["busy"], kind, kind, list(_GPU), start, end, zeros - 1
     )
 
@@ -289,7 +289,7 @@ def _joined(these: Spans, those: Spans) -> Spans:
     return union(np.concatenate(starts), np.concatenate(ends))
 
 
-_MAKERS: tuple[Callable[[Trace, Clock], Source], ...] = (
+_MAKERS: tuple[Callable[[Trace, DisplayClock], SpanSource], ...] = (
     _ops,
     _launches,
     _ranges,

@@ -56,11 +56,11 @@ class Narrowing:
 
     selection: Selection
     origin_ns: int
-    whole: Callable[[str], pa.Table]  # a table of the chosen ranks, not narrowed
+    unselected: Callable[[str], pa.Table]  # a table of the chosen ranks, not narrowed
 
     def table(self, name: str) -> pa.Table:
         """A table, narrowed."""
-        unfiltered = self.whole(name)
+        unfiltered = self.unselected(name)
         if name in ("kernels", "kernel_links", "kernel_passes"):
             return unfiltered.filter(pa.array(self._chosen_kernels))
         if name == "op_links":
@@ -87,7 +87,7 @@ class Narrowing:
 
     @cached_property
     def _chosen_kernels(self) -> Mask:
-        links, kernels = self.whole("kernel_links"), self.whole("kernels")
+        links, kernels = self.unselected("kernel_links"), self.unselected("kernels")
         keep = self._in_steps(links)
         keep &= self._in_time(numbers(kernels["start_ns"]))
         if self.selection.annotation is not None:
@@ -96,18 +96,18 @@ class Narrowing:
 
     @cached_property
     def _chosen_ops(self) -> Mask:
-        ops = self.whole("cpu_ops")
+        ops = self.unselected("cpu_ops")
         start = numbers(ops["start_ns"])
-        keep = self._in_steps(self.whole("op_links")) & self._in_time(start)
+        keep = self._in_steps(self.unselected("op_links")) & self._in_time(start)
         if self.selection.annotation is not None:
-            keep &= self._in_ranges(ops, self.whole("op_links"))
+            keep &= self._in_ranges(ops, self.unselected("op_links"))
         return keep
 
     @cached_property
     def _chosen_collectives(self) -> Mask:
         """Those whose GPU activity is chosen; records without one by time alone."""
-        rows = self.whole("collectives")
-        kernels = self.whole("kernels")
+        rows = self.unselected("collectives")
+        kernels = self.unselected("kernels")
         ours = event_keys(kernels.filter(pa.array(self._chosen_kernels)))
         from_profile = matching(rows["source"], "kineto".__eq__)
         keys = event_keys(rows)
@@ -131,14 +131,14 @@ class Narrowing:
     def _in_ranges(self, rows: pa.Table, links: pa.Table) -> Mask:
         """Inside a user range whose name matches, on any thread that works for it."""
         wanted = pattern(self.selection.annotation or "")
-        ranges = self.whole("annotations")
+        ranges = self.unselected("annotations")
         named = matching(ranges["name"], lambda name: bool(wanted.search(name)))
-        return held_by(named, ranges, self.whole("annotation_links"), links, rows)
+        return held_by(named, ranges, self.unselected("annotation_links"), links, rows)
 
     def _ranges(self, *, on_gpu: bool = False) -> dict[int, Spans]:
         """Where the chosen user ranges lie, for each rank."""
         wanted = pattern(self.selection.annotation or "")
-        table = self.whole("annotations")
+        table = self.unselected("annotations")
         chosen = matching(table["name"], lambda n: bool(wanted.search(n)))
         chosen &= truths(table["on_gpu"]) == on_gpu
         ranks = numbers(table["rank"], -1)
@@ -150,7 +150,7 @@ class Narrowing:
 
     def _narrow_windows(self, windows: pa.Table, by_step: bool) -> pa.Table:
         if self.selection.steps is not None:
-            steps = self.whole("step_windows")
+            steps = self.unselected("step_windows")
             steps = steps.filter(pc.is_in(steps["step"], pa.array(sorted(self.selection.steps))))
             windows = steps if by_step else _joined(steps)
         start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
@@ -190,7 +190,7 @@ class Narrowing:
 
     def _launched_spans(self) -> dict[int, Spans]:
         """Without GPU copies of ranges: from first start to last end of what each launched."""
-        kernels, links = self.whole("kernels"), self.whole("kernel_links")
+        kernels, links = self.unselected("kernels"), self.unselected("kernel_links")
         launched = numbers(links["launch_start_ns"], NO_TIME)
         ranks = numbers(kernels["rank"], -1)
         start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])

@@ -26,12 +26,12 @@ class Tables(Mapping[str, pa.Table]):
 
     def __init__(self, trace: "Trace") -> None:
         self._trace = trace
-        self._made: dict[str, pa.Table] = {}
+        self._tables: dict[str, pa.Table] = {}
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name not in self._made:
-            self._made[name] = self._trace._make(name)
-        return self._made[name]
+        if name not in self._tables:
+            self._tables[name] = self._trace._make(name)
+        return self._tables[name]
 
     def __getattr__(self, name: str) -> pa.Table:
         if name.startswith("_") or name not in (*TABLES, *registry.NAMES):
@@ -68,7 +68,7 @@ class Trace:
         return Tables(self)
 
     @property
-    def whole(self) -> "Trace":
+    def everything(self) -> "Trace":
         """The same files with nothing selected: one object for all selections of them."""
         return self._everyone
 
@@ -196,7 +196,9 @@ class Trace:
         return [p for p in self.files if wanted is None or p.rank is None or p.rank in wanted]
 
     def _make(self, name: str) -> pa.Table:
-        return self._narrowing.table(name) if self.selection.narrows else self._whole(name)
+        return (
+            self._narrowing.table(name) if self.selection.narrows else self._unselected_table(name)
+        )
 
     @cached_property
     def _narrowing(self) -> Narrowing:
@@ -204,7 +206,7 @@ class Trace:
         trace = self._everyone if ranks == EVERYTHING else self.under(ranks)
         return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
 
-    def _whole(self, name: str) -> pa.Table:
+    def _unselected_table(self, name: str) -> pa.Table:
         if name in registry.OVER_RANKS:
             return self._over_ranks(name)
         schema = TABLES.get(name) or DERIVED.get(name)

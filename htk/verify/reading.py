@@ -56,11 +56,11 @@ class Span(NamedTuple):
 
     @property
     def device(self) -> int | None:
-        return self._place("device", self.thread[0])
+        return self._viewer_number("device", self.thread[0])
 
     @property
     def stream(self) -> int | None:
-        return self._place("stream", self.thread[1])
+        return self._viewer_number("stream", self.thread[1])
 
     @property
     def step(self) -> int | None:
@@ -71,7 +71,7 @@ class Span(NamedTuple):
     def on_gpu(self) -> bool:
         return self.category.startswith("gpu_")
 
-    def _place(self, name: str, row: str | None) -> int | None:
+    def _viewer_number(self, name: str, row: str | None) -> int | None:
         """Return the argument, else the number of the viewer's row; -1 stands for none."""
         value = self.number(name)
         if value is None:
@@ -88,7 +88,7 @@ class Arrow(NamedTuple):
 
 
 @dataclass
-class Recording:
+class EventsByKind:
     """What a file holds, sorted by what it is."""
 
     events: int = 0
@@ -97,7 +97,7 @@ class Recording:
     arrows: list[Arrow] = field(default_factory=list)
 
 
-def read(source: Source, largest_bytes: int) -> Recording:
+def read(source: Source, largest_bytes: int) -> EventsByKind:
     """Return what a file holds; raise NotApplicable where it is too large or not whole."""
     data = _bytes(source, largest_bytes)
     try:
@@ -117,7 +117,7 @@ def read(source: Source, largest_bytes: int) -> Recording:
     if not isinstance(listed, list):
         raise NotApplicable(f"{source.file_name} has no list of events")
     base = _whole(header.get("baseTimeNanoseconds")) or 0
-    recording = Recording(read_bytes=len(data))
+    recording = EventsByKind(read_bytes=len(data))
     for event in listed:
         if isinstance(event, dict):
             recording.events += 1
@@ -145,7 +145,7 @@ def _shortened(value: dict[str, Any]) -> dict[str, Any]:
     return {key: value[key] for key in _ARGUMENTS & value.keys()}
 
 
-def _sort(recording: Recording, event: dict[str, Any], base: int) -> None:
+def _sort(recording: EventsByKind, event: dict[str, Any], base: int) -> None:
     start = _nanoseconds(event.get("ts"))
     if start is None:
         return

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from htk.columns.types import NONE
-from htk.verify.reading import Recording, Span
+from htk.verify.reading import EventsByKind, Span
 from htk.verify.spans import Intervals, Nesting, common, covered, union
 
 Key = tuple[Any, ...]
@@ -40,7 +40,7 @@ def _joined(name: str, old: int | None, new: int | None) -> int | None:
 class File:
     """One recording of one rank, linked by hand."""
 
-    recording: Recording
+    recording: EventsByKind
     rank: int | None
     kinds: Mapping[str, str]  # of kernels, by name: whether it communicates is a matter of names
 

@@ -63,7 +63,7 @@ class Curves:
         return np.array(sorted([1.0, *(r.ratio for r in self.recorded)]))
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def matched(self) -> NDArray[np.bool_]:
         """Kernels found in every recording."""
         in_all = self.base.is_compute.copy()
         for recording in self.recorded:
@@ -87,7 +87,7 @@ class Curves:
         on_line = seen[low] + np.clip(slope, 0, None) * (modelled[2] - modelled[0])
         nearest = seen[high] if ratio > batches[high] else seen[low]
         on_line = np.where(np.abs(apart) > _APART_NS, on_line, nearest)
-        return np.where(self.known, np.maximum(on_line, 0) * self.slower, np.nan)
+        return np.where(self.matched, np.maximum(on_line, 0) * self.slower, np.nan)
 
     @property
     def _measured(self) -> list[tuple[float, Floats]]:
@@ -122,7 +122,7 @@ class Curves:
         """Doubt in kernels, where one recording alone would leave `alone`."""
         away = float(np.abs(np.log2(self.ratios) - math.log2(ratio)).min())
         length = self.base.lengths()[self.base.is_compute]
-        share = length[self.known[self.base.is_compute]].sum() / max(length.sum(), 1)
+        share = length[self.matched[self.base.is_compute]].sum() / max(length.sum(), 1)
         fitted = min(max(_AT_ONE + _FOR_EACH_DOUBLING * away, _OF_ALONE * alone), alone)
         return float(share * fitted + (1 - share) * alone)
 
@@ -150,7 +150,7 @@ def alone(base: StepModel, ratio: float) -> StepModel:
 
 def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     """The edited scene, its kernels by the curves."""
-    matched = lines.known
+    matched = lines.matched
     now = np.where(matched, lines.lengths(ratio), 0.0)
     unscaled = np.maximum(alone(lines.base, ratio).lengths().astype(np.float64), 1.0)
     more = len(edited.graph.start) - len(matched)

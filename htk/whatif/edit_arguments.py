@@ -26,7 +26,7 @@ def pairs(value: str, what: str, names: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def whole(value: str, what: str) -> int:
+def positive_integer(value: str, what: str) -> int:
     """'4'."""
     if not value.strip().isdigit() or int(value) < 1:
         raise UsageError(f"{what} {value!r}: a positive whole number was expected")

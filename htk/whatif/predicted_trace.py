@@ -87,7 +87,7 @@ class _Moved:
         )
         moved._threads(part, warps)
         moved._gpu(part, warps)
-        moved._known(trace.tables, part, start, edited, after)
+        moved._graph_nodes(trace.tables, part, start, edited, after)
         moved.added = [_event(e) for e in _added(part, start, edited, after, moved.base_ns)]
         return moved
 
@@ -133,7 +133,7 @@ class _Moved:
             low, high = (numbers(table[c])[on_gpu] for c in ("start_ns", "end_ns"))
             self._set(numbers(table["event"])[on_gpu], warps.gpu(low), warps.gpu(high))
 
-    def _known(
+    def _graph_nodes(
         self,
         tables: Mapping[str, pa.Table],
         part: TraceFile,

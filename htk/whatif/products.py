@@ -39,14 +39,14 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MatmulKernel:
     """A kernel for products: elements of the result in a wave, ns for a step of k in a wave."""
 
     wave: float
     rate: float
     fill: float  # the least part of a wave for which it is chosen
 
-    def betters(self, other: "Kernel", size: float) -> bool:
+    def betters(self, other: "MatmulKernel", size: float) -> bool:
         """For a result of so many elements: has larger tiles and makes no less of a full wave."""
         if self.wave < _LARGER * other.wave or size < self.fill * self.wave:
             return False
@@ -58,7 +58,7 @@ class Products:
     least: float
     ramp: float
     seen: dict[int, Product]  # by activity
-    kernels: dict[int, Kernel]
+    kernels: dict[int, MatmulKernel]
 
     def longer(self, activity: int, inner: float) -> float:
         """With so many times the inner dimension."""
@@ -68,18 +68,23 @@ class Products:
     def taller(self, activity: int, rows: float) -> float:
         """With so many times the rows: on its own kernel, or on one with larger tiles."""
         product = self.seen[activity]
-        own = product.ns * whole(product.waves * rows) / whole(product.waves)
+        own = product.ns * whole_waves(product.waves * rows) / whole_waves(product.waves)
         if rows <= 1:  # as many rows run on the kernel that they ran on
             return self.least + own
         size, recorded = product.m * product.n * rows, self.kernels[product.kernel]
         larger = [k for k in self.kernels.values() if k.betters(recorded, size)]
         if larger:
             chosen = max(larger, key=lambda kernel: kernel.wave)
-            own = whole(size / chosen.wave) * (product.k + self.ramp) * chosen.rate * product.slower
+            own = (
+                whole_waves(size / chosen.wave)
+                * (product.k + self.ramp)
+                * chosen.rate
+                * product.slower
+            )
         return self.least + max(own, product.ns)
 
 
-def whole(waves: float) -> float:
+def whole_waves(waves: float) -> float:
     return float(np.ceil(waves - 1e-6)) if waves < _SMOOTH else waves
 
 
@@ -112,9 +117,9 @@ def _usual(some: list[Product]) -> Product:
     return replace(some[0], ns=float(np.quantile([product.ns for product in some], _FREE)))
 
 
-def _kernel(some: list[Product], ramp: float) -> Kernel:
-    rates = [product.ns / whole(product.waves) / (product.k + ramp) for product in some]
-    return Kernel(
+def _kernel(some: list[Product], ramp: float) -> MatmulKernel:
+    rates = [product.ns / whole_waves(product.waves) / (product.k + ramp) for product in some]
+    return MatmulKernel(
         float(np.median([product.m * product.n / product.waves for product in some])),
         float(np.median(rates)),
         min(1.0, *(product.waves for product in some)),
@@ -138,7 +143,9 @@ def _error(telling: list[list[Product]], ramp: float) -> float:
     """Mean, relative, of products on the same kernel, from their median."""
     deviations: list[float] = []
     for some in telling:
-        rates = np.log([product.ns / whole(product.waves) / (product.k + ramp) for product in some])
+        rates = np.log(
+            [product.ns / whole_waves(product.waves) / (product.k + ramp) for product in some]
+        )
         deviations += np.abs(rates - np.median(rates)).tolist()
     return float(np.mean(deviations))
 

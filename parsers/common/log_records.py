@@ -196,6 +196,6 @@ def compact_json(value: object) -> str:
 _COMPACT = json.JSONEncoder(separators=(",", ":"))  # json.dumps would make one for each call
 
 
-def said(value: object) -> str | None:
+def text_or_none(value: object) -> str | None:
     """Text that says something; anything else is none."""
     return value if isinstance(value, str) and value else None

@@ -34,7 +34,7 @@ _UNKNOWN = ("unknown", "coalesced")
 
 
 @dataclass(frozen=True)
-class Calls:
+class NcclCalls:
     """NCCL's calls of a process, in the order in which each thread made them."""
 
     table: pa.Table
@@ -45,7 +45,7 @@ class Calls:
     moves: Mask
 
     @classmethod
-    def of(cls, calls: pa.Table, threads: Threads) -> "Calls":
+    def of(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
         thread = threads.of(calls).astype(np.int64)
         order = np.lexsort((numbers(calls["start_ns"]), thread))
         calls, thread = calls.take(pa.array(order)), thread[order]
@@ -114,7 +114,7 @@ def collectives(
     """A row for each communication kernel, with what the calls that it stands for carry."""
     gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
     threads = Threads()
-    ranges = Calls.of(calls, threads)
+    ranges = NcclCalls.of(calls, threads)
     launch = _launches(gpu, launches)
     thread = np.append(threads.of(launches), np.int32(NONE))[launch]
     moment = np.append(numbers(launches["start_ns"]), NONE)[launch]
@@ -152,7 +152,7 @@ def _range_types(
 
 
 def _described(
-    gpu: pa.Table, calls: Calls, call: Ints, named: list[str | None]
+    gpu: pa.Table, calls: NcclCalls, call: Ints, named: list[str | None]
 ) -> list[dict[str, object]]:
     """Type, size and communicator of each kernel. Of a group that launched several kernels the
     k-th stands for the k-th call if there are as many, else none is told apart."""
@@ -181,7 +181,7 @@ def _described(
     return described
 
 
-def _summed(members: list[dict[str, object]], calls: Calls) -> dict[str, object]:
+def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, object]:
     """What calls that run as one kernel carry together."""
     if not members:
         return {}

@@ -35,7 +35,7 @@ _MARK = re.compile(r"^roctx(Mark|RangePop|RangeStop)")
 
 
 @dataclass(frozen=True)
-class Spans:
+class SpanRows:
     """Rows of one sort, a value a row; -1: none."""
 
     name: pa.Array
@@ -48,7 +48,7 @@ class Spans:
 
 
 @dataclass(frozen=True)
-class GpuWork(Spans):
+class GpuWork(SpanRows):
     """Kernels or copies."""
 
     device: Ints
@@ -60,7 +60,7 @@ class GpuWork(Spans):
 
 
 @dataclass(frozen=True)
-class Calls(Spans):
+class ApiCalls(SpanRows):
     """Calls of libraries and marked ranges."""
 
     thread: Ints
@@ -72,7 +72,7 @@ def kernel_name(name: str) -> str:
     return _CLONE.sub("", name)
 
 
-def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: Calls) -> dict[str, pa.Table]:
+def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict[str, pa.Table]:
     """Every table that one process fills, without events and collectives."""
     activity_parts = [
         maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)
@@ -98,7 +98,7 @@ def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: Calls) -> dict[st
     return by_name
 
 
-def rccl_calls(calls: Calls, pid: int) -> pa.Table:
+def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
     """Calls of RCCL, which tell the type of a collective but not its size."""
     chosen = np.flatnonzero(
         matching(calls.name, lambda name: CALL.match(name) is not None)
@@ -111,7 +111,7 @@ def rccl_calls(calls: Calls, pid: int) -> pa.Table:
     return pa.table({**columns, **unknown})
 
 
-def _annotations(calls: Calls, pid: int) -> pa.Table:
+def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
     """Ranges of roctx and calls of RCCL; a mark is no range."""
     marker = matching(calls.domain, lambda d: d.startswith("MARKER_CORE"))
     ranges = matching(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
@@ -173,7 +173,7 @@ def _copies(work: GpuWork) -> pa.Table:
     )
 
 
-def _on_thread(calls: Calls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
+def _on_thread(calls: ApiCalls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
     return {
         "name": calls.name.take(pa.array(chosen)),
         "process": texts([str(pid)] * len(chosen)),
@@ -190,4 +190,4 @@ def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     return text(inverse, pa.array(listed, pa.string()))
 
 
-__all__ = ["Calls", "GpuWork", "Spans", "kernel_name", "named", "rccl_calls", "tables"]
+__all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "named", "rccl_calls", "tables"]

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 
-class Refused(Exception):
+class RefusedPickle(Exception):
     """The pickle asks for more than plain data; the text says for what."""
 
 
@@ -23,17 +23,17 @@ class PlainUnpickler(pickle.Unpickler):
     """Knows containers, texts and numbers, and no global."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise Refused(f"to import {module}.{name}")
+        raise RefusedPickle(f"to import {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
-        raise Refused("for a persistent object")
+        raise RefusedPickle("for a persistent object")
 
 
 def load_plain(data: bytes, unpickler: type[PlainUnpickler] = PlainUnpickler) -> Any:
     """Return what the pickle holds. Raises `Refused`, or whatever a broken pickle leads to."""
     objects = sum(data.count(code) for code in _CONTAINERS)
     if objects > _MOST_CONTAINERS:
-        raise Refused(f"for {objects:,} containers, which would fill the memory")
+        raise RefusedPickle(f"for {objects:,} containers, which would fill the memory")
     reader = unpickler(io.BytesIO(data), encoding="utf-8", errors="replace")
     _Check(data, reader.find_class).run()
     return reader.load()
@@ -107,16 +107,16 @@ class _Check:
         if code == _GLOBAL:
             return self._global(position)
         if code == _STACK_GLOBAL:
-            raise Refused(f"to import {'.'.join(self._last_texts())}")
+            raise RefusedPickle(f"to import {'.'.join(self._last_texts())}")
         if code in _TUPLE_CODES:
             self._shared_tuple(position + 1)
             return position + 1
         if code == _LONG_BINPUT and len(data) >= position + 5:
-            raise Refused(f"for a memo slot far beyond its {len(data):,} bytes")
+            raise RefusedPickle(f"for a memo slot far beyond its {len(data):,} bytes")
         if len(data) - position < 9:  # an argument is cut
             raise EOFError("pickle data was truncated")
         name = _NAMES.get(code, repr(code))
-        raise Refused(f"for {name} at byte {position:,}, which plain data has no use for")
+        raise RefusedPickle(f"for {name} at byte {position:,}, which plain data has no use for")
 
     def _shared_tuple(self, position: int) -> None:
         """Note the memo slot of a tuple; one that may hold such a tuple asks for a walk."""
@@ -177,7 +177,7 @@ def _after_counted(data: bytes, position: int) -> int:
     start = position + 1 + width
     size = int.from_bytes(data[position + 1 : start], "little")
     if is_integer and size > _LONGEST_INTEGER:
-        raise Refused(f"for an integer of {size:,} bytes")
+        raise RefusedPickle(f"for an integer of {size:,} bytes")
     if start + size > len(data):
         raise EOFError("pickle data was truncated")
     return start + size
@@ -256,7 +256,7 @@ class _Walk:
         elif argument is not None and name not in ("PROTO", "FRAME"):
             stack.append(argument)  # numbers, texts and names of what is called
         elif name not in ("PROTO", "FRAME", "STOP"):
-            raise Refused(f"for {name}, which plain data has no use for")
+            raise RefusedPickle(f"for {name}, which plain data has no use for")
 
     def _collect(self, name: str) -> None:
         mark = self.marks.pop()
@@ -276,7 +276,7 @@ class _Walk:
 
 def _key(value: Any) -> Any:
     if isinstance(value, tuple):
-        raise Refused("for a tuple as a key")
+        raise RefusedPickle("for a tuple as a key")
     return value
 
 

@@ -73,7 +73,7 @@ def _recording(
     raw: RawEvents, process: Process, base_ns: int, first: bool, whole_file: bool
 ) -> Parsed:
     """One process; damage to the file as a whole is told with the first."""
-    events, header = process.found, process.header
+    events, header = process.events, process.header
     facts = header_facts.facts(header)
     parsed = tables(raw, events, base_ns)
     parsed["comm_groups"] = comm_groups(header)
@@ -90,7 +90,7 @@ def _recording(
     if not whole_file:
         facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows}
     rank = header_facts.rank(header)
-    world_size = header_facts.whole(facts["world_size"])
+    world_size = header_facts.integer(facts["world_size"])
     return Parsed(parsed, rank, world_size, facts)
 
 

@@ -18,7 +18,7 @@ from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
-from htk.parsers.kineto.pairing import CPU_LIBRARIES, Found, PairedCalls, Seen, paired
+from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
@@ -45,7 +45,7 @@ def collectives(
     return _table(paired(seen, launches), seen, groups) if seen else _COLUMNS.empty_table()
 
 
-def _table(pairs: Found, seen: Seen, groups: pa.Table) -> pa.Table:
+def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
     length = len(pairs.gpu)
     gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
     record_event = np.append(seen.records.event, NONE)[pairs.record]
@@ -90,7 +90,7 @@ class _Names:
     library: list[str]
 
     @classmethod
-    def of(cls, pairs: Found, source: Rows, seen: Seen) -> "_Names":
+    def of(cls, pairs: PairedRows, source: Rows, seen: Seen) -> "_Names":
         kernel = _taken(seen.gpu["name"], pairs.gpu).to_pylist()
         ranged = _taken(seen.ranges.table["name"], pairs.range).to_pylist()
         stated = _taken(seen.facts.type, source).to_pylist()
@@ -120,7 +120,7 @@ class _Sizes:
     guessed: Mask  # from shapes
 
     @classmethod
-    def of(cls, pairs: Found, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
+    def of(cls, pairs: PairedRows, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
         facts = seen.facts
         into = _either(facts, source, "in_nelems", "in_size_old")
         out = _either(facts, source, "out_nelems", "out_size_old")
@@ -148,7 +148,7 @@ class _Sizes:
             dtype[row] = dtype[row] or shape.dtype
         return cls(into, out, dtype, guessed)
 
-    def add_up(self, pairs: Found, seen: Seen, types: list[str]) -> None:
+    def add_up(self, pairs: PairedRows, seen: Seen, types: list[str]) -> None:
         """A coalesced launch carries what its members carry."""
         if not pairs.members:
             return
@@ -182,7 +182,7 @@ class _Sizes:
         return columns
 
 
-def _inferred(pairs: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
+def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]:
     """What each row owes to something else than its own event."""
     on_gpu = pairs.gpu != NONE
     by_record = on_gpu & (pairs.own == NONE) & (source != NONE)
@@ -194,7 +194,7 @@ def _inferred(pairs: Found, source: Rows, sizes: _Sizes) -> list[list[str]]:
 
 
 def _groups(
-    pairs: Found,
+    pairs: PairedRows,
     source: Rows,
     of_record: Rows,
     facts: Metadata,
@@ -253,7 +253,7 @@ def _sequence(
 
 
 def _special_ranks(
-    pairs: Found,
+    pairs: PairedRows,
     source: Rows,
     of_record: Rows,
     types: list[str],
@@ -292,7 +292,7 @@ def _special_ranks(
 
 
 def _times(
-    pairs: Found, gpu: pa.Table, ranges: PairedCalls, library: list[str]
+    pairs: PairedRows, gpu: pa.Table, ranges: PairedCalls, library: list[str]
 ) -> dict[str, pa.Array]:
     on_gpu = pairs.gpu != NONE
     on_cpu = ~on_gpu & (pairs.range != NONE)
@@ -307,13 +307,13 @@ def _times(
     return columns
 
 
-def _event(pairs: Found, seen: Seen) -> Rows:
+def _event(pairs: PairedRows, seen: Seen) -> Rows:
     event = np.append(numbers(seen.gpu["event"]), NONE)[pairs.gpu]
     event = np.where(event == NONE, np.append(seen.ranges.event, NONE)[pairs.range], event)
     return np.where(event == NONE, np.append(seen.records.event, NONE)[pairs.record], event)
 
 
-def _coalesced_name(pairs: Found, ranges: PairedCalls) -> pa.Array:
+def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     names: list[str | None] = [None] * len(pairs.gpu)
     called = _taken(ranges.table["name"], pairs.range).to_pylist()
     for row, _ in pairs.members:

@@ -17,7 +17,7 @@ Scope = Literal["event", "args"]
 Kind = Literal["ints", "floats", "nanos", "text", "json"]
 
 
-class Column(NamedTuple):
+class EventColumn(NamedTuple):
     """A column, where its values stand, and what they are."""
 
     name: str
@@ -30,10 +30,10 @@ class Column(NamedTuple):
 REST = "args_rest"
 
 
-def _columns(scope: Scope, kind: Kind, *names: str) -> tuple[Column, ...]:
+def _columns(scope: Scope, kind: Kind, *names: str) -> tuple[EventColumn, ...]:
     """Columns written as "name" or, where the file calls it otherwise, "name = key"."""
     split = (name.partition(" = ") for name in names)
-    return tuple(Column(name, scope, key or name, kind) for name, _, key in split)
+    return tuple(EventColumn(name, scope, key or name, kind) for name, _, key in split)
 
 
 EVENT = (
@@ -183,7 +183,7 @@ METADATA = _columns(
     "args", "text", "meta_name = name", "meta_labels = labels", "meta_sort = sort_index"
 )
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[EventColumn, ...] = (
     *EVENT,
     *LINKS,
     *DEVICE,
@@ -191,6 +191,6 @@ COLUMNS: tuple[Column, ...] = (
     *MEMORY,
     *OPERATORS,
     *METADATA,
-    Column(REST, "args", "", "json"),
+    EventColumn(REST, "args", "", "json"),
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)

@@ -36,7 +36,7 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
         versions["nccl_version"] = job["nccl_version"]
     return {
         "host": _text(header.get("host_name")),
-        "world_size": whole(job.get("world_size")),
+        "world_size": integer(job.get("world_size")),
         "backend": _text(job.get("backend")),
         "device_name": _text(devices[0].get("name")) if devices else None,
         "device_count": len(devices) or None,
@@ -49,15 +49,15 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
 
 
 def rank(header: Mapping[str, Any]) -> int | None:
-    return whole(_mapping(header.get("distributedInfo")).get("rank"))
+    return integer(_mapping(header.get("distributedInfo")).get("rank"))
 
 
 def base_ns(header: Mapping[str, Any]) -> int:
     """What all times are relative to; 0 before April 2024, when times were absolute."""
-    return whole(header.get("baseTimeNanoseconds")) or 0
+    return integer(header.get("baseTimeNanoseconds")) or 0
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     """A whole number that may come as text; anything else is none."""
     if isinstance(value, bool):
         return None

@@ -8,11 +8,11 @@ import pyarrow as pa
 from htk import _kineto
 from htk.parsers.kineto.columns import COLUMNS, NAMES, REST
 from htk.parsers.kineto.raw import (
+    ByteStream,
     Issue,
     Progress,
     RawEvents,
     Rows,
-    Stream,
     Values,
     all_issues,
     blocks,
@@ -29,7 +29,7 @@ _DESCRIPTION = [
 
 
 def read(
-    stream: Stream,
+    stream: ByteStream,
     *,
     rest: bool = False,
     progress: Progress | None = None,

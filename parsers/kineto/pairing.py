@@ -75,7 +75,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Found:
+class PairedRows:
     """For each collective: rows of what is known about it (NONE: nothing)."""
 
     gpu: Rows  # its kernel
@@ -87,16 +87,16 @@ class Found:
     members: tuple[tuple[int, Rows], ...] = ()  # collective, and the records that it coalesces
 
 
-def paired(seen: Seen, launches: pa.Table) -> Found:
+def paired(seen: Seen, launches: pa.Table) -> PairedRows:
     """Every collective of one file: a row for each kernel, then what has none."""
     on_gpu = _on_gpu(seen, launches)
     on_cpu = _on_cpu(seen, on_gpu)
     names = ("gpu", "own", "record", "op", "range", "enqueue")
     columns = {n: np.concatenate([getattr(p, n) for p in (on_gpu, on_cpu)]) for n in names}
-    return Found(**columns, members=on_gpu.members)
+    return PairedRows(**columns, members=on_gpu.members)
 
 
-def _on_gpu(seen: Seen, launches: pa.Table) -> Found:
+def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     launch = _look_up(launches["correlation"], seen.gpu["correlation"])
     thread = np.append(seen.threads.of(launches), np.int32(-1))[launch]
     moment = np.append(numbers(launches["start_ns"]), -1)[launch]
@@ -109,7 +109,7 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> Found:
     own = seen.facts.rows(numbers(seen.gpu["event"]))
     own = np.where(seen.facts.named(own), own, NONE)
     members = _coalesced(seen, own, record, around[2])
-    return Found(np.arange(len(own)), own, record, around[1], around[2], moment, members)
+    return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, members)
 
 
 def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
@@ -156,7 +156,7 @@ def _moving(seen: Seen) -> Mask:
     return seen.facts.named(rows) & ~seen.facts.is_type(rows, *_SILENT, "coalesced")
 
 
-def _on_cpu(seen: Seen, gpu: Found) -> Found:
+def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
     """Collectives of CPU libraries, and calls whose kernel was not recorded."""
     ranges, records, ops = seen.ranges.nested, seen.records.nested, seen.ops.nested
     within = records.around(ranges.thread, ranges.start)
@@ -175,7 +175,7 @@ def _on_cpu(seen: Seen, gpu: Found) -> Found:
     around = ops.around(threads, enqueued)
     around[: len(lone)] = _by_order(around[: len(lone)], lone, seen)
     of_range = np.concatenate([lone, np.full(len(rest), NONE, np.int64)])
-    return Found(none, none, np.concatenate([within[lone], rest]), around, of_range, enqueued)
+    return PairedRows(none, none, np.concatenate([within[lone], rest]), around, of_range, enqueued)
 
 
 def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:

@@ -24,7 +24,7 @@ _MOST = 4096  # processes of one file
 class Process:
     """The rows of one process, and what the file says of it."""
 
-    found: Sorted
+    events: Sorted
     header: Mapping[str, Any]
 
 

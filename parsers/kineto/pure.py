@@ -25,10 +25,10 @@ import numpy as np
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.raw import (
     KEPT_ISSUES,
+    ByteStream,
     Issue,
     Progress,
     RawEvents,
-    Stream,
     all_issues,
     blocks,
     parse_header,
@@ -45,7 +45,7 @@ _EVENTS = msgspec.json.Decoder(list[Event])
 _EVENT = msgspec.json.Decoder(Event)
 
 
-def read(stream: Stream, *, rest: bool = False, progress: Progress | None = None) -> RawEvents:
+def read(stream: ByteStream, *, rest: bool = False, progress: Progress | None = None) -> RawEvents:
     """The events of a decompressed stream."""
     document = _Document(rest)
     collecting = gc.isenabled()
@@ -104,7 +104,7 @@ class _Document:
             self._run(last=True)
         self.truncated |= self.state is not _State.DONE
 
-    def result(self, stream: Stream) -> RawEvents:
+    def result(self, stream: ByteStream) -> RawEvents:
         sizes = self.builder.finish()
         header, header_issues = parse_header(self.header)
         counts = dict(self.broken, mistyped_value=self.builder.mistyped)

@@ -27,7 +27,7 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Bytes, decompressed. It may also have what htk.io.decompress has: read1, damage and so on."""
 
     def readinto(self, buffer: memoryview, /) -> int | None: ...
@@ -114,7 +114,7 @@ class RawEvents:
         return self._loaded[name]
 
 
-def blocks(stream: Stream, progress: Progress | None) -> Iterable[bytes | memoryview]:
+def blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes | memoryview]:
     """The stream's bytes: as it has them, or else through one buffer used again and again."""
     if hasattr(stream, "read1"):
         pieces: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
@@ -128,14 +128,14 @@ def blocks(stream: Stream, progress: Progress | None) -> Iterable[bytes | memory
             progress(getattr(stream, "compressed_offset", done))
 
 
-def _filled(stream: Stream) -> Iterable[memoryview]:
+def _filled(stream: ByteStream) -> Iterable[memoryview]:
     buffer = memoryview(bytearray(BLOCK))
     while size := stream.readinto(buffer):
         yield buffer[:size]
 
 
 def all_issues(
-    kept: list[Issue], counts: Mapping[str, int], truncated: bool, stream: Stream
+    kept: list[Issue], counts: Mapping[str, int], truncated: bool, stream: ByteStream
 ) -> list[Issue]:
     """The issues kept, the many like them as one, and the damage of the file as a whole."""
     listed = Counter(issue.kind for issue in kept)

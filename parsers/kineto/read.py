@@ -1,11 +1,11 @@
 """Ingest by the engine in use."""
 
 from htk.core.engine import engine
-from htk.parsers.kineto.raw import Progress, RawEvents, Stream
+from htk.parsers.kineto.raw import ByteStream, Progress, RawEvents
 
 
 def read_events(
-    stream: Stream, *, rest: bool = False, progress: Progress | None = None
+    stream: ByteStream, *, rest: bool = False, progress: Progress | None = None
 ) -> RawEvents:
     """The events of a decompressed stream, by the engine in use.
 

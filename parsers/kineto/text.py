@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.raw import Progress, Stream, blocks
+from htk.parsers.kineto.raw import ByteStream, Progress, blocks
 
 _LONGEST = 64 << 20  # a longer event is taken for damage
 
@@ -42,7 +42,7 @@ class Copied:
 
 
 def copy(
-    stream: Stream,
+    stream: ByteStream,
     write: Callable[[bytes], object],
     entry: Entry,
     event: Event,
@@ -56,7 +56,7 @@ def copy(
 
 
 def copy_runs(
-    stream: Stream,
+    stream: ByteStream,
     write: Callable[[bytes], object],
     entry: Entry,
     run: Run,

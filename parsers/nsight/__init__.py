@@ -17,7 +17,7 @@ from htk.parsers.common.span_tables import recording
 from htk.parsers.common.sqlite_file import MAGIC, open_database
 from htk.parsers.nsight.nvtx import Ranges
 from htk.parsers.nsight.processes import Launcher, Machine
-from htk.parsers.nsight.report import Report
+from htk.parsers.nsight.report import NsightReport
 from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syncs
 
 NAME = "nsight"
@@ -39,7 +39,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
                 f"{source.name}: an SQLite database, but not an export of Nsight Systems; "
                 "write one with: nsys export --type sqlite REPORT.nsys-rep"
             )
-        report = Report.of(database, issues)
+        report = NsightReport.of(database, issues)
         machine = Machine.of(database)
     processes = _processes(report, issues)
     if not processes:
@@ -57,7 +57,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(first.tables, first.rank, first.world_size, first.facts, tuple(others))
 
 
-def _processes(report: Report, issues: Issues) -> list[int]:
+def _processes(report: NsightReport, issues: Issues) -> list[int]:
     """Processes with GPU work, by their first device; without any, those that ran ranges."""
     on_gpu = report.processes("kernels", "copies", "sets", "graphs")
     other = sorted(set(report.processes("runtime", "nvtx")) - set(on_gpu))
@@ -72,7 +72,7 @@ def _processes(report: Report, issues: Issues) -> list[int]:
 
 
 def _recording(
-    report: Report,
+    report: NsightReport,
     machine: Machine,
     launcher: Launcher,
     process: int,

@@ -19,7 +19,7 @@ from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
 from htk.parsers.common.span_tables import optional, step_numbers, table
 from htk.parsers.nsight.payloads import payloads
-from htk.parsers.nsight.report import Report, Rows
+from htk.parsers.nsight.report import NsightReport, ReportRows
 from htk.parsers.nsight.tables import threads
 from htk.schema import TEXT
 
@@ -40,8 +40,8 @@ _UNNAMED = "unnamed range"
 class Ranges:
     """The ranges of a process, and what each is."""
 
-    rows: Rows
-    report: Report
+    rows: ReportRows
+    report: NsightReport
     name: pa.Array
     sequence: Ints  # -1: none
     operator_id: Ints  # -1: none
@@ -49,7 +49,7 @@ class Ranges:
     is_operator: Mask
 
     @classmethod
-    def of(cls, report: Report, issues: Issues) -> "Ranges":
+    def of(cls, report: NsightReport, issues: Issues) -> "Ranges":
         rows = report.spans["nvtx"]
         parts = pc.extract_regex(_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
         if isinstance(parts, pa.ChunkedArray):
@@ -117,7 +117,7 @@ class Ranges:
         return pa.table({**columns, **payloads(self.report, rows)})
 
 
-def _texts(report: Report, rows: Rows) -> pa.ChunkedArray:
+def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
     """The text of each range: its own, else the registered one."""
     own, codes = rows.table["text"], report.strings.codes(rows.table["textId"])
     registered = (
@@ -140,5 +140,5 @@ def _whole(digits: pa.Array) -> Ints:
     return numbers(filled.cast(pa.int64()), -1)
 
 
-def _span(rows: Rows) -> dict[str, pa.Array]:
+def _span(rows: ReportRows) -> dict[str, pa.Array]:
     return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}

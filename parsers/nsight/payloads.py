@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
 from htk.parsers.common.nccl_ranges import FACTS
-from htk.parsers.nsight.report import Report, Rows
+from htk.parsers.nsight.report import NsightReport, ReportRows
 
 _HEADER = 32
 _MOST_BYTES = 4096  # NCCL's payloads have some 60
@@ -34,7 +34,7 @@ _TYPES |= {15: "<i4", 16: "<u4", 17: "<i8", 18: "<u8", 22: "<u8"}
 _Columns = dict[str, NDArray[Any]]
 
 
-def payloads(report: Report, rows: Rows) -> dict[str, pa.Array]:
+def payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
     """A column for each fact, null where the export does not tell."""
     values: _Columns = {name: np.zeros(len(rows), np.uint64) for name in FACTS}
     has_value = {name: np.zeros(len(rows), bool) for name in FACTS}
@@ -52,7 +52,7 @@ def payloads(report: Report, rows: Rows) -> dict[str, pa.Array]:
     return columns
 
 
-def _binary(report: Report, rows: Rows, values: _Columns, has_value: _Columns) -> None:
+def _binary(report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns) -> None:
     """Payloads of one length at a time, all at once."""
     blobs = rows.table["binaryData"].combine_chunks()
     lengths = numbers(pa.compute.binary_length(blobs), 0)
@@ -77,7 +77,7 @@ def _field(data: NDArray[np.uint8], offset: int, kind: str) -> NDArray[Any]:
     return np.ascontiguousarray(data[:, offset : offset + size]).view(kind).ravel()
 
 
-def _schemas(report: Report) -> Mapping[tuple[int, int], dict[str, tuple[int, str]]]:
+def _schemas(report: NsightReport) -> Mapping[tuple[int, int], dict[str, tuple[int, str]]]:
     """Offset and type of each field that is read, by schema and domain."""
     schemas: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     for entry in report.payloads.to_pylist():  # some dozen a process
@@ -90,7 +90,7 @@ def _schemas(report: Report) -> Mapping[tuple[int, int], dict[str, tuple[int, st
     return schemas
 
 
-def _json(report: Report, rows: Rows, values: _Columns, has_value: _Columns) -> None:
+def _json(report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns) -> None:
     """Payloads as JSON: each distinct text is read once."""
     codes = report.strings.codes(rows.table["jsonTextId"])
     named = report.strings.texts(codes)

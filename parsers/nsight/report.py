@@ -88,7 +88,7 @@ class Strings:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReportRows:
     """Rows of one table: as exported, with process and absolute times."""
 
     table: pa.Table
@@ -99,16 +99,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: Ints) -> "Rows":
+    def where(self, chosen: Ints) -> "ReportRows":
         table = self.table.take(pa.array(chosen))
-        return Rows(table, self.process[chosen], self.start[chosen], self.end[chosen])
+        return ReportRows(table, self.process[chosen], self.start[chosen], self.end[chosen])
 
 
 @dataclass(frozen=True)
-class Report:
+class NsightReport:
     """All that is read of a report, or of one process of it."""
 
-    spans: Mapping[str, Rows]
+    spans: Mapping[str, ReportRows]
     strings: Strings
     labels: Mapping[str, Mapping[int, str]]  # enumerations of the export: number -> name
     payloads: pa.Table  # entries of payload schemas
@@ -117,7 +117,7 @@ class Report:
     truncated: bool
 
     @classmethod
-    def of(cls, database: Database, issues: Issues) -> "Report":
+    def of(cls, database: Database, issues: Issues) -> "NsightReport":
         base_ns = _base_ns(database)
         spans = {
             name: _rows(database, table, columns, base_ns, issues)
@@ -136,7 +136,7 @@ class Report:
             issues.has("damaged_table"),
         )
 
-    def of_process(self, process: int) -> "Report":
+    def of_process(self, process: int) -> "NsightReport":
         chosen = {
             name: rows.where(np.flatnonzero(rows.process == process))
             for name, rows in self.spans.items()
@@ -165,7 +165,7 @@ def _rows(
     columns: Mapping[str, pa.DataType],
     base_ns: int,
     issues: Issues,
-) -> Rows:
+) -> ReportRows:
     """Rows of a table that have usable times; an NVTX range that never ended ends with the rest."""
     read = database.read(table, columns)
     if "eventType" in columns:
@@ -177,7 +177,9 @@ def _rows(
     owner = "globalPid" if "globalPid" in columns else "globalTid"
     process = numbers(read[owner], _NO_PROCESS)
     process = np.where(process >= 0, process & ~np.int64(0xFFFFFF), _NO_PROCESS)
-    return Rows(read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns)
+    return ReportRows(
+        read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns
+    )
 
 
 def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
@@ -192,7 +194,7 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))
 
 
-def _assigned(spans: dict[str, Rows]) -> dict[str, Rows]:
+def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
     """GPU work of an export that names no process belongs to the only one that called CUDA."""
     callers = np.unique(spans["runtime"].process)
     if len(callers) != 1:

@@ -19,7 +19,7 @@ from htk.parsers.common.span_tables import (
     optional,
     table,
 )
-from htk.parsers.nsight.report import Report, Rows
+from htk.parsers.nsight.report import NsightReport, ReportRows
 
 _NOWHERE = 0xFFFFFFFF  # of a synchronisation with no stream of its own
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,}$")  # cudaLaunchKernel_v7000
@@ -48,7 +48,7 @@ class Devices:
     devices: Ints
 
     @classmethod
-    def of(cls, report: Report) -> "Devices":
+    def of(cls, report: NsightReport) -> "Devices":
         rows = [report.spans[name] for name in ("kernels", "copies", "sets", "graphs")]
         context = np.concatenate([numbers(r.table["contextId"], -1) for r in rows])
         device = np.concatenate([numbers(r.table["deviceId"], -1) for r in rows])
@@ -59,19 +59,19 @@ class Devices:
     def first(self) -> int | None:
         return int(self.devices.min()) if len(self.devices) else None
 
-    def at(self, context: Ints, otherwise: Ints) -> Ints:
+    def of_context(self, context: Ints, otherwise: Ints) -> Ints:
         position = look_up(self.contexts, np.arange(len(self.contexts)), context)
         return np.where(position >= 0, np.append(self.devices, -1)[position], otherwise)
 
 
-def kernels(report: Report) -> pa.Table:
+def kernels(report: NsightReport) -> pa.Table:
     """Kernels, copies, sets, and graphs that were traced as a whole."""
     makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
     parts = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
     return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
 
 
-def _kernels(report: Report, rows: Rows) -> pa.Table:
+def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     """A kernel is called by its demangled name, else the short one."""
     strings = report.strings
     codes = np.full(len(rows), -1, np.int64)
@@ -93,7 +93,7 @@ def _kernels(report: Report, rows: Rows) -> pa.Table:
     )
 
 
-def _copies(report: Report, rows: Rows) -> pa.Table:
+def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Copies are called as Kineto calls them: `Memcpy HtoD (Pageable -> Device)`."""
     labels = report.labels
     directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
@@ -109,14 +109,14 @@ def _copies(report: Report, rows: Rows) -> pa.Table:
     return _moved(rows, 1, name)
 
 
-def _sets(report: Report, rows: Rows) -> pa.Table:
+def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
     spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
     distinct, name_of_row = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
     return _moved(rows, 2, text(name_of_row, pa.array(names, pa.string())))
 
 
-def _moved(rows: Rows, activity: int, name: pa.Array) -> pa.Table:
+def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
     size = numbers(rows.table["bytes"], -1)
     taken = rows.end - rows.start
     has_rate = (size >= 0) & (taken > 0)
@@ -132,7 +132,7 @@ def _moved(rows: Rows, activity: int, name: pa.Array) -> pa.Table:
     )
 
 
-def _graphs(report: Report, rows: Rows) -> pa.Table:
+def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Graphs of which only begin and end were traced (--cuda-graph-trace=graph)."""
     ids = int_texts(numbers(rows.table["graphId"], -1))
     return _activities(
@@ -140,7 +140,7 @@ def _graphs(report: Report, rows: Rows) -> pa.Table:
     )
 
 
-def _activities(rows: Rows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
+def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
     device, stream, correlation = (
         numbers(rows.table[c], -1) for c in ("deviceId", "streamId", "correlationId")
     )
@@ -150,7 +150,7 @@ def _activities(rows: Rows, activity: int, name: pa.Array, **more: pa.Array) -> 
     )
 
 
-def launches(report: Report) -> pa.Table:
+def launches(report: NsightReport) -> pa.Table:
     """Calls of the CUDA runtime and driver, without the version in their names."""
     rows = report.spans["runtime"]
     raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
@@ -168,7 +168,7 @@ def launches(report: Report) -> pa.Table:
     )
 
 
-def syncs(report: Report, devices: Devices) -> pa.Table:
+def syncs(report: NsightReport, devices: Devices) -> pa.Table:
     """What a stream, or the host, waited for."""
     rows = report.spans["syncs"]
     kind = numbers(rows.table["syncType"], -1)
@@ -176,7 +176,7 @@ def syncs(report: Report, devices: Devices) -> pa.Table:
     names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], pa.string())
     stream = numbers(rows.table["streamId"], -1)
     context = numbers(rows.table["contextId"], -1)
-    device = devices.at(context, numbers(rows.table["deviceId"], -1))
+    device = devices.of_context(context, numbers(rows.table["deviceId"], -1))
     recorded = _recorded_events(report, rows)
     return table(
         "syncs",
@@ -193,7 +193,7 @@ def syncs(report: Report, devices: Devices) -> pa.Table:
     )
 
 
-def _recorded_events(report: Report, rows: Rows) -> dict[str, pa.Array]:
+def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
     """Stream and call that recorded the event of each wait, where the export ties them."""
     events = report.cuda_events.filter(
         pa.array(np.isin(numbers(report.cuda_events["globalPid"], -1), np.unique(rows.process)))
@@ -214,7 +214,7 @@ def _recorded_events(report: Report, rows: Rows) -> dict[str, pa.Array]:
     return columns
 
 
-def overheads(report: Report) -> pa.Table:
+def overheads(report: NsightReport) -> pa.Table:
     """The profiler's own work, and CUDA compiling or loading code."""
     labels = report.labels["ENUM_CUPTI_OVERHEAD_TYPE"]
     parts = []
@@ -229,7 +229,7 @@ def overheads(report: Report) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries()
 
 
-def threads(rows: Rows) -> dict[str, pa.Array]:
+def threads(rows: ReportRows) -> dict[str, pa.Array]:
     """Process and thread: each 24 bits of the global thread id."""
     thread = numbers(rows.table["globalTid"], -1)
     has_thread = thread >= 0
@@ -242,11 +242,11 @@ def threads(rows: Rows) -> dict[str, pa.Array]:
     }
 
 
-def _span(rows: Rows) -> dict[str, pa.Array]:
+def _span(rows: ReportRows) -> dict[str, pa.Array]:
     return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}
 
 
-def _integers(rows: Rows, name: str, *, positive: bool = False) -> pa.Array:
+def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
     """A column of the export; `positive`: 0 says that there is none."""
     if name not in rows.table.column_names:
         return nulls(pa.int64(), len(rows))

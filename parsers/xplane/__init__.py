@@ -21,7 +21,7 @@ from htk.parsers.common.nccl_ranges import FACTS, collectives
 from htk.parsers.common.span_tables import activities, empty, optional, recording, table
 from htk.parsers.common.wire import BYTES, VARINT, Cut, fields
 from htk.parsers.xplane.launching import with_operators
-from htk.parsers.xplane.planes import Event, Space, read_space
+from htk.parsers.xplane.planes import PlaneEvent, Space, read_space
 
 NAME = "xplane"
 
@@ -115,7 +115,7 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
 
 
-def _launches(events: list[Event], base: int) -> pa.Table:
+def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
     correlation = _ints(e.correlation for e in events)
     api = ["hip_runtime" if e.name.startswith("hip") else "cuda_runtime" for e in events]
     return table(
@@ -129,7 +129,7 @@ def _launches(events: list[Event], base: int) -> pa.Table:
     )
 
 
-def _operators(events: list[Event], base: int) -> pa.Table:
+def _operators(events: list[PlaneEvent], base: int) -> pa.Table:
     return table("cpu_ops", _on_thread(events, base), len(events))
 
 
@@ -150,7 +150,7 @@ def _python_calls(space: Space, base: int) -> pa.Table:
     return table("python_calls", _on_thread(space.python, base), len(space.python))
 
 
-def _on_thread(events: list[Event], base: int) -> dict[str, pa.Array]:
+def _on_thread(events: list[PlaneEvent], base: int) -> dict[str, pa.Array]:
     start, end = _times(events, base)
     return {
         "name": texts([e.name for e in events]),
@@ -161,7 +161,7 @@ def _on_thread(events: list[Event], base: int) -> dict[str, pa.Array]:
     }
 
 
-def _times(events: list[Event], base: int) -> tuple[Ints, Ints]:
+def _times(events: list[PlaneEvent], base: int) -> tuple[Ints, Ints]:
     return _ints(e.start + base for e in events), _ints(e.end + base for e in events)
 
 

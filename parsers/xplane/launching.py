@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from htk.parsers.xplane.planes import Event
+from htk.parsers.xplane.planes import PlaneEvent
 
 _Spans = dict[tuple[str, str], list[tuple[int, int]]]  # of a line and a name, in order
 
 
 def with_operators(
-    calls: Sequence[Event], kernels: Sequence[Event], host: Sequence[Event]
-) -> tuple[list[Event], list[Event]]:
+    calls: Sequence[PlaneEvent], kernels: Sequence[PlaneEvent], host: Sequence[PlaneEvent]
+) -> tuple[list[PlaneEvent], list[PlaneEvent]]:
     """The calls, each on the line of its thread's ranges, and operators that no range shows."""
     launched = {k.correlation: k.hlo for k in kernels if k.hlo and k.correlation > 0}
     named = [replace(c, hlo=c.hlo or launched.get(c.correlation, "")) for c in calls]
@@ -30,7 +30,7 @@ def with_operators(
 
 
 def _same_lines(
-    calls: Sequence[Event], spans: _Spans, holding: dict[str, set[str]]
+    calls: Sequence[PlaneEvent], spans: _Spans, holding: dict[str, set[str]]
 ) -> dict[str, str]:
     """The line of ranges for each line of calls: that whose ranges hold most of its calls, if they
     hold more than half of those whose operator any range shows. Devices may run one operator at the
@@ -51,7 +51,7 @@ def _same_lines(
     return {thread: line for thread, line in best.items() if wanted[line] == 1}
 
 
-def _spans(host: Sequence[Event], names: set[str]) -> tuple[_Spans, dict[str, set[str]]]:
+def _spans(host: Sequence[PlaneEvent], names: set[str]) -> tuple[_Spans, dict[str, set[str]]]:
     """When each line ran each operator, and the lines that ever did."""
     spans: _Spans = defaultdict(list)
     holding: dict[str, set[str]] = defaultdict(set)
@@ -69,10 +69,10 @@ def _holds(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     return position >= 0 and end <= spans[position][1]
 
 
-def _put_together(calls: Sequence[Event]) -> list[Event]:
+def _put_together(calls: Sequence[PlaneEvent]) -> list[PlaneEvent]:
     """An operator for each run of launches of one name on a thread."""
-    operators: list[Event] = []
-    before: Event | None = None
+    operators: list[PlaneEvent] = []
+    before: PlaneEvent | None = None
     for call in sorted(calls, key=lambda c: (c.thread, c.start)):
         continues = before is not None and (before.thread, before.hlo) == (call.thread, call.hlo)
         if call.hlo and continues:

@@ -23,7 +23,7 @@ _MOST_PLANES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PlaneEvent:
     """An event; times in ns as the profile counts them."""
 
     name: str
@@ -45,17 +45,17 @@ class Event:
 class Space:
     """What is read of a profile."""
 
-    on_gpu: list[Event] = field(default_factory=list)
-    calls: list[Event] = field(default_factory=list)
-    host: list[Event] = field(default_factory=list)
-    steps: list[Event] = field(default_factory=list)
-    python: list[Event] = field(default_factory=list)
+    on_gpu: list[PlaneEvent] = field(default_factory=list)
+    calls: list[PlaneEvent] = field(default_factory=list)
+    host: list[PlaneEvent] = field(default_factory=list)
+    steps: list[PlaneEvent] = field(default_factory=list)
+    python: list[PlaneEvent] = field(default_factory=list)
     devices: dict[int, dict[str, object]] = field(default_factory=dict)
     unread: Counter[str] = field(default_factory=Counter)
     began_ns: int = 0
     hostname: str | None = None
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[PlaneEvent]:
         for events in (self.on_gpu, self.calls, self.host, self.steps, self.python):
             yield from events
 
@@ -170,7 +170,7 @@ def _read_line(data: bytes, line: Field, plane: _Plane, device: int, space: Spac
             _on_host(event[0], shown or name, event[1], space)
 
 
-_Raw = tuple[Event, dict[str, object]]
+_Raw = tuple[PlaneEvent, dict[str, object]]
 
 
 def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
@@ -194,10 +194,10 @@ def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
         if fact in _WANTED or fact in _DETAILS:
             facts[fact] = value
     name = plane.events.get(kind) or f"event {kind}"
-    return Event(name, start, end, hlo=_said(facts.get("hlo_op"))), facts
+    return PlaneEvent(name, start, end, hlo=_said(facts.get("hlo_op"))), facts
 
 
-def _on_gpu(raw: _Raw, device: int, stream: int) -> Event:
+def _on_gpu(raw: _Raw, device: int, stream: int) -> PlaneEvent:
     event, facts = raw
     copied, filled = (_said(facts.get(name)) for name in _DETAILS)
     activity = 1 if copied or event.name.startswith("Memcpy") else 0
@@ -218,7 +218,7 @@ def _on_gpu(raw: _Raw, device: int, stream: int) -> Event:
     )
 
 
-def _on_host(event: Event, thread: str, facts: Mapping[str, object], space: Space) -> None:
+def _on_host(event: PlaneEvent, thread: str, facts: Mapping[str, object], space: Space) -> None:
     event = replace(event, thread=thread)
     step, correlation = _whole(facts.get("step_num")), _whole(facts.get("correlation_id"))
     if event.name.startswith("$"):

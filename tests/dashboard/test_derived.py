@@ -13,7 +13,7 @@ from htk.dashboard.components import grouped, safely
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
-from htk.dashboard.url_state import View
+from htk.dashboard.url_state import UrlState
 from htk.trace.opening import OpenOptions, open_trace
 
 
@@ -28,14 +28,14 @@ def drawn(component: object) -> str:
 
 def test_every_question_has_a_page(runs: Runs) -> None:
     for name in ANALYSES:
-        text = drawn(derived.page(Visit(runs, View(name)), name))
+        text = drawn(derived.page(Visit(runs, UrlState(name)), name))
         assert json.dumps(find(name).question) in text
 
 
 def test_every_part_of_every_page(runs: Runs) -> None:
     options = {"base": "0", "new": "1"}  # of the comparison
     for path, page in composed().items():
-        visit = Visit(runs, View(path, options=options if path == "compare" else {}), dark=True)
+        visit = Visit(runs, UrlState(path, options=options if path == "compare" else {}), dark=True)
         assert drawn(page.layout(visit))
         for part in page.parts.values():
             assert "Internal error" not in drawn(safely(part, visit))
@@ -43,7 +43,7 @@ def test_every_part_of_every_page(runs: Runs) -> None:
 
 def test_records_without_a_profile_say_why_the_job_hangs() -> None:
     path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
-    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), View())
+    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), UrlState())
     overview = composed()[""]
     assert "records" in drawn(overview.layout(visit))
     assert "rank 3 never came" in drawn(overview.parts["records"](visit))
@@ -51,7 +51,7 @@ def test_records_without_a_profile_say_why_the_job_hangs() -> None:
 
 
 def test_groups_add_up_what_adds_up(runs: Runs) -> None:
-    table = runs.ask("", View().selection, "kernel_top", n=1000).table
+    table = runs.ask("", UrlState().selection, "kernel_top", n=1000).table
     by_kind = {row["kind"]: row for row in grouped(table, "kind").to_pylist()}
     rows = table.to_pylist()
     for kind, row in by_kind.items():
@@ -64,7 +64,7 @@ def test_groups_add_up_what_adds_up(runs: Runs) -> None:
 def test_rows_of_a_job_fill_the_page_of_its_stragglers() -> None:
     """The heat map has a cell for each worker, the steps a line for each kind of replay."""
     path = Path(__file__).parents[2] / "sample_traces/operation_rows/slow_worker.parquet"
-    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), View("job"))
+    visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), UrlState("job"))
     page = composed()["job"]
     parts = {name: json.loads(drawn(part(visit))) for name, part in page.parts.items()}
     assert "likely cause" in drawn(parts["tiles"]) and '"worker"' in drawn(parts["tiles"])

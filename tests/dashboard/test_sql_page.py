@@ -51,7 +51,7 @@ def test_a_query_that_does_not_end_leaves_the_dashboard_live(
     shows(page, "Ask in SQL")
     typed(page, "sql-text", ENDLESS)
     page.click("#sql-run")
-    worker = worker_of(run.whole, LIMITS.memory_bytes, {})
+    worker = worker_of(run.everything, LIMITS.memory_bytes, {})
     until(page, "() => window.store.getState().isLoading")
     while not worker.busy:
         page.wait_for_timeout(20)

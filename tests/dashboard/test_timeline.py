@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from htk.notebook.widget import Kernel
+from htk.notebook.widget import WidgetServer
 from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import page as as_page
 from htk.timeline.page import script, style
@@ -300,7 +300,7 @@ def test_one_clock_for_all_ranks_and_the_critical_path(page: Any, address: str) 
 
 def test_the_cell_of_a_notebook(browser: Any, timeline: TraceTimeline) -> None:
     """The widget's module with a kernel at the other end; Jupyter itself is not needed."""
-    kernel = Kernel(lambda aligned: timeline)
+    kernel = WidgetServer(lambda aligned: timeline)
 
     def answer(text: str) -> list[Any]:
         head, buffers = kernel.answer(json.loads(text))

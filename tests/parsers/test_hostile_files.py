@@ -18,7 +18,7 @@ from htk.cli.main import run
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, TraceError
 from htk.parsers import flight_recorder, memory_snapshot, profiler_plugin
-from htk.parsers.common.safe_pickle import Refused, load_plain
+from htk.parsers.common.safe_pickle import RefusedPickle, load_plain
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
@@ -92,7 +92,7 @@ def test_plain_data_loads_as_pickle_does(protocol: int) -> None:
 
 def test_a_tuple_as_a_key_is_refused_where_tuples_nest() -> None:
     inner = (1, 2)
-    with pytest.raises(Refused, match="tuple as a key"):
+    with pytest.raises(RefusedPickle, match="tuple as a key"):
         load_plain(pickle.dumps([inner, (inner, inner), {(inner, 3): 1}], 2))
 
 

@@ -16,7 +16,7 @@ from htk.errors import HtkError
 from htk.parsers import xplane
 from htk.parsers.common.wire import Cut, fields, signed, varint
 from htk.parsers.xplane.launching import with_operators
-from htk.parsers.xplane.planes import Event
+from htk.parsers.xplane.planes import PlaneEvent
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from sample_traces.xplane_export import BEGAN_NS, LINE_NS, Plane, message, profile
@@ -193,9 +193,9 @@ def test_the_program_by_hand() -> None:
 
 def test_lines_that_cannot_be_told_apart_are_left_apart() -> None:
     """Two threads run one operator at the same time: which calls are whose, nothing tells."""
-    host = [Event("fusion.1", 0, 100, thread=f"ranges {k}") for k in range(2)]
+    host = [PlaneEvent("fusion.1", 0, 100, thread=f"ranges {k}") for k in range(2)]
     calls = [
-        Event(
+        PlaneEvent(
             "hipModuleLaunchKernel", 10, 20, thread=f"calls {k}", correlation=k + 1, hlo="fusion.1"
         )
         for k in range(2)

@@ -22,7 +22,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Advice:
     finding: str
     evidence: str
     advice: str
@@ -33,7 +33,7 @@ class Finding:
     overlaps: str | None = None  # the finding whose time this is too
     is_change: bool = False  # something became worse while it was recorded
 
-    def with_waits(self, wait_ns: int, evidence: str) -> "Finding":
+    def with_waits(self, wait_ns: int, evidence: str) -> "Advice":
         """Return the finding with what other ranks wait because of it."""
         gain = (self.gain_ns or 0) + wait_ns
         return replace(self, gain_ns=gain, evidence=f"{self.evidence}; {evidence}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Finding, costliest, longest, mostly
+from htk.analyses.causes.advice.finding import Advice, costliest, longest, mostly
 from htk.columns.arrow import codes_of, matching, numbers, valid
 from htk.columns.groups import hosts
 from htk.columns.segments import SegmentTimes
@@ -133,7 +133,7 @@ def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
 
 def idle_findings(
     idle: Idle, gpus: int, waits: Mapping[str, tuple[int, str]], launch_advice: str
-) -> list[Finding]:
+) -> list[Advice]:
     """Findings on idle time, each with what other ranks wait for the same cause: `waits`, by
     finding, is how long, and in words for whom."""
     findings = []
@@ -168,12 +168,12 @@ def _share(finding: str, idle: Idle, of_cause: Mask) -> tuple[Mask, Ints]:
     return cost > 0, cost
 
 
-def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice: str) -> Finding:
+def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice: str) -> Advice:
     stall = idle.stall[rows]
     if "synchron" not in finding:  # a call that blocks has a finding of its own
         stall = np.where(np.append(idle.stalls.state, NONE)[stall] == SYNC, NONE, stall)
     called = np.append(idle.stalls.name, NONE)[stall]
-    events = costliest(idle.names.known, called, cost[rows])
+    events = costliest(idle.names.listed, called, cost[rows])
     parts = []
     for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
         of_cause = rows & (idle.cause == k)
@@ -189,7 +189,7 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
             "less memory: activation checkpointing, smaller micro-batches with accumulation, more "
             "sharding; against fragments expandable_segments:True"
         )
-    return Finding(
+    return Advice(
         finding,
         f"GPU idle: {', '.join(parts)}{where}" if parts else "no GPU is idle for it itself",
         advice,
@@ -203,7 +203,7 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
 def _steps_that_free(idle: Idle, rows: Mask) -> int:
     """In how many steps memory is given back to the driver while a GPU is idle for it. A job that
     starts up does so once, or in no step."""
-    names = idle.names.known
+    names = idle.names.listed
     frees = np.array([bool(n and n.startswith(_FREE)) for n in names] + [False], bool)
     calls = np.flatnonzero(frees[idle.stalls.name] & (idle.stalls.state == ALLOCATION))
     begun = SegmentTimes(idle.stalls.host[calls], idle.stalls.start[calls])

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Finding, costliest, longest
+from htk.analyses.causes.advice.finding import Advice, costliest, longest
 from htk.analyses.causes.advice.waiting import COMPUTE, BlamedWaits, Exposed
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.types import NONE, Floats, Ints, Mask
@@ -53,12 +53,12 @@ class UnclaimedTime:
 
     def finding(
         self, rows: Mask, gain: int, finding: str, evidence: str, advice: str, analysis: str
-    ) -> Finding:
+    ) -> Advice:
         """A finding on some activities, with their names and the longest of them."""
         cost = np.where(rows, self.length, 0)
         events = costliest(self.names, self.name, cost)
         shown = ", ".join(shorten(event) for event in events)
-        return Finding(
+        return Advice(
             finding,
             f"{evidence}: {shown}" if shown else evidence,
             advice,
@@ -71,7 +71,7 @@ class UnclaimedTime:
 
 def changed_findings(
     work: UnclaimedTime, changes: list[KernelChange], exposed: Exposed, waits: BlamedWaits
-) -> tuple[list[Finding], Mask]:
+) -> tuple[list[Advice], Mask]:
     """Return the finding on kernels that became slower, and the waits that it explains: for ranks
     on which alone they did."""
     explained = np.zeros(len(waits.row), bool)
@@ -105,7 +105,7 @@ def changed_findings(
         f"{where}; {pluralize(others, 'other kernel')} too"
     )
     rows = slow & (work.rank == worst.rank)
-    finding = Finding(
+    finding = Advice(
         REGRESSED,
         evidence if others else evidence.rpartition(";")[0],
         "see what changed at that step: sizes, data, algorithm (cudnn.benchmark), another process "
@@ -121,7 +121,7 @@ def changed_findings(
 
 def kernel_findings(
     work: UnclaimedTime, recomputed: Mask, device: Device | None, gpus: int
-) -> list[Finding]:
+) -> list[Advice]:
     """Findings on kernels and copies as they are, in the order in which they take their time."""
     return [
         *_recompute(work, recomputed),
@@ -132,7 +132,7 @@ def kernel_findings(
     ]
 
 
-def _recompute(work: UnclaimedTime, again: Mask) -> list[Finding]:
+def _recompute(work: UnclaimedTime, again: Mask) -> list[Advice]:
     """Forward work that runs a second time in backward."""
     gain = work.take(again, 1.0)
     if not gain:
@@ -150,7 +150,7 @@ def _recompute(work: UnclaimedTime, again: Mask) -> list[Finding]:
     ]
 
 
-def _off_tensor_cores(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Finding]:
+def _off_tensor_cores(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Advice]:
     """Matrix products and convolutions whose name says that they use plain cores."""
     rows = work.compute & _matrix(work) & _tensor_core(work, False)
     advice = _faster_formats(device)
@@ -197,7 +197,7 @@ def _faster_formats(device: Device | None) -> str:
     return ", or ".join(ways)
 
 
-def _too_small(work: UnclaimedTime, gpus: int) -> list[Finding]:
+def _too_small(work: UnclaimedTime, gpus: int) -> list[Advice]:
     """Kernels that leave the GPU partly empty."""
     blocks = numbers(work.kernels["blocks_per_sm"], -1.0)
     few = work.compute & (blocks >= 0) & (blocks < FEW_BLOCKS)
@@ -217,7 +217,7 @@ def _too_small(work: UnclaimedTime, gpus: int) -> list[Finding]:
     ]
 
 
-def _small_copies(work: UnclaimedTime, gpus: int) -> list[Finding]:
+def _small_copies(work: UnclaimedTime, gpus: int) -> list[Advice]:
     copies = matching(work.kernels["activity"], "copy".__eq__)
     size = numbers(work.kernels["size_bytes"], NONE)
     small = copies & (size >= 0) & (size < SMALL_COPY_BYTES)
@@ -241,7 +241,7 @@ def _is_sixteen_bit(name: str) -> bool:
     return bool(_SIXTEEN_BIT.search(name)) and not _FEWER_BITS.search(name)
 
 
-def _eight_bit(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Finding]:
+def _eight_bit(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Advice]:
     """Matrix products in 16 bit on a GPU that has 8-bit floats. It changes what is computed, so
     that no time is promised."""
     if device is None or not device.has("fp8"):
@@ -252,7 +252,7 @@ def _eight_bit(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Fi
     if length[rows].sum() < 0.3 * length[work.compute].sum() or not rows.any():
         return []
     return [
-        Finding(
+        Advice(
             "matrix products in 16 bit on a GPU with FP8",
             f"{pluralize(int(rows.sum()), 'kernel')}, "
             f"{format_duration(int(length[rows].sum()) / gpus)}, at most half of it: "

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from htk.analyses.causes.advice.finding import Example, Finding
+from htk.analyses.causes.advice.finding import Advice, Example
 from htk.analyses.causes.advice.waiting import COMM, BlamedWaits, Exposed
 from htk.analyses.comm.slow_links import expected_rate, names_of
 from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_duration, format_int_ranges, pluralize
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.link_paces import LinkPaces, Rates, link_paces
+from htk.measures.link_paces import LinkPaces, LinkRates, link_paces
 from htk.measures.slow_links import Alike, suspected
 
 SLOW_LINK = "a link is slow"
@@ -19,14 +19,14 @@ _LIKELY = 0.5  # probability of what is named
 
 def transfer_findings(
     exposed: Exposed, waits: BlamedWaits, exposed_ns: int, comm: int, gpus: int
-) -> tuple[list[Finding], Mask]:
+) -> tuple[list[Advice], Mask]:
     """Return findings on exposed transfers, of `exposed_ns` of exposed and `comm` of all
     communication, and the waits that they explain: for ranks that a slow link held up."""
     calls, split = exposed.calls, exposed.split
     transfer = np.zeros(calls.rows.length, np.int64)
     transfer[split.rows] = split.exposed_transfer
     rest = max(exposed_ns - int(split.exposed_wait.sum() + split.exposed_undetermined.sum()), 0)
-    paces = link_paces(calls, Rates.of(calls, None, None))
+    paces = link_paces(calls, LinkRates.of(calls, None, None))
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     held_up = np.zeros(len(waits.row), bool)
     findings = []
@@ -40,7 +40,7 @@ def transfer_findings(
     if exposed_ns and rest:
         hidden = 100 * (comm - exposed_ns) / max(comm, 1)
         findings.append(
-            Finding(
+            Advice(
                 EXPOSED,
                 f"{format_duration(rest / gpus)} of transfers; of communication "
                 f"({format_duration(comm / gpus)}) {hidden:.0f} % is hidden",
@@ -66,13 +66,13 @@ def _uses(calls: CollectiveCalls, groups: list[tuple[int, ...]]) -> Mask:
 
 def _slow_link(
     calls: CollectiveCalls, paces: LinkPaces, alike: Alike, transfer: Ints, wait: int
-) -> Finding:
+) -> Advice:
     pace, expected, basis = expected_rate(paces, alike.groups)
     against = f", where {expected:.3g} are expected ({basis})" if expected and basis else ""
     groups = [f"ranks {format_int_ranges(paces.members[k])}" for k in alike.groups.tolist()]
     if len(groups) > 2:
         groups = [*groups[:2], pluralize(len(groups) - 2, "other group")]
-    return Finding(
+    return Advice(
         SLOW_LINK,
         f"{names_of(alike.suspects)}: transfers among {'; '.join(groups)} at {pace:.3g} GB/s"
         f"{against}",

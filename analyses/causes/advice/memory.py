@@ -4,14 +4,14 @@ import json
 
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Finding
+from htk.analyses.causes.advice.finding import Advice
 from htk.columns.arrow import numbers
 from htk.columns.types import Ints
 
 FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
 
 
-def memory_findings(memory: pa.Table, ranks: pa.Table) -> list[Finding]:
+def memory_findings(memory: pa.Table, ranks: pa.Table) -> list[Advice]:
     """Memory near the limit of the GPU."""
     reserved: Ints = numbers(memory["reserved_bytes"])
     on_gpu = numbers(memory["device_type"], -1) == 1
@@ -22,7 +22,7 @@ def memory_findings(memory: pa.Table, ranks: pa.Table) -> list[Finding]:
     if share < FULL_PCT:
         return []
     return [
-        Finding(
+        Advice(
             "GPU memory is nearly full",
             f"{share:.0f} % of the GPU is reserved at the peak",
             "activation checkpointing, smaller micro-batches with accumulation, more sharding",

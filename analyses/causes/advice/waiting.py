@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Example, Finding, mostly
+from htk.analyses.causes.advice.finding import Advice, Example, mostly
 from htk.analyses.causes.advice.idle import finding_of
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
@@ -14,7 +14,7 @@ from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.comm_split import Shares, comm_split
+from htk.measures.comm_split import CommShares, comm_split
 from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
 from htk.measures.stalls import LONG_NS
 
@@ -52,7 +52,7 @@ class Exposed:
     """Collectives, and their exposed time."""
 
     calls: CollectiveCalls
-    split: Shares
+    split: CommShares
 
     @classmethod
     def of(
@@ -80,7 +80,7 @@ class Exposed:
     ) -> tuple[Ints, list[str]]:
         """What each late member was late in: where it spent most beyond the fastest one."""
         own = own_time(self.calls.rows, self.calls.table)
-        fastest = fastest_member(own, self.calls.match, self.calls.waits.known)
+        fastest = fastest_member(own, self.calls.match, self.calls.waits.has_wait)
         excess = beyond(own.parts(activities), fastest)[late]
         some = excess.max(axis=1, initial=0) > 0
         kind = np.where(some, excess.argmax(axis=1), NONE)
@@ -115,7 +115,7 @@ class Exposed:
         who = self._whom(waits, rows)
         return f"other ranks wait {format_duration(total)} in all for it{who}"
 
-    def late_findings(self, waits: BlamedWaits, slowness: Mapping[int, float]) -> list[Finding]:
+    def late_findings(self, waits: BlamedWaits, slowness: Mapping[int, float]) -> list[Advice]:
         """Findings on waiting for ranks that are late in anything but their host."""
         findings = []
         idle = np.array([bool(f) for f in waits.finding], bool)
@@ -134,7 +134,7 @@ class Exposed:
             kinds = np.bincount(waits.kind[rest & (waits.kind >= 0)], minlength=len(late_in))
             what = f", late {late_in[int(kinds.argmax())]}" if kinds.any() else ""
             findings.append(
-                Finding(
+                Advice(
                     LATE,
                     f"{self._share(total)} is waiting{self._whom(waits, rest)}{what}",
                     "balance the work (tokens, images, pipeline stages) and look at the late "
@@ -148,13 +148,13 @@ class Exposed:
 
     def _late_in_compute(
         self, waits: BlamedWaits, on_slow: Mask, uneven: Mask, slowness: Mapping[int, float]
-    ) -> list[Finding]:
+    ) -> list[Advice]:
         findings = []
         if on_slow.any():
             ranks = sorted(set(waits.rank[on_slow].tolist()))
             slow = ", ".join(f"rank {r} {slowness[r]:.0f} %" for r in ranks[:4])
             findings.append(
-                Finding(
+                Advice(
                     SLOW_GPU,
                     f"the same kernels take longer there: {slow}; "
                     f"{self._share(int(waits.wait_ns[on_slow].sum()))} is waiting for them",
@@ -169,7 +169,7 @@ class Exposed:
         if cost:
             who = self._whom(waits, uneven)
             findings.append(
-                Finding(
+                Advice(
                     UNEVEN,
                     f"{self._share(cost)} is waiting for compute of others{who}",
                     "equal work for all ranks: sequence lengths, experts, layers of a pipeline's "
@@ -200,7 +200,7 @@ class Exposed:
         table = self.calls.rows
         return Example(int(table.rank[row]), int(table.start[row]), int(table.end[row]))
 
-    def undetermined_findings(self, ranks: pa.Table) -> list[Finding]:
+    def undetermined_findings(self, ranks: pa.Table) -> list[Advice]:
         """Time in collectives that may be waiting or transfer: what to do depends on which."""
         gain = int(self.split.exposed_undetermined.sum())
         if not gain:
@@ -213,7 +213,7 @@ class Exposed:
             else ("no match on other ranks")
         )
         return [
-            Finding(
+            Advice(
                 UNDETERMINED,
                 f"{self._share(gain)}; {why}",
                 "record all ranks of a few steps: what helps depends on which of the two it is",
@@ -233,7 +233,7 @@ def slowness_by_rank(gpu_speed: pa.Table) -> dict[int, float]:
     return {int(r): float(s) for r, s in zip(rank.tolist(), slow.tolist(), strict=True)}
 
 
-def uneven_compute(times: pa.Table, least_pct: float) -> list[Finding]:
+def uneven_compute(times: pa.Table, least_pct: float) -> list[Advice]:
     """Ranks that compute longer than others, where nothing tells who waits for them."""
     rank, compute = numbers(times["rank"], NONE), numbers(times["compute_ns"])
     mean = int(compute.mean()) if len(compute) else 0
@@ -244,7 +244,7 @@ def uneven_compute(times: pa.Table, least_pct: float) -> list[Finding]:
     if 100.0 * over < least_pct * mean:
         return []
     return [
-        Finding(
+        Advice(
             "ranks compute unequally",
             f"rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the mean is "
             f"{format_duration(mean)}, the least {format_duration(int(compute.min()))}",

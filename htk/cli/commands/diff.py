@@ -9,7 +9,7 @@ from htk.cli.commands.common import trace_options
 from htk.errors import GateFailed
 
 if TYPE_CHECKING:
-    from htk.compare.baseline import Baseline
+    from htk.compare.baseline import RecordedBaseline
     from htk.compare.regression import Judgement
 
 
@@ -134,7 +134,7 @@ def _say(changed: Any) -> None:
 
 def _side(
     path: str, ranks: str | None, kinds: tuple[Any, ...], arguments: dict[str, Any]
-) -> "Baseline":
+) -> "RecordedBaseline":
     """What one recording's steps cost, read from its file or its baseline's."""
     from htk.cli.commands.common import opened
     from htk.compare.baseline import baseline, is_baseline, read

@@ -52,15 +52,15 @@ def _lines(verdict: "Verdict") -> list[str]:
 def _bars(verdict: "Verdict") -> list[str]:
     from htk.core.humanize import format_duration
 
-    if not verdict.told:
+    if not verdict.visible_shares:
         return [] if verdict.records else ["No GPU work was recorded.", ""]
-    wide = max(len(s.name) for s in verdict.told)
+    wide = max(len(s.name) for s in verdict.visible_shares)
     unit = "of a step" if verdict.step_ns else "recorded"
-    total = verdict.whole_ns
+    total = verdict.total_ns
     where = "Where the host's time goes" if verdict.on_host else "Where the time goes"
     lines = [verdict.gpu_note, ""] if verdict.on_host else []
     lines += [f"{where} ({format_duration(total)} {unit}, mean over ranks)"]
-    for s in verdict.told:
+    for s in verdict.visible_shares:
         bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
         lines.append(
             f"  {s.name:<{wide}} {s.pct:5.1f} %  {format_duration(s.pct / 100 * total):>8}  {bar}"
@@ -76,7 +76,7 @@ def _causes(verdict: "Verdict") -> list[str]:
     lines = ["First causes (recoverable at most)"]
     for number, cause in enumerate(verdict.causes, 1):
         gain = (
-            f"{format_duration((cause.pct or 0) / 100 * verdict.whole_ns)}: "
+            f"{format_duration((cause.pct or 0) / 100 * verdict.total_ns)}: "
             if cause.pct is not None
             else ""
         )

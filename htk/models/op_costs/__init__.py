@@ -45,7 +45,7 @@ MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.i
 
 _FORWARD = {**tables.FORWARD, **served_products.FORWARD, **attention_ops.FORWARD}
 
-Found = Cost | str  # the cost, or why there is none
+CostOrReason = Cost | str  # the cost, or why there is none
 
 
 @lru_cache(maxsize=10_000)
@@ -68,7 +68,7 @@ def forward_name(name: str) -> str | None:
 
 def cost(
     name: str, dims: str | None, types: str | None, values: str | None, unknown: str = FALLBACK
-) -> Found:
+) -> CostOrReason:
     """What a call costs, or why that is not known. `unknown`: type of tensors without one."""
     model = model_of(name)
     if model is None:
@@ -101,7 +101,7 @@ def served_cost(
     values: str | None,
     tokens: serving.Tokens | None,
     unknown: str = FALLBACK,
-) -> Found:
+) -> CostOrReason:
     """What a call of a server's attention costs in an iteration of so many tokens."""
     if tokens is None:
         return _LENGTHS
@@ -113,7 +113,7 @@ def served_cost(
     return cost_of(lambda operator: serving.attention(operator, tokens), call)
 
 
-def cost_of(model: Model, call: OperatorCall) -> Found:
+def cost_of(model: Model, call: OperatorCall) -> CostOrReason:
     try:
         cost = model(call)
     except (LookupError, ValueError, TypeError, ArithmeticError):

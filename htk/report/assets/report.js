@@ -12,7 +12,7 @@ function time(ns) {
 /* The timeline: a row for each stream, a cell for each pixel or so. */
 function timeline(step) {
   const canvas = /** @type {HTMLCanvasElement} */ (document.getElementById("lanes")), says = document.getElementById("lane-says");
-  const which = new Int16Array(bytes(step.which).buffer), busy = bytes(step.busy);
+  const codes = new Int16Array(bytes(step.codes).buffer), busy = bytes(step.busy);
   const row = 20, left = 132, axis = 24, kinds = ["--compute", "--comm", "--memory"];
   const tops = [];
   step.lanes.forEach((name, lane) => {
@@ -43,14 +43,14 @@ function timeline(step) {
       pen.fillRect(left, y, wide - left, row);
       let from = 0;
       for (let k = 0; k < step.cells; k++) {
-        const at = lane * step.cells + k, here = which[at];
+        const at = lane * step.cells + k, here = codes[at];
         if (here >= 0) {
           pen.globalAlpha = .3 + .7 * busy[at] / 255;
           pen.fillStyle = inks[step.kinds[here]];
           const x = Math.round((left + k * scale) * ratio) / ratio;
           pen.fillRect(x, y, Math.round((left + (k + 1) * scale) * ratio) / ratio - x, row);
         }
-        if (k + 1 === step.cells || which[at + 1] !== here) {
+        if (k + 1 === step.cells || codes[at + 1] !== here) {
           const room = (k + 1 - from) * scale;
           if (here >= 0 && room > 64) label(pen, step.names[here], left + from * scale, y, room);
           from = k + 1;
@@ -87,7 +87,7 @@ function timeline(step) {
     const lane = tops.findLastIndex(top => event.offsetY >= top);
     const k = Math.floor((event.offsetX - left) / scale);
     if (lane < 0 || lane >= step.lanes.length || k < 0 || k >= step.cells) return;
-    const at = lane * step.cells + k, name = which[at] < 0 ? "nothing" : step.names[which[at]];
+    const at = lane * step.cells + k, name = codes[at] < 0 ? "nothing" : step.names[codes[at]];
     const when = time(k * step.length_ns / step.cells);
     const share = Math.round(100 * busy[at] / 255);
     says.textContent = `${step.lanes[lane]}, at ${when}: ${name} (${share} % busy)`;

@@ -18,7 +18,7 @@ from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
 from htk.whatif.micro_batches import samples
 from htk.whatif.parallel import tensor_reduces
-from htk.whatif.products import products, whole
+from htk.whatif.products import products, whole_waves
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
@@ -122,7 +122,7 @@ def _lengths(scene: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
 def _steps(scene: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
     """Waves of so many times the blocks, over those of now."""
     waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
-    each = [whole(w * ratio) / whole(w) for w in np.maximum(waves, 1e-3).tolist()]
+    each = [whole_waves(w * ratio) / whole_waves(w) for w in np.maximum(waves, 1e-3).tolist()]
     # blocks of attention differ in length, so that the last wave is no whole one
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.whatif.edit_arguments import whole
+from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.batch import grows
 from htk.whatif.parallel import ELEMENT, activation_ns, each_layer, sizes, split
 from htk.whatif.step_model import StepModel
@@ -18,7 +18,7 @@ HELP = "Ranks of context parallelism, from none: 2. Low confidence."
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    ranks = whole(value, NAME)
+    ranks = positive_integer(value, NAME)
     if ranks == 1:
         return scene
     of = sizes(scene, NAME)

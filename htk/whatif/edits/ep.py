@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
-from htk.whatif.edit_arguments import whole
+from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.network_tiers import network
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
@@ -16,7 +16,7 @@ HELP = "Ranks that experts are spread over: 8. Low confidence."
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    ranks = whole(value, NAME)
+    ranks = positive_integer(value, NAME)
     exchanges = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
     if not exchanges.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")

@@ -8,7 +8,7 @@ times as many micro-batches, each of which takes a pth of the time on a stage.
 from dataclasses import replace
 
 from htk.errors import UsageError
-from htk.whatif.edit_arguments import pairs, whole
+from htk.whatif.edit_arguments import pairs, positive_integer
 from htk.whatif.micro_batches import micro_batch_ns, micro_batches
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
 from htk.whatif.step_model import StepModel
@@ -19,8 +19,8 @@ HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confid
 
 def apply(scene: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
-    stages = whole(options.get("stages", ""), NAME)
-    chunks = whole(options.get("interleave", "1"), "interleave")
+    stages = positive_integer(options.get("stages", ""), NAME)
+    chunks = positive_integer(options.get("interleave", "1"), "interleave")
     if stages == 1:
         return scene
     many = micro_batches(scene)

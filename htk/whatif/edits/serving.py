@@ -13,7 +13,7 @@ import numpy as np
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, MissingTable, UsageError
-from htk.whatif.edit_arguments import against, pairs, whole
+from htk.whatif.edit_arguments import against, pairs, positive_integer
 from htk.whatif.step_model import StepModel
 
 NAME = "serving"
@@ -51,7 +51,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
             was = getattr(now, name)
             new = replace(new, **{name: was * against(options[name], was, name, how)})
     if "captured" in options:
-        new = replace(new, captured=float(whole(options["captured"], "captured")))
+        new = replace(new, captured=float(positive_integer(options["captured"], "captured")))
         if new.captured < new.requests:
             raise UsageError(f"captured={new.captured:g} does not hold {new.requests:g} requests")
     return _changed(scene, now, new)

@@ -7,7 +7,7 @@ hidden bytes, 8 (t-1)/t · x in all, which nothing hides.
 
 from dataclasses import replace
 
-from htk.whatif.edit_arguments import whole
+from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.batch import grows
 from htk.whatif.parallel import (
     ELEMENT,
@@ -28,7 +28,7 @@ HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low co
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    ranks, now = whole(value, NAME), tensor_degree(scene)
+    ranks, now = positive_integer(value, NAME), tensor_degree(scene)
     if ranks == now:
         return scene.with_assumption(f"tensor parallelism is {now} already")
     of, ways = sizes(scene, NAME), ranks / now

@@ -9,7 +9,7 @@ from htk.columns.types import Floats, Mask
 from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.models.collective_latency import hops_ns
-from htk.whatif.edit_arguments import whole
+from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.missing_ranks import partial
 from htk.whatif.network_tiers import network
 from htk.whatif.parallel import tensor_degree
@@ -30,7 +30,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     nodes, mark, each = value.partition("x")
-    ranks = whole(nodes, NAME) * (whole(each, NAME) if mark else 1)
+    ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
     here = gpus_of_a_node(scene)
     node = int(each) if mark else here
     after = before * ranks / now

@@ -78,8 +78,8 @@ def test_clipped_pieces_are_what_lies_in_each_window(a: Pairs, edges: list[int])
 def test_windows_on_one_axis_do_not_touch() -> None:
     axis = ConcatenatedTimeline.of(np.array([100, 100]), np.array([110, 105]))
     window = np.array([0, 0, 1])
-    start = axis.place(window, np.array([100, 108, 100]))
-    end = axis.place(window, np.array([102, 110, 105]))
+    start = axis.point(window, np.array([100, 108, 100]))
+    end = axis.point(window, np.array([102, 110, 105]))
     found = union(start, end)
     assert axis.window(found.start).tolist() == [0, 0, 1]
     assert axis.measure(found).tolist() == [4, 5]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.compare.baseline import Baseline, baseline
+from htk.compare.baseline import RecordedBaseline, baseline
 from htk.compare.changed_within import changed_within
 from htk.compare.regression import judge
 from htk.compare.rules import rule
@@ -23,16 +23,16 @@ JOB = Config(model="gpt3-126m", layers=2, gpus_per_node=4, steps=10)
 ROOT = Path(__file__).parents[3]
 
 
-def run(number: int, **slower: float) -> Baseline:
+def run(number: int, **slower: float) -> RecordedBaseline:
     return baseline(steps_in_memory(replace(JOB, run=number), slower), ("time", "kernel"))
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Baseline]:
+def runs() -> list[RecordedBaseline]:
     return [run(number) for number in range(12)]
 
 
-def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[Baseline]) -> None:
+def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[RecordedBaseline]) -> None:
     pairs = random.Random(3).sample(list(itertools.combinations(runs, 2)), 50)
     rows = [row for pair in pairs for row in changes(*pair, ("time", "kernel"), 0).to_pylist()]
     called = sum(row["significant"] for row in rows)
@@ -41,7 +41,7 @@ def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[Baselin
     assert {row["change"] for row in rows if not row["significant"]} == {"same"}
 
 
-def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[Baseline]) -> None:
+def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBaseline]) -> None:
     for number in range(5):
         slower = run(50 + number, gelu=1.05)
         first, *rest = changes(runs[number], slower, ("kernel",), 10).to_pylist()
@@ -50,7 +50,9 @@ def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[Baseline]) 
         assert not any(row["significant"] for row in rest)
 
 
-def test_each_kernel_is_judged_by_itself_with_a_shared_error_rate(runs: list[Baseline]) -> None:
+def test_each_kernel_is_judged_by_itself_with_a_shared_error_rate(
+    runs: list[RecordedBaseline],
+) -> None:
     asked = [rule("each kernel>3%"), rule("kernel:*>3%"), rule("each kernel:nccl>3%")]
     for number in range(5):
         quiet = judge(runs[number], runs[number + 1], asked, min_abs_ns=1_000)
@@ -62,7 +64,7 @@ def test_each_kernel_is_judged_by_itself_with_a_shared_error_rate(runs: list[Bas
         assert pooled.verdict != "failed", "a sum over kernels hides the one that is slower"
 
 
-def test_a_new_kernel_has_no_percentage(runs: list[Baseline]) -> None:
+def test_a_new_kernel_has_no_percentage(runs: list[RecordedBaseline]) -> None:
     kernels = dict(runs[0].kinds["kernel"])
     name, series = next((n, s) for n, s in kernels.items() if "gelu" in n)
     before = replace(runs[0], kinds={"kernel": {n: s for n, s in kernels.items() if n != name}})
@@ -73,7 +75,7 @@ def test_a_new_kernel_has_no_percentage(runs: list[Baseline]) -> None:
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> list[Baseline]:
+def networks(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedBaseline]:
     """A job, the same again, and with a network a tenth slower."""
     folder = tmp_path_factory.mktemp("networks")
     job = replace(JOB, gpus_per_node=4, seq=512)
@@ -87,7 +89,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> list[Baseline]:
     return [baseline(open_trace(folder / n).tables, kinds) for n in ("base", "same", "slow")]
 
 
-def test_a_network_a_tenth_slower_fails(networks: list[Baseline]) -> None:
+def test_a_network_a_tenth_slower_fails(networks: list[RecordedBaseline]) -> None:
     asked = [rule("transfer>5%"), rule("least kernel:nccl>5%"), rule("least comm:transfer>5%")]
     base, same, slow = networks
     assert {j.verdict for j in judge(base, same, asked)} == {"passed"}
@@ -97,7 +99,7 @@ def test_a_network_a_tenth_slower_fails(networks: list[Baseline]) -> None:
 
 
 def test_transfer_of_unrecorded_ranks_is_not_judged(
-    tmp_path: Path, networks: list[Baseline]
+    tmp_path: Path, networks: list[RecordedBaseline]
 ) -> None:
     job = replace(JOB, gpus_per_node=4, seq=512, ranks_only=(0, 1))
     simulate(job, tmp_path / "two")
@@ -106,7 +108,7 @@ def test_transfer_of_unrecorded_ranks_is_not_judged(
     assert judged.verdict == "not recorded" and "ranks were not recorded" in judged.reason
 
 
-def test_no_note_without_a_shift(runs: list[Baseline]) -> None:
+def test_no_note_without_a_shift(runs: list[RecordedBaseline]) -> None:
     assert [changed_within(side, "base") for side in runs] == [[]] * len(runs)
 
 

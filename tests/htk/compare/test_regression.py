@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from htk.compare.baseline import Baseline, Series, baseline, from_json, to_json
+from htk.compare.baseline import RecordedBaseline, Series, baseline, from_json, to_json
 from htk.compare.gate_markdown import markdown
 from htk.compare.regression import judge
 from htk.compare.rules import rule
@@ -29,18 +29,18 @@ TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_f
 TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10, noise=0.02)
 
 
-def run(number: int, **slower: float) -> Baseline:
+def run(number: int, **slower: float) -> RecordedBaseline:
     """A run of one cluster; its numbers differ by chance alone, but for what is planted."""
     config = Config(**{**TWO_LAYERS.__dict__, "run": number})
     return baseline(steps_in_memory(config, slower), ("time", "kernel"))
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Baseline]:
+def runs() -> list[RecordedBaseline]:
     return [run(number) for number in range(34)]
 
 
-def test_it_is_quiet_between_200_pairs_of_the_same(runs: list[Baseline]) -> None:
+def test_it_is_quiet_between_200_pairs_of_the_same(runs: list[RecordedBaseline]) -> None:
     pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 200)
     alarms = [any(j.verdict == "failed" for j in judge(*pair, RULES)) for pair in pairs]
     assert sum(alarms) < 0.02 * len(pairs)
@@ -50,7 +50,7 @@ def test_it_is_quiet_between_200_pairs_of_the_same(runs: list[Baseline]) -> None
     assert bare > 0.05 * len(pairs), "bare limits alarm often here: that is what noise is for"
 
 
-def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) -> None:
+def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[RecordedBaseline]) -> None:
     others = []
     for number in range(5):
         slower = run(100 + number, flash_fwd=1.1)
@@ -63,9 +63,9 @@ def test_it_trips_on_a_kernel_that_takes_a_tenth_longer(runs: list[Baseline]) ->
     assert "failed" not in others and others.count("passed") >= 4
 
 
-def flat(steps: list[float], ranks: list[float], name: str = "total") -> Baseline:
+def flat(steps: list[float], ranks: list[float], name: str = "total") -> RecordedBaseline:
     series = Series(1.0, np.array(steps), np.array(ranks), np.array(steps))
-    return Baseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
+    return RecordedBaseline(len(steps), tuple(range(len(ranks))), {"time": {name: series}})
 
 
 def test_a_change_within_the_noise_of_steps_passes_or_is_left_open() -> None:
@@ -94,18 +94,18 @@ def test_small_times_are_let_pass_and_new_ones_are_told() -> None:
     base, new = flat([100.0] * 5, [100], "idle"), flat([200.0] * 5, [200], "idle")
     assert judge(base, new, [rule("idle>5%")])[0].verdict == "failed"
     assert judge(base, new, [rule("idle>5%")], min_abs_ns=101)[0].verdict == "passed"
-    nothing = Baseline(5, (0,), {"time": {}})
+    nothing = RecordedBaseline(5, (0,), {"time": {}})
     (appeared,) = judge(nothing, new, [rule("idle>5%")])
     assert appeared.verdict == "failed" and "not in the base" in appeared.reason
 
 
 def test_points_are_of_the_step() -> None:
-    def with_comm(exposed: float) -> Baseline:
+    def with_comm(exposed: float) -> RecordedBaseline:
         parts = {"total": 1000.0, "exposed communication": exposed}
         series = {
             k: Series(1.0, np.full(5, v), np.full(1, v), np.full(5, v)) for k, v in parts.items()
         }
-        return Baseline(5, (0,), {"time": series})
+        return RecordedBaseline(5, (0,), {"time": series})
 
     (asked,) = judge(with_comm(100), with_comm(130), [rule("exposed_comm>2pp")])
     assert asked.change == pytest.approx(3) and asked.verdict == "failed"
@@ -127,7 +127,7 @@ def test_what_is_no_rule_is_said(text: str) -> None:
         rule(text)
 
 
-def test_a_rule_that_means_nothing_is_said(runs: list[Baseline]) -> None:
+def test_a_rule_that_means_nothing_is_said(runs: list[RecordedBaseline]) -> None:
     with pytest.raises(UsageError, match="neither recording has such a kernel; in the base are"):
         judge(runs[0], runs[1], [rule("kernel:nonesuch>5%")])
     assert judge(runs[0], runs[1], [rule("kernel:flash*fwd>5%")])[0].verdict == "passed"
@@ -153,7 +153,7 @@ def test_holm_by_hand() -> None:
     assert level == pytest.approx([0.01, 0.0075, 0.03, 0.015])
 
 
-def test_a_baseline_comes_back_small_and_whole(runs: list[Baseline]) -> None:
+def test_a_baseline_comes_back_small_and_whole(runs: list[RecordedBaseline]) -> None:
     text = to_json(runs[0])
     assert len(text) < 20_000
     again = from_json(text.encode(), "perf.json")
@@ -174,7 +174,7 @@ def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
     assert judge(again, found, [rule("step_time>20%")])[0].verdict == "passed"
 
 
-def test_markdown_for_a_pull_request(runs: list[Baseline]) -> None:
+def test_markdown_for_a_pull_request(runs: list[RecordedBaseline]) -> None:
     slower = run(200, flash_fwd=1.5)
     judged = judge(runs[0], slower, RULES)
     text = markdown(judged, changes(runs[0], slower, ("kernel",), 5), runs[0], slower)

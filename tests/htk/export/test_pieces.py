@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.export.pieces import Pieces, cut, spliced
+from htk.export.pieces import EventPieces, cut, spliced
 
 _TEXT = st.text('ab "\\{}[],:1é\n', max_size=5)
 _NUMBER = st.integers(-3, 1000) | st.floats(0, 9, allow_nan=False)
@@ -55,7 +55,7 @@ def _by_hand(text: bytes) -> list[tuple[bytes, bool, bytes | None]]:
 @given(_EVENTS, _WRITTEN)
 def test_strings_and_their_keys(events: list[Any], written: dict[str, Any]) -> None:
     text = _text(events, written)
-    pieces = Pieces(text)
+    pieces = EventPieces(text)
     distinct = pieces.distinct.to_pylist()
     keys = [None if code < 0 else distinct[code] for code in pieces.keys().tolist()]
     strings = [distinct[code] for code in pieces.codes.tolist()]
@@ -66,7 +66,7 @@ def test_strings_and_their_keys(events: list[Any], written: dict[str, Any]) -> N
 @given(_EVENTS, _WRITTEN)
 def test_what_is_replaced_stands_in_its_place(events: list[Any], written: dict[str, Any]) -> None:
     text = _text(events, written)
-    pieces = Pieces(text)
+    pieces = EventPieces(text)
     pieces.replace_strings(
         ~pieces.is_key, lambda piece: b"<" + piece[::-1].replace(b"\\", b"") + b">"
     )
@@ -91,7 +91,7 @@ def test_a_number_behind_an_object_of_a_list_is_noticed(
     events: list[Any], written: dict[str, Any]
 ) -> None:
     text = _text(events, written)
-    noticed = Pieces(text).before_unkeyed_number()
+    noticed = EventPieces(text).before_unkeyed_number()
     strings = [(m.end(), m.group()) for m in re.finditer(rb'"(?:[^"\\]|\\.)*"', text, re.DOTALL)]
     for number, (end, _) in enumerate(strings):
         following = text[end:]
@@ -111,7 +111,7 @@ _OWN = st.lists(
 @given(_OWN, _WRITTEN)
 def test_values_of_events_own_keys(events: list[Any], written: dict[str, Any]) -> None:
     text = _text(events, written)
-    pieces = Pieces(text)
+    pieces = EventPieces(text)
     starts, ends = pieces.events()
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     assert [json.loads(text[start:end]) for start, end in spans] == events

@@ -177,7 +177,7 @@ def test_the_head_is_decompressed(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(CONTENT))
     start = head(resolve(path)[0])
-    assert start.data == CONTENT and start.whole
+    assert start.data == CONTENT and start.is_complete
 
 
 def test_identity_changes_with_the_file(tmp_path: Path) -> None:

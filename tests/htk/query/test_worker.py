@@ -14,34 +14,36 @@ import pytest
 
 from htk.errors import UsageError
 from htk.query import worker as module
-from htk.query.worker import Limits, Refusal, Worker
+from htk.query.worker import Limits, QueryWorker, Refusal
 
 GIB = 1 << 30
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
 
 
 @pytest.fixture(params=["forked", "spawned"])
-def worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def worker(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[QueryWorker]:
     if request.param == "forked" and sys.platform != "linux":
         pytest.skip("processes are forked on Linux alone")
     monkeypatch.setattr(module, "_may_fork", lambda: request.param == "forked")
-    started = Worker(GIB, {})
+    started = QueryWorker(GIB, {})
     yield started
     started.close()
 
 
-def _rows(worker: Worker, text: str, seconds: float = 60, **tables: pa.Table) -> Any:
+def _rows(worker: QueryWorker, text: str, seconds: float = 60, **tables: pa.Table) -> Any:
     return worker.query(text, tables, seconds).to_pylist()
 
 
-def _pid(worker: Worker) -> int:
+def _pid(worker: QueryWorker) -> int:
     (row,) = _rows(worker, "select current_setting('threads') as n")
     assert row["n"]
     process: Any = worker._process
     return int(process._pid if hasattr(process, "_pid") else process._process.pid)
 
 
-def test_one_process_answers_query_after_query(worker: Worker) -> None:
+def test_one_process_answers_query_after_query(worker: QueryWorker) -> None:
     first, second = pa.table({"a": [1, 2]}), pa.table({"a": [3]})
     assert _rows(worker, "select sum(a)::int as s from t", t=first) == [{"s": 3}]
     pid = _pid(worker)
@@ -51,7 +53,7 @@ def test_one_process_answers_query_after_query(worker: Worker) -> None:
     assert _pid(worker) == pid
 
 
-def test_columns_of_text_arrive_whole(worker: Worker) -> None:
+def test_columns_of_text_arrive_whole(worker: QueryWorker) -> None:
     names = pa.chunked_array(
         [pa.array(["a", None, "a"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()]
     )
@@ -60,7 +62,7 @@ def test_columns_of_text_arrive_whole(worker: Worker) -> None:
 
 
 def test_what_does_not_stop_is_killed_and_the_next_query_answered(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    worker: QueryWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.kill(_pid(worker), signal.SIGSTOP)  # as if it were within one very long step
     monkeypatch.setattr(module, "_GRACE_S", 0.1)
@@ -71,7 +73,9 @@ def test_what_does_not_stop_is_killed_and_the_next_query_answered(
     assert _rows(worker, "from t", t=pa.table({"a": [1]})) == [{"a": 1}]
 
 
-def test_who_finds_a_query_running_is_told(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_a_query_running_is_told(
+    worker: QueryWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _pid(worker)
     kinds: list[str] = []
 
@@ -104,20 +108,20 @@ def test_who_finds_a_query_running_is_told(worker: Worker, monkeypatch: pytest.M
         "select list(repeat('x', 100000) || range) from range(1000000)",
     ],
 )
-def test_memory_is_limited_for_texts_too(worker: Worker, text: str) -> None:
+def test_memory_is_limited_for_texts_too(worker: QueryWorker, text: str) -> None:
     with pytest.raises(Refusal) as raised:
         worker.query(text, {}, 600)
     assert raised.value.kind == "memory"
     assert _rows(worker, "select 1 as a") == [{"a": 1}]
 
 
-def test_no_setting_tells_whose_machine_it_is(worker: Worker) -> None:
+def test_no_setting_tells_whose_machine_it_is(worker: QueryWorker) -> None:
     said = str(_rows(worker, "from duckdb_settings()")) + str(_rows(worker, "from duckdb_views()"))
     for secret in (str(Path.home()), os.getcwd(), f"/{getpass.getuser()}"):
         assert secret not in said
 
 
-def test_values_that_python_does_not_hold_are_text_or_refused(worker: Worker) -> None:
+def test_values_that_python_does_not_hold_are_text_or_refused(worker: QueryWorker) -> None:
     asked = "select column_name as name from (describe select * from test_all_types())"
     names = [row["name"] for row in _rows(worker, asked)]
     assert len(names) > 40

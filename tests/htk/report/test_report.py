@@ -94,7 +94,7 @@ def test_a_cell_of_the_timeline_holds_what_runs_in_its_middle(tmp_path: Path) ->
     found = lanes(open_trace(tmp_path / "t.json"))
     assert found is not None and found.lanes == ["rank 0 · stream 7"]
     assert found.length_ns == (2 * CELLS) * 1000  # from 10 us to 10 us after 2·CELLS
-    row = [found.names[k] if k >= 0 else "" for k in found.which[0]]
+    row = [found.names[k] if k >= 0 else "" for k in found.name_codes[0]]
     middle = CELLS // 2 - 5  # 10 us earlier than half of the time
     assert row[:middle] == ["gemm"] * middle
     assert row[middle + 2] == "AllReduce_RING_LL" and row[-1] == "last"
@@ -116,7 +116,7 @@ def test_json_for_machines(sample: Report) -> None:
     told = json.loads(to_json(sample))
     assert told["schema"] == "htk.report/1"
     assert set(told) == {
-        "schema", "title", "command", "made", "versions", "devices", "span_ns", "verdict",
+        "schema", "title", "command", "created", "versions", "devices", "span_ns", "verdict",
         "coverage", "whatif", "sections", "unanswered",
     }  # fmt: skip
     assert sum(share["pct"] for share in told["verdict"]["shares"]) == pytest.approx(100)

@@ -9,15 +9,15 @@ import pytest
 
 import htk
 from htk.simulate.config import Config
-from htk.simulate.network import Network
-from htk.simulate.products import Products
+from htk.simulate.network import ClusterNetwork
+from htk.simulate.products import ProductTimes
 
 CLUSTER = Config(nodes=128, gpus_per_node=8)
 ROOT = Path(htk.__file__).parent
 
 
 def test_a_ring_is_later_by_the_same_for_each_rank_more() -> None:
-    network = Network(CLUSTER)
+    network = ClusterNetwork(CLUSTER)
     small = [network.transfer("all_gather", 0, n, 1, n).ns for n in (2, 3, 4, 5, 6)]
     hops = {b - a for a, b in pairwise(small)}
     assert max(hops) - min(hops) <= 1  # rounded
@@ -26,7 +26,7 @@ def test_a_ring_is_later_by_the_same_for_each_rank_more() -> None:
 
 def test_a_ring_through_many_nodes_takes_milliseconds() -> None:
     """1,024 ranks on 128 nodes: 1,023 hops, an eighth of them between nodes."""
-    took = Network(CLUSTER).transfer("all_gather", 0, 1024, 128, 8)
+    took = ClusterNetwork(CLUSTER).transfer("all_gather", 0, 1024, 128, 8)
     far, near = 1023 / 8, 1023 * 7 / 8
     by_hand = far * 2700 + near * 600
     assert took.algorithm == "RING"
@@ -34,7 +34,7 @@ def test_a_ring_through_many_nodes_takes_milliseconds() -> None:
 
 
 def test_a_tree_is_later_by_the_same_for_twice_the_nodes() -> None:
-    network = Network(CLUSTER)
+    network = ClusterNetwork(CLUSTER)
     small = [network.transfer("all_reduce", 8, 8 * n, n, 8) for n in (16, 32, 64, 128)]
     assert {took.algorithm for took in small} == {"TREE"}
     levels = {b.ns - a.ns for a, b in pairwise(small)}
@@ -43,7 +43,7 @@ def test_a_tree_is_later_by_the_same_for_twice_the_nodes() -> None:
 
 
 def test_large_messages_move_at_the_rate_of_the_adapters_that_a_group_has() -> None:
-    network = Network(replace(CLUSTER, inter_gbps=200.0))
+    network = ClusterNetwork(replace(CLUSTER, inter_gbps=200.0))
     wire = 1 << 34
     whole, single = (network.transfer("all_gather", wire, 4 * g, 4, g) for g in (8, 1))
     assert whole.protocol == single.protocol == "Simple"
@@ -52,7 +52,7 @@ def test_large_messages_move_at_the_rate_of_the_adapters_that_a_group_has() -> N
 
 
 def test_small_messages_take_the_protocol_of_the_least_latency() -> None:
-    network = Network(CLUSTER)
+    network = ClusterNetwork(CLUSTER)
     sizes = [1 << k for k in range(4, 30)]
     chosen = [network.transfer("all_gather", size, 64, 8, 8).protocol for size in sizes]
     assert list(dict.fromkeys(chosen)) == ["LL", "LL128", "Simple"]
@@ -69,11 +69,11 @@ class OneTile(Config):
 
 
 @pytest.fixture(params=range(4))
-def ampere(request: pytest.FixtureRequest) -> Products:
-    return Products(Config(seed=request.param), 250e3, 1600.0)
+def ampere(request: pytest.FixtureRequest) -> ProductTimes:
+    return ProductTimes(Config(seed=request.param), 250e3, 1600.0)
 
 
-def test_no_product_beats_the_rate_or_the_memory(ampere: Products) -> None:
+def test_no_product_beats_the_rate_or_the_memory(ampere: ProductTimes) -> None:
     for m, n, k in ((128, 128, 64), (4096, 4096, 4096), (8, 4096, 4096), (8192, 11008, 512)):
         ns = ampere.timed(m, n, k, "tn").ns
         assert ns > 2 * m * n * k / 250e3
@@ -83,7 +83,7 @@ def test_no_product_beats_the_rate_or_the_memory(ampere: Products) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_partial_wave_is_shorter_than_a_whole_one(seed: int) -> None:
     """108 multiprocessors, blocks of 256 by 128: 108, 109 and 216 of them; memory is no limit."""
-    products = Products(OneTile(seed=seed), 250e3, 1e9)
+    products = ProductTimes(OneTile(seed=seed), 250e3, 1e9)
 
     def took(rows: int) -> int:
         return products.timed(256 * rows, 128, 8192, "tn").ns
@@ -92,19 +92,19 @@ def test_a_partial_wave_is_shorter_than_a_whole_one(seed: int) -> None:
     assert one + 0.5 * (two - one) < more < one + 0.95 * (two - one)
 
 
-def test_more_inner_length_takes_longer(ampere: Products) -> None:
+def test_more_inner_length_takes_longer(ampere: ProductTimes) -> None:
     times = [ampere.timed(2048, 2048, k, "tn").ns for k in (256, 512, 1024, 2048, 4096, 8192)]
     assert times == sorted(times)
 
 
-def test_few_blocks_share_a_long_inner_dimension(ampere: Products) -> None:
+def test_few_blocks_share_a_long_inner_dimension(ampere: ProductTimes) -> None:
     gemm = ampere.timed(256, 256, 65536, "nt")
     assert gemm.grid[2] > 1
     assert ampere.timed(8192, 8192, 65536, "nt").grid[2] == 1
 
 
 def test_persistent_blocks_share_work_evenly() -> None:
-    products = Products(OneTile(gpu="h100"), 600e3, 1e9)
+    products = ProductTimes(OneTile(gpu="h100"), 600e3, 1e9)
     units = Config(gpu="h100").device.units
     assert products.timed(8192, 8192, 4096, "tn").grid == (units, 1, 1)
     one, more, two = (

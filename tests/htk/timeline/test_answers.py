@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from htk.answers.ask import ask
 from htk.cli.commands.timeline import command
 from htk.errors import UsageError
-from htk.notebook.widget import Kernel
+from htk.notebook.widget import WidgetServer
 from htk.timeline.answers import TraceTimeline
 from htk.timeline.page import Events, _packed, page, written
 from htk.timeline.rows import RowsTimeline
@@ -200,7 +200,7 @@ def test_the_rows_of_an_answer(timeline: TraceTimeline) -> None:
 
 
 def test_a_widget_s_messages(timeline: TraceTimeline) -> None:
-    kernel_side = Kernel(lambda aligned: timeline)
+    kernel_side = WidgetServer(lambda aligned: timeline)
     head, buffers = kernel_side.answer({"id": 3, "question": "search", "given": {"text": "gemm"}})
     assert head == {"id": 3} and json.loads(buffers[0])["spans"] == 4
     head, buffers = kernel_side.answer({"id": 4, "question": "view", "given": {}})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from htk.io.sources import resolve
-from htk.verify.reading import Recording, Span, read
+from htk.verify.reading import EventsByKind, Span, read
 from htk.verify.spans import Nesting, common, covered, union
 from htk.verify.totals import Facts, File, merge
 from tests.htk.verify.two_busy_ranks import ALL_REDUCE, write_ranks
@@ -15,7 +15,7 @@ from tests.kineto_file import kernel, launch, op, span, write
 KINDS = {"gemm": "compute", "add": "compute", "nccl": "comm"}
 
 
-def recording(path: Path) -> Recording:
+def recording(path: Path) -> EventsByKind:
     return read(resolve(path)[0], 1 << 20)
 
 

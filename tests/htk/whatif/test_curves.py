@@ -28,7 +28,7 @@ def base() -> StepModel:
 
 def test_lengths_go_through_both_recordings() -> None:
     found = curves(base(), 0.0, [(at(TWICE), 2.0)])
-    assert found.known.all()
+    assert found.matched.all()
     assert found.lengths(1.0).tolist() == pytest.approx(list(BASE))
     assert found.lengths(2.0).tolist() == pytest.approx(list(TWICE))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from htk.core.engine import core
-from htk.parsers.kineto.columns import COLUMNS, REST, Column
+from htk.parsers.kineto.columns import COLUMNS, REST, EventColumn
 from htk.parsers.kineto.raw import RawEvents
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.A)
@@ -52,7 +52,7 @@ class Truth:
     mistyped: int = 0
     header: dict[str, Any] = field(default_factory=dict)
 
-    def put(self, column: Column, row: int, value: Any) -> None:
+    def put(self, column: EventColumn, row: int, value: Any) -> None:
         try:
             found = meaning(column.kind, value)
         except NoValue:

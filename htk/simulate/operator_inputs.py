@@ -7,7 +7,7 @@ from typing import NamedTuple
 Shape = tuple[int, ...]
 
 
-class Tensor(NamedTuple):
+class TypedTensor(NamedTuple):
     """One of another type than the rest."""
 
     shape: Shape
@@ -20,11 +20,11 @@ class Tensors(NamedTuple):
     shapes: tuple[Shape, ...]
 
 
-Argument = Shape | Tensor | Tensors | str | None  # a value as text; None: not given
+Argument = Shape | TypedTensor | Tensors | str | None  # a value as text; None: not given
 
 
 @dataclass(frozen=True)
-class Given:
+class OperatorInputs:
     """Each as JSON."""
 
     inputs: str
@@ -39,10 +39,10 @@ class Given:
         )
 
 
-def arguments(kind: str, *values: Argument) -> Given:
+def arguments(kind: str, *values: Argument) -> OperatorInputs:
     """Tensors are of that kind, and contiguous."""
     columns = zip(*(_written(kind, value) for value in values), strict=True)
-    return Given(*(json.dumps(list(column)) for column in columns))
+    return OperatorInputs(*(json.dumps(list(column)) for column in columns))
 
 
 def _written(kind: str, what: Argument) -> tuple[object, object, object, object]:
@@ -53,7 +53,7 @@ def _written(kind: str, what: Argument) -> tuple[object, object, object, object]
         return what, "ScalarList" if what.startswith("[") else "Scalar", [], []
     if isinstance(what, Tensors):
         return "", "TensorList", [_strides(s) for s in what.shapes], what.shapes
-    shape, kind = what if isinstance(what, Tensor) else (what, kind)
+    shape, kind = what if isinstance(what, TypedTensor) else (what, kind)
     return "", kind, _strides(shape), shape
 
 
