@@ -20,7 +20,7 @@ from htk.output.render import PROSE, coverage_lines
 from htk.output.result import Result
 from htk.output.tokens import DARK, LIGHT
 from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import unit_of
+from htk.schema.columns import heading_of, unit_of
 
 ROWS = 5000  # more is for files, not for a page
 _TABLE_NAME = re.compile(r"no rows in '(\w+)'")
@@ -345,16 +345,6 @@ def grouped(table: pa.Table, by: str) -> pa.Table:
     return sums.sort_by([(adds[0], "descending")]) if adds else sums
 
 
-def _heading(name: str) -> str:
-    """A column's name without the unit that its cells show."""
-    for suffix, words in (("_ns", ""), ("_bytes", ""), ("_pct", " %"), ("_gbps", " GB/s")):
-        if name.endswith(suffix) and name != suffix:
-            name = name.removesuffix(suffix) + words
-    if name.startswith("pct_of_"):
-        name = "% of_" + name.removeprefix("pct_of_")
-    return name.replace("_", " ")
-
-
 def _adds(field: pa.Field) -> bool:
     """Counts and sums of a thing; no means, extremes, shares, times of day or numbers of things."""
     name = field.name
@@ -362,7 +352,7 @@ def _adds(field: pa.Field) -> bool:
         return False
     if any(word in name for word in ("mean", "min", "max", "p50", "p95", "std", "size", "per_")):
         return False
-    return unit_of(name) in ("ns", "bytes") or name in ("count", "calls", "kernels", "collectives")
+    return unit_of(name) in ("ns", "bytes") or name in ("count", "kernels", "collectives")
 
 
 def _groups(field: pa.Field) -> bool:
@@ -378,7 +368,7 @@ def _used(table: pa.Table, field: pa.Field) -> bool:
 
 
 def _column(field: pa.Field) -> dict[str, Any]:
-    unit = "%" if field.name.startswith("pct_") else unit_of(field.name)
+    unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
     numeric = {
         "type": "numericColumn",
@@ -387,7 +377,7 @@ def _column(field: pa.Field) -> dict[str, Any]:
     }
     return {
         "field": field.name,
-        "headerName": _heading(field.name),
+        "headerName": heading_of(field.name) + (f" {unit}" if shape == "htkPlain" and unit else ""),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
         **({"pinned": "left"} if field.name in NAMED else {}),

@@ -58,7 +58,7 @@ def late(visit: Visit) -> Instance | None:
     if row is None:
         return None
     start = int(row["start_ns"]) - visit.trace.origin_ns
-    length = int(row["wait_max_ns"]) + int(row["span_ns"])
+    length = int(row["wait_ns_max"]) + int(row["span_ns"])
     return Instance(f"the {row['type']} waited in longest", start - length, start + length)
 
 

@@ -16,7 +16,7 @@ from htk.output.result import Result
 from htk.trace.trace import Trace
 
 # Columns that a name filter looks at: what people call the rows by.
-NAMED = ("name", "op", "function", "module", "path", "launched_by", "sequence")
+NAMED = ("name", "op", "function", "module", "path", "launched_by", "kernel_sequence")
 # While something is fetched: three dots over the old picture, which stays.
 WAITING: dict[str, Any] = {
     "type": "dot",

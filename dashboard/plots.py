@@ -225,8 +225,8 @@ def roofs(
                 name=family,
                 text=[
                     f"<b>{shorten(p['op'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
-                    f"{p['pct_of_device_time']:.1f} % of GPU time, "
-                    f"{p['pct_of_roofline']:.0f} % of the roofline ({p['bound']} bound)"
+                    f"{p['device_time_pct']:.1f} % of GPU time, "
+                    f"{p['roofline_pct']:.0f} % of the roofline ({p['bound']} bound)"
                     for p in of_family
                 ],
                 hovertemplate="%{text}<extra></extra>",

@@ -431,7 +431,11 @@ def _close_groups(rows: list[dict[str, Any]], entries: list[dict[str, Any]]) -> 
         for member in open_members.pop(key, []):
             member["coalesced"] = row["raw_name"]
             if row["state"] != member["state"]:
-                member |= {"state": row["state"], "retired": row["retired"], "inferred": "state"}
+                member |= {
+                    "state": row["state"],
+                    "retired": row["retired"],
+                    "inferred_columns": "state",
+                }
 
 
 def _states(dump: Mapping[str, Any]) -> list[dict[str, Any]]:

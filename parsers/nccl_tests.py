@@ -214,7 +214,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
         wrong = _number(cells[3])
         half["wrong"] = None if wrong is None else int(wrong)
         if width == 8:
-            half |= {"min_us": _number(cells[4]), "max_us": _number(cells[5])}
+            half |= {"time_us_min": _number(cells[4]), "time_us_max": _number(cells[5])}
         run.add(common, half)
     return True
 
@@ -286,8 +286,8 @@ def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
             {
                 "in_place": variant == "in_place",
                 "time_us": _number(half.get("time", half.get("cpu_time"))),
-                "min_us": _number(spread.get("min_us")),
-                "max_us": _number(spread.get("max_us")),
+                "time_us_min": _number(spread.get("min_us")),
+                "time_us_max": _number(spread.get("max_us")),
                 "wrong": None if wrong is None or wrong != wrong else int(wrong),
             },
         )

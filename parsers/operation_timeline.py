@@ -94,7 +94,7 @@ def _row(
         "chunk": whole_number(arguments.get("model_chunk")),
         "micro_batch": whole_number(arguments.get("mb_id")),
         "step": whole_number(arguments.get("step")),
-        "sequence": whole_number(arguments.get("seq_id")),
+        "index_in_type": whole_number(arguments.get("seq_id")),
         "type": str(event.get("name")),
         "start_us": _real(event.get("ts")),
         "duration_us": _real(event.get("dur")),

@@ -205,7 +205,7 @@ class _Rows:
             "channel": whole_number(node.args.get("Channel", outer.get("Channel"))),
             "peer": whole_number(node.args.get("Peer", outer.get("Peer"))),
             "name": node.name,
-            "step": whole_number(node.args.get("Step")),
+            "proxy_step": whole_number(node.args.get("Step")),
             "size_bytes": whole_number(node.args.get("transSize", node.args.get("size"))),
             "start_ns": _ns(node.start),
             "end_ns": _ns(node.end) if node.end is not None else None,

@@ -143,7 +143,7 @@ class _Pipeline:
                 "chunk": chunk,
                 "micro_batch": None if batch < 0 else batch,
                 "step": self.step,
-                "sequence": None,
+                "index_in_type": None,
                 "type": type_,
                 "start_ns": start,
                 "end_ns": end,

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,10 @@ from htk.analyses import ANALYSES, menu
 from htk.core.parser import HEAD_BYTES, Head
 from htk.io.sources import head, resolve
 from htk.parsers import parsers
-from htk.schema import DERIVED, TABLES, doc_of, index_of
+from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
+from htk.schema.columns import heading_of
+from htk.whatif.plan import RETURNS as plan_columns
+from htk.whatif.table import RETURNS as whatif_columns
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
@@ -32,6 +36,18 @@ SAMPLE_FILES = [
     and path.stat().st_size  # a dump of 0 bytes is a sample of a killed process
 ]
 SIMPLE = (int, float, str, bool)
+# Columns have one word for a thing: device_ns (GPU time of launched work, device_busy_ns where
+# overlaps count once), kernels (GPU activities of it), count (what a row stands for).
+OTHER_WORDS = {
+    "gpu_ns",
+    "kernel_ns",
+    "gpu_busy_ns",
+    "gpu_time_ns",
+    "calls",
+    "activities",
+    "num",
+    "n",
+}
 SOURCES = ("htk", "analyses", "dashboard", "parsers")
 # They say nothing of what a local holds.
 EMPTY_NAMES = {
@@ -91,6 +107,47 @@ def test_a_column_of_the_vocabulary_has_a_line(name: str) -> None:
     for field in {**TABLES, **DERIVED}[name]:
         assert doc_of(field), field.name
         assert index_of(field) in ("", *TABLES), field.name
+
+
+def test_a_name_of_a_column_has_one_type_wherever_it_occurs() -> None:
+    types = defaultdict(lambda: defaultdict(list))
+    for owner, field in _columns():
+        types[field.name][str(field.type)].append(owner)
+    assert not {name: dict(owners) for name, owners in types.items() if len(owners) > 1}
+
+
+def test_names_of_columns_follow_the_lexicon() -> None:
+    """The statistic stands after the unit, shares end in _pct, one thing has one name."""
+    names = {field.name: owner for owner, field in _columns()}
+    assert len(names) > 400
+    early = re.compile(
+        r"(^|_)(mean|median|avg|min|max|std|sigma|p\d\d)_(\w+_)?(ns|us|ms|bytes|gbps|pct)$"
+    )
+    assert not {name: owner for name, owner in names.items() if early.search(name)}
+    assert not {name for name in names if "median" in name or re.search(r"_avg|^avg", name)}
+    assert not {n for n in names if "pct" in n.split("_") and unit_of(n) != "%"}
+    assert not {n for n in names if n == "pct" or n.startswith("pct_") or "percent" in n}
+    assert not {name: names[name] for name in names if name in OTHER_WORDS}
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "heading"),
+    [
+        ("step_time_ns", "ns", "step time"), ("call_ns_p50", "ns", "call p50"),
+        ("busy_pct", "%", "busy %"), ("step_time_ns_lo90", "ns", "step time lo90"),
+        ("in_bytes", "bytes", "in"), ("flops_per_byte", "", "flops per byte"), ("ns", "", "ns"),
+        ("duration_ns_p95", "ns", "p95"), ("duration_ns", "ns", "duration"),
+    ],
+)  # fmt: skip
+def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) -> None:
+    assert (unit_of(name), heading_of(name)) == (unit, heading)
+
+
+def _columns() -> list[tuple[str, typing.Any]]:
+    """Every column of tables and analyses, what-ifs and plans."""
+    schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_columns}
+    schemas |= {name: analyses.find(name).returns for name in ANALYSES}
+    return [(owner, field) for owner, schema in schemas.items() for field in schema]
 
 
 def test_guests_names_are_complete_and_sorted() -> None:

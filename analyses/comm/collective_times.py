@@ -50,7 +50,7 @@ RETURNS = table(
     wait_ns=(_I64, "Waiting for the ranks it depends on; null where unmatched."),
     transfer_ns=(_I64, "The rest of its duration; null where unmatched."),
     undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
-    wait_sigma_ns=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
+    wait_ns_sigma=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
     reason=(TEXT, "Why wait and transfer are unknown, or known in part."),
     algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
@@ -62,7 +62,7 @@ RETURNS = table(
     last_rank=(_I32, "The rank that started last."),
     before_window=(pa.bool_(), "Some rank began it before the recording of another began."),
     clock_offset_ns=(_I64, "What the alignment adds to start and end; null: it is off."),
-    inferred=(TEXT, "Facts taken from elsewhere than the record itself."),
+    inferred_columns=(TEXT, "Facts taken from elsewhere than the record itself."),
 )
 
 _AS_THEY_ARE = (
@@ -86,7 +86,7 @@ _AS_THEY_ARE = (
     "peer",
     "algorithm",
     "protocol",
-    "inferred",
+    "inferred_columns",
 )
 _OF_MATCH = (
     "match",
@@ -96,7 +96,7 @@ _OF_MATCH = (
     "members_present",
     "undetermined_ns",
     "clock_offset_ns",
-    "wait_sigma_ns",
+    "wait_ns_sigma",
 )
 
 

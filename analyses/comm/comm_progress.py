@@ -13,7 +13,7 @@ from htk.schema.columns import TEXT
 _I32, _I64 = pa.int32(), pa.int64()
 
 RETURNS = table(
-    comm_hash=(TEXT, "NCCL's hash of the communicator."),
+    communicator=(TEXT, "NCCL's hash of the communicator."),
     group_size=(_I32, "Ranks of the communicator."),
     type=(TEXT, "Collective type; null: ranks that did not answer."),
     ranks_heard=(_I32, "Ranks that answered."),
@@ -51,7 +51,9 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     silent = groups.keys[:, 1] < 0
     first = pa.array(groups.first_row)
     columns = {
-        "comm_hash": texts([f"{h:#x}" if h else None for h in source[groups.first_row].tolist()]),
+        "communicator": texts(
+            [f"{h:#x}" if h else None for h in source[groups.first_row].tolist()]
+        ),
         "group_size": comm_counts["group_size"].take(first),
         "type": comm_counts["type"].take(first),
         "ranks_heard": number(np.where(silent, 0, groups.count), _I32),

@@ -22,14 +22,14 @@ RETURNS = table(
     duration_ns=(_I64, "Duration, as the profiler says."),
     joined_by=(TEXT, "How the other record was found: time, order, or type and size."),
     facts_from=(TEXT, "Who knows: inspector, profiler_plugin, nccl_debug, …"),
-    comm_hash=(TEXT, "NCCL's hash of the communicator."),
+    communicator=(TEXT, "NCCL's hash of the communicator."),
     seq=(_I64, "Sequence number in that record."),
     source_duration_ns=(_I64, "Duration, as that record says."),
     algorithm=(TEXT, "RING, TREE, …"),
     protocol=(TEXT, "LL, LL128, SIMPLE."),
     channels=(_I32, "Channels used."),
-    channel_min_ns=(_I64, "Shortest time of a channel."),
-    channel_max_ns=(_I64, "Longest time of a channel."),
+    channel_ns_min=(_I64, "Shortest time of a channel."),
+    channel_ns_max=(_I64, "Longest time of a channel."),
 )
 
 
@@ -51,7 +51,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     hashes = facts["comm_hash"].to_pylist()
     columns = {
         "duration_ns": number(length, _I64, length >= 0),
-        "comm_hash": texts([f"{h:#x}" if h else None for h in hashes]),
+        "communicator": texts([f"{h:#x}" if h else None for h in hashes]),
     }
     columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
     columns |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in columns}

@@ -28,7 +28,7 @@ RETURNS = table(
     scope=(TEXT, "Within a node or across nodes, where hosts are known."),
     size_from_bytes=(_I64, "Smallest size of the bucket, as bandwidth counts it; null: unknown."),
     size_to_bytes=(_I64, "Largest size of the bucket."),
-    calls=(_I64, "Calls, of all ranks."),
+    count=(_I64, "Calls, of all ranks."),
     collectives=(_I64, "Collectives: calls of several ranks that are one count once."),
     in_bytes=(_I64, "Bytes in, of all ranks."),
     comm_ns=(_I64, "Sum of durations, of all ranks."),
@@ -38,10 +38,10 @@ RETURNS = table(
     transfer_ns=(_I64, "The rest of matched ones; at least, where ranks are not recorded."),
     undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
     exposed_pct=(_F64, "Exposed, of shared time."),
-    busbw_median_gbps=(_F64, "Median bus bandwidth, from last start to last end."),
-    busbw_p10_gbps=(_F64, "A tenth were slower."),
-    busbw_p90_gbps=(_F64, "A tenth were faster."),
-    duration_busbw_median_gbps=(_F64, "Median bus bandwidth over the duration, with waiting."),
+    busbw_gbps_p50=(_F64, "Median bus bandwidth, from last start to last end."),
+    busbw_gbps_p10=(_F64, "A tenth were slower."),
+    busbw_gbps_p90=(_F64, "A tenth were faster."),
+    duration_busbw_gbps_p50=(_F64, "Median bus bandwidth over the duration, with waiting."),
     link_pct=(_F64, "Median, of the GPU's links within its node (or the rate given)."),
 )
 
@@ -93,7 +93,7 @@ def comm_summary(
     has_size = groups.keys[:, 4] >= 0
     low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))
     sums = {
-        "calls": groups.count,
+        "count": groups.count,
         "collectives": _distinct(calls, groups),
         "in_bytes": groups.sum(numbers(calls.table["in_bytes"], 0)),
         "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
@@ -153,10 +153,10 @@ def _speeds(
     once[matched[Groups.by_keys(calls.match[matched]).first_row]] = True
     columns = {}
     span = _quantiles(groups, once, moved, calls.span)
-    for name, values in zip(("p10", "median", "p90"), span, strict=True):
-        columns[f"busbw_{name}_gbps"] = number(values, _F64, ~np.isnan(values))
+    for name, values in zip(("p10", "p50", "p90"), span, strict=True):
+        columns[f"busbw_gbps_{name}"] = number(values, _F64, ~np.isnan(values))
     over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
-    columns["duration_busbw_median_gbps"] = number(over_duration, _F64, ~np.isnan(over_duration))
+    columns["duration_busbw_gbps_p50"] = number(over_duration, _F64, ~np.isnan(over_duration))
     share = 100 * span[1] / limit
     columns["link_pct"] = number(share, _F64, ~np.isnan(share))
     return columns

@@ -36,7 +36,7 @@ RETURNS = table(
     ),
     transfer_high_ns=(_I64, "Transfer of all, at most: of an unmatched one all of its duration."),
     arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
-    blamed=(_I64, "Of those all: ones where the others waited for its own time."),
+    times_blamed=(_I64, "Of those all: ones where the others waited for its own time."),
     lateness_ns=(_I64, "Sum of its lateness."),
     cost_to_others_ns=(_I64, "What all others waited because of it."),
     exposed_wait_ns=(_I64, "Waiting while no compute ran."),
@@ -100,7 +100,7 @@ def comm_wait(
             np.where(matched, transfer + calls.waits.undetermined[timed], duration)
         ),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
-        "blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
+        "times_blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
         "lateness_ns": by_rank.sum(numbers(calls.matches["lateness_ns"])[timed]),
         "cost_to_others_ns": by_rank.sum(numbers(calls.matches["cost_ns"])[timed]),
         "exposed_wait_ns": by_rank.sum(split.exposed_wait),

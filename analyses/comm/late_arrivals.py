@@ -27,9 +27,9 @@ RETURNS = table(
     blamed_rank=(_I32, "Whom the others waited for: the most own time since the last collective."),
     lateness_ns=(_I64, "Its own time, less the smallest of the group; null at the first one."),
     wait_total_ns=(_I64, "What all ranks waited."),
-    wait_max_ns=(_I64, "What the first one waited."),
+    wait_ns_max=(_I64, "What the first one waited."),
     span_ns=(_I64, "Last end less last start."),
-    wait_sigma_ns=(_I64, "Standard deviation of the first one's wait that the clocks leave."),
+    wait_ns_sigma=(_I64, "Standard deviation of the first one's wait that the clocks leave."),
     start_ns=(_I64, "Start on the rank that started last, as recorded."),
     aligned_start_ns=(_I64, "The same on the common clock: the latest start."),
     before_window=(pa.bool_(), "Began before the recording of some rank: blamed on nobody."),
@@ -64,7 +64,7 @@ def late_arrivals(
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
     latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
-    sigma = numbers(calls.matches["wait_sigma_ns"], -1)
+    sigma = numbers(calls.matches["wait_ns_sigma"], -1)
     columns = {
         "match": number(calls.match[first], _I64),
         "group": calls.table["group"].take(pa.array(first)),
@@ -76,9 +76,9 @@ def late_arrivals(
         "blamed_rank": number(who, _I32, who >= 0),
         "lateness_ns": number(by, _I64, by >= 0),
         "wait_total_ns": number(total, _I64),
-        "wait_max_ns": number(members.max(wait), _I64),
+        "wait_ns_max": number(members.max(wait), _I64),
         "span_ns": number(calls.waits.span[first], _I64),
-        "wait_sigma_ns": number(sigma[longest], _I64, sigma[longest] >= 0),
+        "wait_ns_sigma": number(sigma[longest], _I64, sigma[longest] >= 0),
         "start_ns": number(calls.rows.start[latest], _I64),
         "aligned_start_ns": number(aligned[latest], _I64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),

@@ -35,7 +35,7 @@ RETURNS = table(
     busbw_gbps=(_F64, "Bus bandwidth of those transfers."),
     expected_gbps=(_F64, "That of like groups that do not use it, else of such links usually."),
     compared_with=(TEXT, "like groups, data sheet, usual installations, given."),
-    groups=(_I32, "Groups of ranks that use it."),
+    group_count=(_I32, "Groups of ranks that use it."),
     collectives=(_I64, "Their large collectives, which it was seen in."),
     excess_ns=(_I64, "What those take longer, added up over them."),
     slow_ranks=(TEXT, "Ranks of those groups: late for it, not stragglers. Compact JSON."),
@@ -106,7 +106,7 @@ def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
         "busbw_gbps": pace,
         "expected_gbps": expected,
         "compared_with": basis,
-        "groups": len(use),
+        "group_count": len(use),
         "collectives": int(paces.collectives[use].sum()),
         "excess_ns": round(time * (1 - 1 / alike.slowdown)),
         "slow_ranks": json.dumps(

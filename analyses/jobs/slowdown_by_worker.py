@@ -18,7 +18,7 @@ RETURNS = table(
     slowdown=(pa.float64(), "Of the job if only this worker took as long as it did."),
     excess_ms=(pa.float64(), "What it alone costs a step."),
     dp_rank_slowdown=(pa.float64(), "Of the job if only its data-parallel rank did, all stages."),
-    bound=(pa.float64(), "Lesser of its data-parallel rank's and its stage's slowdown."),
+    slowdown_bound=(pa.float64(), "Lesser of its data-parallel rank's and its stage's slowdown."),
     slowest_steps=(pa.int64(), "Steps in which it was the slowest worker, by 1 % or more."),
     longest_run=(pa.int64(), "Most recorded steps on end in which it was."),
 )
@@ -48,7 +48,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
         "slowdown": slowdown(steps, ideal),
         "excess_ms": (steps.mean(axis=2) - ideal.mean()) / 1e6,
         "dp_rank_slowdown": spread(causes.by_replica[:, None], shape),
-        "bound": causes.scores,
+        "slowdown_bound": causes.scores,
         "slowest_steps": np.bincount(top + 1, minlength=job.rank.size + 1)[1:],
         "longest_run": _longest_runs(top, job.rank.size),
     }

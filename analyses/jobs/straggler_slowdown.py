@@ -12,7 +12,7 @@ from htk.schema import table
 from htk.straggler.answer import Question
 
 RETURNS = table(
-    step=(pa.int64(), "Training step; null: the whole job."),
+    step=(pa.int32(), "Training step; null: the whole job."),
     recorded_ms=(pa.float64(), "Step time as recorded; of the job the mean."),
     replayed_ms=(pa.float64(), "Replayed without launch delays: what the operations explain."),
     ideal_ms=(pa.float64(), "Replayed with each operation at its type's usual duration."),
@@ -49,7 +49,7 @@ def straggler_slowdown(
     count = np.append(len(job.steps), np.ones(len(job.steps)))
     excess = replayed - ideal
     columns = {
-        "step": number(np.append(0, job.steps)[order], pa.int64(), order > 0),
+        "step": number(np.append(0, job.steps)[order], pa.int32(), order > 0),
         "recorded_ms": recorded / 1e6,
         "replayed_ms": replayed / 1e6,
         "ideal_ms": ideal / 1e6,

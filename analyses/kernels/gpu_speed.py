@@ -18,7 +18,7 @@ RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
     step=(pa.int32(), "Step that launched the kernels, per step."),
-    part=(pa.int32(), "Part of the recorded window, from 0, per time."),
+    slice=(pa.int32(), "Part of the recorded window, from 0, per time."),
     kernels=(pa.int64(), "Kernels compared: their name, grid and block come often enough."),
     compared_ns=(pa.int64(), "Sum of their durations."),
     usual_ns=(pa.int64(), "The same at the usual duration of each."),
@@ -31,7 +31,7 @@ _SLOW = 1.2
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("rank", "slowness_pct", "part", stacked=False), needs=("kernels",)
+    returns=RETURNS, chart=Bar("rank", "slowness_pct", "slice", stacked=False), needs=("kernels",)
 )
 def gpu_speed(
     kernels: pa.Table,

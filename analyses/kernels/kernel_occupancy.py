@@ -23,14 +23,14 @@ RETURNS = table(
     block=(TEXT, "Block, compact JSON [x,y,z]."),
     count=(pa.int64(), "Runs."),
     total_ns=(pa.int64(), "Sum of durations."),
-    pct_of_kernel_time=(pa.float64(), "Of the time of all kernels, with a grid or without."),
+    kernel_time_pct=(pa.float64(), "Of the time of all kernels, with a grid or without."),
     blocks=(pa.int64(), "Blocks of the grid."),
     threads_per_block=(pa.int64(), "Threads of a block."),
     multiprocessors=(pa.int64(), "Multiprocessors (compute units) of the GPU; null: not recorded."),
     blocks_per_sm=(pa.float64(), "Blocks by multiprocessors: as recorded, else computed."),
     resident_blocks=(pa.int64(), "Blocks that fit a multiprocessor: threads, registers, memory."),
     occupancy_pct=(pa.float64(), "Estimated achieved occupancy, as recorded."),
-    max_occupancy_pct=(
+    occupancy_limit_pct=(
         pa.float64(),
         "Threads of the resident blocks, of what a multiprocessor holds.",
     ),

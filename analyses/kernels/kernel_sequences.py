@@ -20,14 +20,14 @@ from htk.schema import TEXT, table
 
 RETURNS = table(
     op=(TEXT, "Operator."),
-    sequence=(TEXT, "What it launches, in the order of the calls."),
+    kernel_sequence=(TEXT, "What it launches, in the order of the calls."),
     length=(pa.int64(), "GPU activities of the sequence."),
     count=(pa.int64(), "Calls of the operator that launch just this sequence."),
     device_ns=(pa.int64(), "Sum of the activities' durations."),
-    device_mean_ns=(pa.float64(), "GPU time of one such call."),
+    device_ns_mean=(pa.float64(), "GPU time of one such call."),
     cpu_ns=(pa.int64(), "Time of those calls on the CPU."),
-    cpu_mean_ns=(pa.float64(), "Time of one such call on the CPU."),
-    pct_of_device_time=(pa.float64(), "device_ns of all GPU time."),
+    cpu_ns_mean=(pa.float64(), "Time of one such call on the CPU."),
+    device_time_pct=(pa.float64(), "device_ns of all GPU time."),
 )
 
 

@@ -19,10 +19,10 @@ RETURNS = table(
     device=(pa.int32(), "GPU index within the process."),
     stream=(pa.int64(), "Stream; null for all streams of the device together."),
     launched=(pa.int64(), "Launches in the recording; a graph is one."),
-    mean_length=(pa.float64(), "Mean queue over time, from the first launch to the last start."),
-    event_mean_length=(pa.float64(), "Mean queue over the launches and starts."),
-    p50_length=(pa.float64(), "Median over the launches and starts."),
-    max_length=(pa.int64(), "Longest queue."),
+    length_mean=(pa.float64(), "Mean queue over time, from the first launch to the last start."),
+    event_length_mean=(pa.float64(), "Mean queue over the launches and starts."),
+    event_length_p50=(pa.float64(), "Median over the launches and starts."),
+    length_max=(pa.int64(), "Longest queue."),
     empty_pct=(pa.float64(), "Of that time nothing was queued."),
     blocked_ns=(pa.int64(), "Time that launches were held up by a full queue; of the device only."),
     blocked_calls=(pa.int64(), "Launches that were held up so; of the device only."),
@@ -34,7 +34,7 @@ _LEAST = 64  # launches; a shorter queue is never full, its slow calls have othe
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("stream", "max_length", "rank", stacked=False),
+    chart=Bar("stream", "length_max", "rank", stacked=False),
     needs=("kernels", "launches"),
 )
 def queue_length(

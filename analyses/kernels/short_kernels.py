@@ -24,8 +24,8 @@ RETURNS = table(
     short=(pa.bool_(), "Shorter than the threshold."),
     count=(pa.int64(), "Kernels."),
     total_ns=(pa.int64(), "Sum of durations."),
-    pct_of_kernels=(pa.float64(), "Of all kernels."),
-    pct_of_kernel_time=(pa.float64(), "Of the time of all kernels."),
+    kernels_pct=(pa.float64(), "Of all kernels."),
+    kernel_time_pct=(pa.float64(), "Of the time of all kernels."),
     shorter_than_launch=(
         pa.int64(),
         "Kernels that took less time than the call that launched them.",

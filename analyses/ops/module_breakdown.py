@@ -18,7 +18,7 @@ from htk.schema import TEXT, table
 RETURNS = table(
     module=(TEXT, "Path of nn.Modules; null: in none."),
     depth=(pa.int32(), "0 for the outermost."),
-    calls=(pa.int64(), "Calls of the module; null where the trace records none (no with_stack)."),
+    count=(pa.int64(), "Calls of the module; null where the trace records none (no with_stack)."),
     cpu_total_ns=(pa.int64(), "Time inside those calls; null as above."),
     operators=(pa.int64(), "Outermost operators that ran directly in it."),
     operators_cpu_ns=(pa.int64(), "CPU time of operators in it and in the modules inside it."),
@@ -28,7 +28,7 @@ RETURNS = table(
         pa.int64(),
         "The part of device_total_ns that backward operators launched.",
     ),
-    pct_of_device_time=(pa.float64(), "device_self_ns of all GPU time."),
+    device_time_pct=(pa.float64(), "device_self_ns of all GPU time."),
     kernels=(pa.int64(), "GPU activities in it and in the modules inside it."),
 )
 

@@ -37,7 +37,7 @@ RETURNS = table(
     cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
     device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
     device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
-    pct_of_device_time=(pa.float64(), "device_self_ns of all GPU time, so that rows sum to 100."),
+    device_time_pct=(pa.float64(), "device_self_ns of all GPU time, so that rows sum to 100."),
     backward_device_ns=(pa.int64(), "GPU time of the backward operators whose forward one it is."),
     kernels=(pa.int64(), "GPU activities launched inside it."),
     kernels_per_call=(pa.float64(), "kernels by count."),
@@ -214,7 +214,7 @@ def _without_operator(
                 "op": why,
                 "device_total_ns": int(device[k]),
                 "device_self_ns": int(device[k]),
-                "pct_of_device_time": 100 * int(device[k]) / times.total if times.total else None,
+                "device_time_pct": 100 * int(device[k]) / times.total if times.total else None,
                 "kernels": int(kernels[k]),
             }
             rows.append(row)

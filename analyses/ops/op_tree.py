@@ -27,7 +27,7 @@ RETURNS = table(
     cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
     device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
     device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
-    pct_of_device_time=(pa.float64(), "device_total_ns of all GPU time."),
+    device_time_pct=(pa.float64(), "device_total_ns of all GPU time."),
     kernels=(pa.int64(), "GPU activities launched inside it."),
     callees=(pa.int64(), "Different operators that it calls, shown or not."),
 )

@@ -17,12 +17,12 @@ from htk.schema import TEXT, table
 
 RETURNS = table(
     function=(TEXT, "Python function or nn.Module."),
-    calls=(pa.int64(), "Calls."),
+    count=(pa.int64(), "Calls."),
     total_ns=(pa.int64(), "Time inside it; recursion counts once."),
     self_ns=(pa.int64(), "That less the Python calls inside it; operators are still in it."),
     python_ns=(pa.int64(), "self_ns less the operators that it calls: Python's own time."),
     operators_ns=(pa.int64(), "CPU time of the operators that it calls, less Python inside them."),
-    pct_of_python_time=(pa.float64(), "python_ns of that of all functions."),
+    python_time_pct=(pa.float64(), "python_ns of that of all functions."),
     device_self_ns=(pa.int64(), "GPU time launched by those operators."),
     device_total_ns=(pa.int64(), "GPU time launched inside it, at any depth."),
 )

@@ -27,7 +27,7 @@ RETURNS = table(
     count=(pa.int64(), "Calls with GPU time."),
     kernels=(pa.int64(), "GPU activities."),
     device_ns=(pa.int64(), "Sum of their durations."),
-    pct_of_device_time=(pa.float64(), "Share of all GPU time."),
+    device_time_pct=(pa.float64(), "Share of all GPU time."),
     flops_per_call=(pa.float64(), "Operations of a call, as its kernels do them."),
     bytes_per_call=(pa.float64(), "Bytes of a call, each tensor moved once."),
     achieved_tflops=(pa.float64(), "1e12 operations a second of GPU time."),
@@ -35,8 +35,8 @@ RETURNS = table(
     flops_per_byte=(pa.float64(), "Arithmetic intensity."),
     bound=(TEXT, "compute, memory or launch: what would limit perfect kernels; null: unknown."),
     roofline_ns=(pa.float64(), "Time of a call at the GPU's peaks."),
-    pct_of_roofline=(pa.float64(), "That time of the measured; over 100: data came from caches."),
-    lost_ns=(pa.float64(), "GPU time beyond the roofline, of all calls."),
+    roofline_pct=(pa.float64(), "That time of the measured; over 100: data came from caches."),
+    beyond_roofline_ns=(pa.float64(), "GPU time beyond the roofline, of all calls."),
     note=(TEXT, "Why it is not modelled; or what is assumed."),
 )
 
@@ -158,7 +158,7 @@ def _measured(
     kernels: Ints,
     launch_ns: int,
 ) -> list[pa.Array]:
-    """The columns from flops_per_call to lost_ns."""
+    """The columns from flops_per_call to beyond_roofline_ns."""
     rows = []
     for cost, (compute, memory), calls, took, many in zip(  # a row of the answer each
         costs, limits, count.tolist(), time.tolist(), kernels.tolist(), strict=True

@@ -30,11 +30,14 @@ RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     how=(TEXT, "cuda graph, compiled, eager; outside operators: launched there, or not linked."),
     device_ns=(pa.int64(), "Sum of GPU activities."),
-    pct=(pa.float64(), "Share of the rank's GPU time."),
-    activities=(pa.int64(), "GPU activities."),
+    device_time_pct=(pa.float64(), "Share of the rank's GPU time."),
+    kernels=(pa.int64(), "GPU activities."),
     launches=(pa.int64(), "Calls that launched them."),
     regions=(pa.int64(), "Compiled regions entered on the rank; null where none is recorded."),
-    frames=(pa.int64(), "Python frames that they come from: more than one per model is a break."),
+    python_frames=(
+        pa.int64(),
+        "Python frames compiled: more than one per model is a graph break.",
+    ),
     recompiles=(pa.int64(), "Compilations of a frame beyond its first, as regions are numbered."),
     compile_ns=(pa.int64(), "CPU time of compilation within the recording."),
 )

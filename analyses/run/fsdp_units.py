@@ -32,8 +32,8 @@ RETURNS = table(
     count=(pa.int64(), "Collectives."),
     shard_bytes=(pa.int64(), "Bytes of a rank's shard."),
     unit_bytes=(pa.int64(), "Bytes of the whole unit."),
-    mean_ns=(pa.float64(), "Mean duration."),
-    exposed_ns=(pa.float64(), "Mean time of it in which nothing was computed."),
+    duration_ns_mean=(pa.float64(), "Mean duration."),
+    exposed_ns_mean=(pa.float64(), "Mean time of it in which nothing was computed."),
     lead_ns=(pa.float64(), "Mean time that gathered parameters lay ready before their copy-out."),
     copy_out_ns=(pa.float64(), "Mean duration of that copy-out."),
     prefetch_depth=(pa.float64(), "Mean number of later gathers begun before that copy-out."),
@@ -43,7 +43,7 @@ RETURNS = table(
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("order", ("exposed_ns", "mean_ns"), stacked=False),
+    chart=Bar("order", ("exposed_ns_mean", "duration_ns_mean"), stacked=False),
     needs=("collectives",),
 )
 def fsdp_units(

@@ -25,7 +25,7 @@ RETURNS = table(
     received_bytes=(pa.int64(), "Bytes that it received, summed; null where not recorded."),
     share_pct=(pa.float64(), "Share of what all recorded ranks received; null for one rank alone."),
     over_mean=(pa.float64(), "What it received over the mean of the recorded ranks."),
-    max_over_mean=(pa.float64(), "The same of the rank that received most: 1 is even."),
+    over_mean_max=(pa.float64(), "The same of the rank that received most: 1 is even."),
     wait_ns=(pa.int64(), "What it waited for the others; null where not matched over ranks."),
     total_ns=(pa.int64(), "Time in these all-to-alls; null where not recorded."),
 )

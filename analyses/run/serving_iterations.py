@@ -44,15 +44,15 @@ RETURNS = table(
     padded_tokens=(pa.int64(), "Tokens computed, padding included."),
     start_ns=(pa.int64(), "Start on the CPU, absolute."),
     cpu_ns=(pa.int64(), "Time on the CPU."),
-    gpu_busy_ns=(pa.int64(), "Time that something ran on the GPU, of what it launched."),
+    device_busy_ns=(pa.int64(), "Time that something ran on the GPU, of what it launched."),
     gpu_span_ns=(pa.int64(), "From the first of that to the last end; null: nothing."),
     gap_ns=(pa.int64(), "From the GPU end of the iteration before; negative where they overlap."),
-    activities=(pa.int64(), "GPU activities."),
+    kernels=(pa.int64(), "GPU activities."),
 )
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("iteration", ("gpu_busy_ns", "gap_ns")), needs=("annotations",)
+    returns=RETURNS, chart=Bar("iteration", ("device_busy_ns", "gap_ns")), needs=("annotations",)
 )
 def serving_iterations(
     annotations: pa.Table,

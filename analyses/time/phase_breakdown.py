@@ -25,17 +25,20 @@ RETURNS = table(
     phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
     inferred=(pa.bool_(), "Operators, not user ranges, tell it for most of its GPU time."),
     cpu_ns=(pa.int64(), "Host time in its outermost operators, and in its ranges between these."),
-    gpu_ns=(pa.int64(), "At least one activity that it launched runs; null without GPU work."),
-    kernel_ns=(pa.int64(), "Durations of those, added up."),
+    device_busy_ns=(
+        pa.int64(),
+        "At least one activity that it launched runs; null: no GPU work.",
+    ),
+    device_ns=(pa.int64(), "Durations of those, added up."),
     kernels=(pa.int64(), "Activities that it launched."),
-    gpu_pct=(pa.float64(), "Share of the GPU time of all phases."),
+    device_busy_pct=(pa.float64(), "Share of the GPU time of all phases."),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("phase", ("cpu_ns", "gpu_ns"), stacked=False),
-    null_without={"kernels": ("gpu_ns", "kernel_ns", "kernels")},
+    chart=Bar("phase", ("cpu_ns", "device_busy_ns"), stacked=False),
+    null_without={"kernels": ("device_busy_ns", "device_ns", "kernels")},
 )
 def phase_breakdown(
     kernels: pa.Table,
@@ -66,25 +69,25 @@ def phase_breakdown(
     count = len(groups)
     of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-    gpu_ns = union_lengths(of_gpu, start, end, count)
-    kernel_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
+    device_busy_ns = union_lengths(of_gpu, start, end, count)
+    device_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]
     by_range = matching(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
     rank, step, phase = groups.keys.reshape(-1, 3).T
     of_step = Groups.by_keys(groups.keys[:, :2])
-    total = of_step.sum(gpu_ns)[of_step.group_ids] if count else gpu_ns
+    total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
             number(step, pa.int32(), step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
-            boolean(2 * guessed > kernel_ns, many > 0),
+            boolean(2 * guessed > device_ns, many > 0),
             number(union_lengths(of_host, host_start, host_end, count), pa.int64()),
-            number(gpu_ns, pa.int64(), np.full(count, kernels.num_rows > 0)),
-            number(kernel_ns, pa.int64()),
+            number(device_busy_ns, pa.int64(), np.full(count, kernels.num_rows > 0)),
+            number(device_ns, pa.int64()),
             number(many, pa.int64()),
-            percent(gpu_ns, total),
+            percent(device_busy_ns, total),
         ],
         schema=RETURNS,
     )

@@ -24,7 +24,7 @@ RETURNS = table(
     duration_ns=(pa.int64(), "The same; on a trace without GPU work the host's."),
     launch_lag_ns=(pa.int64(), "End of the GPU step less end of the step on the host."),
     skew_ns=(pa.int64(), "Duration less the shortest of that step over the ranks."),
-    median_excess_ns=(pa.int64(), "Duration less the median of that step over the ranks."),
+    over_usual_ns=(pa.int64(), "Duration less the median of that step over the ranks."),
 )
 
 _NONE = -1
@@ -67,7 +67,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
         "duration_ns": number(length, pa.int64()),
         "launch_lag_ns": number(end - on_host[:, 4], pa.int64(), has_gpu & has_cpu),
         "skew_ns": number(length - lowest, pa.int64()),
-        "median_excess_ns": number(length - median, pa.int64()),
+        "over_usual_ns": number(length - median, pa.int64()),
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     return table.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))

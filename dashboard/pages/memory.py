@@ -41,9 +41,9 @@ def _tiles(visit: Visit) -> Any:
     origin = visit.trace.origin_ns
     when = f"rank {top['rank']}, at {format_duration(top['peak_ns'] - origin)}"
     tiles = [tile("highest in use", format_bytes(top["peak_bytes"]), when)]
-    if top["most_reserved_bytes"]:
+    if top["reserved_bytes_max"]:
         unused = f"{top['unused_pct']:.1f} % of it unused at the peak"
-        tiles.append(tile("most reserved", format_bytes(top["most_reserved_bytes"]), unused))
+        tiles.append(tile("most reserved", format_bytes(top["reserved_bytes_max"]), unused))
     failed = sum(r["failed"] or 0 for r in {r["rank"]: r for r in rows}.values())
     tiles.append(tile("failed allocations", f"{failed:,}", "out of memory, as recorded"))
     seen = instance(visit, "memory_peaks")

@@ -31,8 +31,8 @@ from htk.errors import HtkError
 from htk.overview import summary
 from htk.overview.doctor import doctor
 
-_KERNELS = ("name", "total_ns", "pct_of_kernel_time", "count", "mean_ns", "kind")
-_OPERATORS = ("op", "device_self_ns", "pct_of_device_time", "cpu_self_ns", "count")
+_KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
+_OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")
 # What-ifs that answer a cause: in words, the edit, its value.
 TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "stragglers": (("all ranks arrive together", "no_skew", "on"),),
@@ -184,7 +184,7 @@ def _late(visit: Visit) -> Any:
     if worst is None:
         return None
     late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    times = pluralize(worst["blamed"], "collective")
+    times = pluralize(worst["times_blamed"], "collective")
     others = sum(cause.analysis in ("stragglers", "gpu_speed") for cause in _verdict(visit).causes)
     return tile(
         "Last to arrive",

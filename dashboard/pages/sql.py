@@ -33,7 +33,8 @@ EXAMPLES = {
         "select rank, step, gpu_period_ns from step_times order by gpu_period_ns desc limit 10"
     ),
     "slowest kernels by mean": (
-        "select name, count, mean_ns, pct_of_kernel_time\nfrom kernel_top(n := 10, by := 'mean')"
+        "select name, count, duration_ns_mean, kernel_time_pct\n"
+        "from kernel_top(n := 10, by := 'mean')"
     ),
     "gaps of more than 10 us": (
         "with spans as (from union_spans('kernels')),\n"

@@ -119,7 +119,7 @@ def aligned_matches(
     columns["before_window"] = boolean(before)
     columns["clock_offset_ns"] = number(shift, pa.int64())
     sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
-    columns["wait_sigma_ns"] = number(sigma, pa.int64(), has_sigma & waited.has_wait)
+    columns["wait_ns_sigma"] = number(sigma, pa.int64(), has_sigma & waited.has_wait)
     return pa.table([columns[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
 
 
@@ -166,8 +166,8 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     members = Groups.by_keys(match[chosen])
     row = places.row[chosen]
     since = rows.start[chosen] - numbers(places.clocks["reference_ns"])[row]
-    drifted = numbers(places.clocks["drift_sigma_ppm"], 0.0)[row] * 1e-6 * since
-    own = np.hypot(numbers(places.clocks["sigma_ns"], 0.0)[row], drifted)
+    drifted = numbers(places.clocks["drift_ppm_sigma"], 0.0)[row] * 1e-6 * since
+    own = np.hypot(numbers(places.clocks["offset_ns_sigma"], 0.0)[row], drifted)
     left = np.where(truths(places.clocks["aligned"])[row], 0, places.shift(rows.start)[chosen])
     apart = (members.max(left) - members.min(left))[members.group_ids].astype(np.float64)
     most = np.zeros(len(members))

@@ -210,8 +210,8 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     columns = {
         "joined_by": text(joined.by, pa.array(BY)),
         "facts_from": text(np.append(names, -1)[joined.source], listed),
-        "channel_min_ns": number(low, pa.int64(), low >= 0),
-        "channel_max_ns": number(high, pa.int64(), high >= 0),
+        "channel_ns_min": number(low, pa.int64(), low >= 0),
+        "channel_ns_max": number(high, pa.int64(), high >= 0),
     }
     there = number(np.maximum(joined.row, 0), pa.int64(), joined.row != NONE)
     other = collectives.take(there) if len(has_facts) else collectives

@@ -37,7 +37,7 @@ def write_operations(trace: Trace, folder: Path) -> tuple[Path, int]:
     rows = cut_operations(trace)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "operations.parquet"
-    parquet.write_table(rows.drop_columns(["cycle", "sequence"]), path, compression="zstd")
+    parquet.write_table(rows.drop_columns(["cycle", "index_in_type"]), path, compression="zstd")
     return path, rows.num_rows
 
 
@@ -126,8 +126,8 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
         "stage": number(np.zeros(length, np.int64), pa.int32()),
         "chunk": number(np.zeros(length, np.int64), pa.int32()),
         "micro_batch": number(columns["micro_batch"], pa.int32(), columns["micro_batch"] >= 0),
-        "step": number(columns["step"], pa.int64()),
-        "sequence": pa.nulls(length, pa.int32()),
+        "step": number(columns["step"], pa.int32()),
+        "index_in_type": pa.nulls(length, pa.int32()),
         "type": text(columns["type"], pa.array(NAMES)),
         "start_ns": number(columns["start_ns"], pa.int64()),
         "end_ns": number(columns["end_ns"], pa.int64()),

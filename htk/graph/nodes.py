@@ -115,7 +115,7 @@ def calls_of(
     """Calls of a step; without one those of a recording, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
-    matters |= numbers(links["activities"]) > 0
+    matters |= numbers(links["kernels"]) > 0
     rank = numbers(launches["rank"], -1).astype(np.int64)
     shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
     start = numbers(launches["start_ns"]) - origin + shift

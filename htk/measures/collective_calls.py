@@ -247,7 +247,7 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
     """What an answer rests on: collectives, matched ones, why the others are not, the clocks."""
     codes, names = codes_of(calls.matches["reason"])
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
-    inferred = calls.table["inferred"]
+    inferred = calls.table["inferred_columns"]
     expected = numbers(calls.matches["members_expected"], NONE)
     present = numbers(calls.matches["members_present"], NONE)
     short = np.unique(calls.match[(calls.match != NONE) & (present < expected)])

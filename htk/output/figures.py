@@ -13,7 +13,7 @@ from htk.core.extras import require
 from htk.core.humanize import shorten
 from htk.output.tokens import DARK, FONT, LIGHT, series_colour
 from htk.schema import ABSOLUTE_TIMES
-from htk.schema.columns import unit_of
+from htk.schema.columns import heading_of, unit_of
 
 _MOST_POINTS = 2000
 _MOST_BARS = 16  # that lie: each has its name
@@ -470,9 +470,7 @@ def _scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
 
 
 def _words(name: str) -> str:
-    for suffix in ("_ns", "_bytes", "_pct"):
-        name = name.removesuffix(suffix)
-    return name.replace("_", " ")
+    return heading_of(name).removesuffix(" %")
 
 
 def _scale(table: pa.Table, name: str) -> tuple[float | None, str]:

@@ -21,7 +21,7 @@ from htk.core.humanize import (
 from htk.errors import UsageError
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import UNITS, unit_of
+from htk.schema.columns import heading_of, unit_of
 
 FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
 _BINARY = ("parquet", "arrow")
@@ -165,7 +165,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
             _cell(_since(row[name], origin), name) + (f" {_share(row[share]):>5}" if both else "")
             for row in rows
         ]
-        heading = _heading(name) + (" %" if both else "")
+        heading = heading_of(name) + (" %" if both else "")
         if any(heading == column.heading for column in columns):  # peak_ns, then peak_bytes
             heading = _with_unit(name)
         values = [row[name] for row in rows]
@@ -321,15 +321,6 @@ def _shown_columns(result: Result) -> list[str]:
 
 def _is_text(result: Result, name: str) -> bool:
     return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
-
-
-def _heading(name: str) -> str:
-    if name == "pct" or name.startswith("pct_of_"):
-        name = name.replace("pct", "%", 1)
-    for suffix in UNITS:
-        if name.endswith(suffix):
-            name = name.removesuffix(suffix) + (" %" if suffix == "_pct" else "")
-    return name.replace("_", " ")
 
 
 def _with_unit(name: str) -> str:

@@ -14,17 +14,31 @@ UNITS = {
     "_ms": "ms",
 }
 
-_BAND = re.compile(r"_(lo|hi)\d\d$")  # ends of a band stand behind the unit
+# Behind the unit may stand a statistic: call_ns_p50, step_time_ns_lo90.
+STATISTICS = r"(?:lo|hi|p)\d\d|mean|min|max|std|sigma"
+_MEASURED = re.compile(
+    rf"(?P<quantity>\w+?)(?P<unit>{'|'.join(UNITS)})(_(?P<statistic>{STATISTICS}))?"
+)
 
 Column = tuple[pa.DataType, str] | tuple[pa.DataType, str, str]
 
 
 def unit_of(name: str) -> str:
     """The unit that a column's name states."""
-    bare = _BAND.sub("", name)
-    if bare == "pct" or bare.startswith("pct_of_"):
-        return "%"
-    return next((unit for suffix, unit in UNITS.items() if bare.endswith(suffix)), "")
+    measured = _MEASURED.fullmatch(name)
+    return UNITS[measured["unit"]] if measured else ""
+
+
+def heading_of(name: str) -> str:
+    """Return a column's name in words, without the unit: "call p50" of call_ns_p50."""
+    measured = _MEASURED.fullmatch(name)
+    if measured is None:
+        return name.replace("_", " ")
+    if measured["quantity"] == "duration" and measured["statistic"]:  # of what the row names
+        return measured["statistic"]
+    sign = "%" if measured["unit"] == "_pct" else ""
+    words = (measured["quantity"].replace("_", " "), sign, measured["statistic"])
+    return " ".join(word for word in words if word)
 
 
 def table(**columns: Column) -> pa.Schema:

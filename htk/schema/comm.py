@@ -59,7 +59,7 @@ COLLECTIVES = table(
     state=(TEXT, "scheduled, started, completed (flight recorder); timed_out (watchdog)."),
     retired=(_BOOL, "It left the watchdog's list."),
     timeout_ns=(_I64, "After how long the watchdog ends it."),
-    inferred=(TEXT, "Facts taken from elsewhere than the record itself, comma-separated."),
+    inferred_columns=(TEXT, "Facts taken from elsewhere than the record itself, comma-separated."),
     frames=(TEXT, "Python stack, innermost first, one frame a line."),
 )
 
@@ -96,7 +96,7 @@ PROXY_STEPS = table(
     channel=(_I32, "Channel."),
     peer=(_I32, "Rank within the communicator at the other end."),
     name=(TEXT, "SendGpuWait, SendPeerWait, SendWait, RecvWait, …"),
-    step=(_I64, "Step."),
+    proxy_step=(_I64, "Step of the proxy, as NCCL counts."),
     size_bytes=(_I64, "Bytes moved."),
     start_ns=(_I64, "Start, since the plugin began."),
     end_ns=(_I64, "End, since the plugin began."),
@@ -179,8 +179,8 @@ BENCH_POINTS = table(
     root=(_I32, "Root (-1: none)."),
     in_place=(_BOOL, "In place."),
     time_us=(_F64, "Average time."),
-    min_us=(_F64, "Fastest iteration, where recorded."),
-    max_us=(_F64, "Slowest iteration, where recorded."),
+    time_us_min=(_F64, "Fastest iteration, where recorded."),
+    time_us_max=(_F64, "Slowest iteration, where recorded."),
     algbw_gbps=(_F64, "Algorithm bandwidth, recomputed from size and time."),
     busbw_gbps=(_F64, "Bus bandwidth, recomputed from size and time."),
     algorithm=(TEXT, "Algorithm, where recorded."),
@@ -210,7 +210,7 @@ COLLECTIVE_MATCHES = table(
     members_expected=(_I32, "Ranks of its group, where recorded."),
     members_present=(_I32, "Ranks that it was found on."),
     clock_offset_ns=(_I64, "What was added to the rank's times; null: they are its own clock's."),
-    wait_sigma_ns=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
+    wait_ns_sigma=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
     common_start_ns=(_I64, "Latest start over the ranks that this rank depends on."),
     wait_ns=(_I64, "From its start to the common start, within its duration."),
     transfer_ns=(_I64, "The rest; where ranks are not recorded what the network needs at least."),
@@ -232,8 +232,8 @@ COLLECTIVE_FACTS = table(
     algorithm=(TEXT, "RING, TREE, …, as that source says."),
     protocol=(TEXT, "LL, LL128, SIMPLE, as that source says."),
     channels=(_I32, "Channels used."),
-    channel_min_ns=(_I64, "Shortest time of a channel."),
-    channel_max_ns=(_I64, "Longest time of a channel."),
+    channel_ns_min=(_I64, "Shortest time of a channel."),
+    channel_ns_max=(_I64, "Longest time of a channel."),
 )
 
 RANK_CLOCKS = table(
@@ -246,7 +246,10 @@ RANK_CLOCKS = table(
     collectives=(_I64, "Synchronising collectives that it rests on."),
     violations=(_I64, "Of those: it would end before the last rank had begun."),
     clock=(_I32, "Lowest rank that has the same clock: those of a host, or whose offsets agree."),
-    sigma_ns=(_F64, "Standard deviation of the offset, against the clocks it is compared with."),
-    drift_sigma_ppm=(_F64, "Standard deviation of the drift."),
+    offset_ns_sigma=(
+        _F64,
+        "Standard deviation of the offset against the clocks compared with.",
+    ),
+    drift_ppm_sigma=(_F64, "Standard deviation of the drift."),
     aligned=(_BOOL, "Some clock of those compared is off by more than 3 of it: times are shifted."),
 )

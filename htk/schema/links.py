@@ -60,7 +60,7 @@ PYTHON_LINKS = table(
 LAUNCH_LINKS = table(
     op_row=(_I64, "Innermost CPU operator round the call.", "cpu_ops"),
     step=(_I32, "ProfilerStep it ran in; null: none."),
-    activities=(_I64, "GPU activities that it launched."),
+    kernels=(_I64, "GPU activities that it launched."),
 )
 
 ACTIVITIES = table(

@@ -121,7 +121,7 @@ class Facts:
             return self._of_op(row)
         if table == "launches":
             links = self.trace.tables["launch_links"]
-            activities = links["activities"][row].as_py()
+            activities = links["kernels"][row].as_py()
             return [
                 *self._op_line("called by", links["op_row"][row].as_py()),
                 ["launched", f"{activities} GPU activities"],

@@ -66,7 +66,7 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
         "clock_alignment": word,
         "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
         "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
-        "clock_sigma_max_ns": round(float(numbers(clocks["sigma_ns"]).max(initial=0.0))),
+        "clock_sigma_max_ns": round(float(numbers(clocks["offset_ns_sigma"]).max(initial=0.0))),
         "clock_sets": len(sets),
         "ranks_unaligned": numbers(clocks["rank"])[~placed].tolist(),
     }

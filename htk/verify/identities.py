@@ -151,9 +151,9 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
 
 def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
-    kernel_ns, count = total(kernels, "total_ns"), total(kernels, "count")
+    device_ns, count = total(kernels, "total_ns"), total(kernels, "count")
     for label, table, names in _tellers(subject):
-        tally.equal(f"{label} against kernel_top", total(table, names[0]), kernel_ns)
+        tally.equal(f"{label} against kernel_top", total(table, names[0]), device_ns)
         if len(names) > 1:
             tally.equal(f"{label} against kernel_top, count", total(table, names[1]), count)
     operators = subject.answer_or_none("op_breakdown", n=0)
@@ -189,7 +189,7 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
             yield f"op_breakdown per {per}", table, ("device_self_ns",)
         table = subject.answer_or_none("phase_breakdown", per=per)
         if table is not None:
-            yield f"phase_breakdown per {per}", table, ("kernel_ns", "kernels")
+            yield f"phase_breakdown per {per}", table, ("device_ns", "kernels")
 
 
 def _halves(subject: Subject, tally: Tally) -> None:
@@ -204,7 +204,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
     for analysis, keys, values, options in (
         ("time_breakdown", _DEVICE, _SUMS, {}),
         ("kernel_top", ("rank", "name"), ("count", "total_ns"), {"n": 0, "per": "rank"}),
-        ("phase_breakdown", ("rank", "phase"), ("kernels", "kernel_ns"), {}),
+        ("phase_breakdown", ("rank", "phase"), ("kernels", "device_ns"), {}),
     ):
         sums: Rows = {}
         for half in halves:
@@ -221,7 +221,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
 
 
 def _launched(subject: Subject, tally: Tally) -> None:
-    names = ("activities", "kernel_ns", "call_ns", "delay_ns")
+    names = ("kernels", "device_ns", "call_ns", "delay_ns")
     by_call = subject.answer("launch_stats", n=0)
     expected = keyed(by_call, ["rank"], names)
     for by in ("kernel", "operator"):
@@ -250,7 +250,7 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
     pattern = r"^ProfilerStep#\d+" if name == "ProfilerStep" else f"^{re.escape(name)}$"
     selected = subject.trace.sel(annotation=pattern)
     kernels = rows_of(selected, "kernel_top", ("rank",), ("total_ns", "count"), n=0, per="rank")
-    columns = ("kernel_ns", "kernels")
+    columns = ("device_ns", "kernels")
     phases = rows_of(selected, "phase_breakdown", ("rank", "phase"), columns)
     phase = None if _autograd_was_recorded(subject) else _named_phase(subject, name)
     for rank, row in answered.items():
@@ -262,7 +262,7 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
         tally.equal(
             f"kernel_top and annotation_breakdown {label}, kernels", top["count"], row["kernels"]
         )
-        for column, value in (("kernel_ns", row["device_ns"]), ("kernels", row["kernels"])):
+        for column, value in (("device_ns", row["device_ns"]), ("kernels", row["kernels"])):
             # All of it is of the phase that the range names, where it names one and autograd, which
             # knows better, was not recorded; the phases together are all of it in any case.
             shares = [
@@ -336,7 +336,7 @@ def _waits(subject: Subject, tally: Tally) -> None:
     late = subject.answer_or_none("late_arrivals", n=0)
     if late is not None:
         tally.equal("late_arrivals and collective_times", total(late, "wait_total_ns"), waits)
-    calls = total(subject.answer("comm_summary", by="type"), "calls")
+    calls = total(subject.answer("comm_summary", by="type"), "count")
     tally.equal("calls of comm_summary and collective_times", calls, table.num_rows)
 
 

@@ -48,7 +48,7 @@ _POOLED: tuple[tuple[str, tuple[str, ...], dict[str, Any], tuple[str, ...]], ...
         "python_hotspots",
         ("function",),
         {"n": 0},
-        ("calls", "total_ns", "self_ns", "operators_ns", "device_total_ns"),
+        ("count", "total_ns", "self_ns", "operators_ns", "device_total_ns"),
     ),
     ("module_breakdown", ("module",), {"n": 0}, ("operators", "device_self_ns", "kernels")),
 )
@@ -119,7 +119,7 @@ def _whole_numbers(table: pa.Table, analysis: str) -> tuple[str, ...]:
     )
 
 
-_COUNTS = ("count", "kernels", "calls", "activities", "gpu_ranges", "launching_calls")
+_COUNTS = ("count", "kernels", "gpu_ranges", "launching_calls")
 
 
 def _cache(subject: Subject, tally: Tally) -> None:

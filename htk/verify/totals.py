@@ -15,7 +15,7 @@ Key = tuple[Any, ...]
 Row = dict[str, int | None]
 Facts = dict[str, dict[Key, Row]]  # by what they are about, a row for each key
 
-_LEAST, _MOST = ("min_ns",), ("max_ns", "cpu_max_ns")
+_LEAST, _MOST = ("duration_ns_min",), ("duration_ns_max", "cpu_ns_max")
 _STARTS = ("start_ns",)
 
 
@@ -113,8 +113,8 @@ class File:
             (self.rank, name): {
                 "count": len(spans),
                 "total_ns": sum(s.length for s in spans),
-                "min_ns": min(s.length for s in spans),
-                "max_ns": max(s.length for s in spans),
+                "duration_ns_min": min(s.length for s in spans),
+                "duration_ns_max": max(s.length for s in spans),
             }
             for name, spans in _by_name(self.gpu)
         }
@@ -209,10 +209,10 @@ class File:
             call = self.calls[index]
             delay = min(s.start for s in spans) - call.end
             row: Row = {
-                "calls": 1,
-                "activities": len(spans),
+                "count": 1,
+                "kernels": len(spans),
                 "call_ns": call.length,
-                "kernel_ns": sum(s.length for s in spans),
+                "device_ns": sum(s.length for s in spans),
                 "delay_ns": max(delay, 0),
             }
             merge({"": rows}, {"": {(self.rank, call.name): row}})
@@ -248,7 +248,7 @@ class File:
                 _add(row, gpu_ranges=1, gpu_ranges_ns=span.length)
             else:
                 _add(row, count=1, cpu_total_ns=span.length)
-                row["cpu_max_ns"] = max(row["cpu_max_ns"] or 0, span.length)
+                row["cpu_ns_max"] = max(row["cpu_ns_max"] or 0, span.length)
         return rows
 
     def _functions(self) -> dict[Key, Row]:
@@ -257,7 +257,7 @@ class File:
         rows: dict[Key, Row] = {}
         for k, call in enumerate(calls.spans):
             row = rows.setdefault((call.name,), dict.fromkeys(_FUNCTION, 0))
-            _add(row, calls=1, self_ns=own[k], total_ns=call.length if outer[k] else 0)
+            _add(row, count=1, self_ns=own[k], total_ns=call.length if outer[k] else 0)
         return rows
 
 
@@ -270,8 +270,8 @@ _OPERATOR = (
     "kernels",
     "launching_calls",
 )
-_RANGE = ("count", "cpu_total_ns", "cpu_max_ns", "gpu_ranges", "gpu_ranges_ns")
-_FUNCTION = ("calls", "total_ns", "self_ns")
+_RANGE = ("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns")
+_FUNCTION = ("count", "total_ns", "self_ns")
 
 
 def _add(row: Row, **values: int) -> None:

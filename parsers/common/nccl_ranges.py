@@ -220,7 +220,7 @@ def _columns(
         "enqueue_ns": optional(moment, moment != NONE),
         **{name: gpu[name] for name in ("event", "device", "stream", "start_ns", "end_ns")},
         "comm_hash": pa.array([row.get("comm_hash") for row in rows], pa.uint64()),
-        "inferred": texts([None] * len(gpu)),
+        "inferred_columns": texts([None] * len(gpu)),
     }
     for name in ("type", "raw_name", "library"):
         columns[name] = texts([row[name] for row in rows])  # type: ignore[misc]

@@ -33,7 +33,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "chunk": ("chunk", "mc", "model_chunk", "vpp_rank", "virtual_stage"),
     "micro_batch": ("micro_batch", "mb", "mb_id", "microbatch", "micro_batch_id", "microbatch_id"),
     "step": ("step", "iteration", "iter", "global_step"),
-    "sequence": ("sequence", "seq_id", "seq"),
+    "index_in_type": ("sequence", "seq_id", "seq"),
     "type": ("type", "optype", "op_type", "operation", "op", "name", "event"),
     "start": ("start", "start_ts", "start_time", "ts", "begin", "timestamp"),
     "duration": ("duration", "dur", "elapsed"),
@@ -93,11 +93,15 @@ def operations_table(
     start, end, timed = _times(name, by_role, time_unit)
     step, stepped = _whole(by_role.get("step"), length)
     type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
+    stepped &= np.abs(step) < 1 << 31
     good = timed & stepped & valid(type_)
     _count(issues, timed, stepped)
-    filled: dict[str, pa.Array] = {"type": type_, "step": number(step, pa.int64())}
+    filled: dict[str, pa.Array] = {
+        "type": type_,
+        "step": number(np.where(stepped, step, 0), pa.int32()),
+    }
     filled |= {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
-    for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "sequence"):
+    for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "index_in_type"):
         values, has_value = _whole(by_role.get(role), length)
         has_value &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
         filled[role] = number(np.where(has_value, values, 0), pa.int32(), has_value)

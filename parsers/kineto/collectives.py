@@ -76,7 +76,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "coalesced": _coalesced_name(pairs, ranges),
         "enqueue_ns": _optional(pairs.enqueue),
         **_times(pairs, gpu, ranges, names.library),
-        "inferred": texts([",".join(i) or None for i in inferred]),
+        "inferred_columns": texts([",".join(i) or None for i in inferred]),
     }
     return build(_COLUMNS, values, length)
 

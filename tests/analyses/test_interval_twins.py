@@ -83,14 +83,14 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
     reads = registry.maker("kernel_passes").reads
     tables["kernel_passes"] = kernel_passes(**{n: (tables | nothing)[n] for n in reads})
     expected = {name: len(ticks(chosen(rows, p))) for p, name in enumerate(PHASES)}
-    found = {r["phase"]: r["gpu_ns"] for r in answer_of(phase_breakdown, **tables)}
+    found = {r["phase"]: r["device_busy_ns"] for r in answer_of(phase_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
     found = {r["name"]: r["device_busy_ns"] for r in answer_of(annotation_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
     served = answer_of(
         serving_iterations, **tables, options={"pattern": "forward|backward|optimizer"}
     )
-    assert [r["gpu_busy_ns"] for r in served] == list(expected.values())
+    assert [r["device_busy_ns"] for r in served] == list(expected.values())
 
 
 @given(st.lists(SPAN, max_size=6), st.lists(SPAN, max_size=5))

@@ -58,7 +58,7 @@ def test_groups_add_up_what_adds_up(runs: Runs) -> None:
         mine = [r for r in rows if r["kind"] == kind]
         assert row["rows"] == len(mine)
         assert row["total_ns"] == sum(r["total_ns"] for r in mine)
-    assert "max_ns" not in grouped(table, "kind").column_names
+    assert "duration_ns_max" not in grouped(table, "kind").column_names
 
 
 def test_rows_of_a_job_fill_the_page_of_its_stragglers() -> None:

@@ -95,7 +95,7 @@ def test_json_writes_zero_for_no_time() -> None:
 def test_members_of_a_batch_take_the_state_of_its_end() -> None:
     send, recv, _ = rows(sample("p2p_coalesced_v2.10/comm_lib_trace_rank_1"))
     assert (send["type"], send["peer"], recv["type"], recv["peer"]) == ("send", 0, "recv", 0)
-    assert send["state"] == "completed" and send["inferred"] == "state"
+    assert send["state"] == "completed" and send["inferred_columns"] == "state"
     assert recv["coalesced"] == "nccl:coalesced"
 
 

@@ -144,7 +144,7 @@ def test_plugin_quoted_or_not(name: str) -> None:
     assert values(channel, "channel", "type", "seq") == (0, "all_reduce", 0)
     steps = {r["name"]: r for r in rows(found, "proxy_steps")}
     assert steps["SendGpuWait"]["end_ns"] - steps["SendGpuWait"]["start_ns"] == 77_000
-    assert values(steps["SendWait"], "channel", "peer", "step") == (0, 1, 0)
+    assert values(steps["SendWait"], "channel", "peer", "proxy_step") == (0, 1, 0)
 
 
 def test_plugin_copy_engine_and_truncated() -> None:
@@ -273,7 +273,7 @@ def test_columns_of_single_iterations_and_a_time_of_day() -> None:
     out, into = rows(
         parsed(nccl_tests, (head + row).encode(), "broadcast_perf.txt"), "bench_points"
     )
-    assert values(out, "type", "root", "min_us", "max_us", "wrong") == (
+    assert values(out, "type", "root", "time_us_min", "time_us_max", "wrong") == (
         "broadcast",
         0,
         9.0,

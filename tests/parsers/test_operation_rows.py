@@ -88,7 +88,7 @@ def test_columns_go_by_many_names() -> None:
     first, second = rows(parsed(operation_rows, csv.encode()))
     assert first == {
         "rank": 5, "dp_rank": 2, "stage": 1, "chunk": 0, "micro_batch": 3, "step": 40,
-        "sequence": None, "type": "backward_send", "start_ns": 10_500, "end_ns": 12_750,
+        "index_in_type": None, "type": "backward_send", "start_ns": 10_500, "end_ns": 12_750,
     }  # fmt: skip
     assert (second["type"], second["micro_batch"]) == ("clip_grads", None)
 

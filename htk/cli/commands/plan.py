@@ -101,7 +101,7 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
 
 
 def _band(percent: int) -> Callable[[dict[str, Any]], str]:
-    low, high = f"step_time_lo{percent}_ns", f"step_time_hi{percent}_ns"
+    low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 

@@ -120,7 +120,7 @@ def test_time_of_a_kernel_is_offered_once() -> None:
         rows["kernels too small for the GPU"],
         rows["matrix kernels without tensor cores"],
     )
-    assert plain["gain_ns"] == 500_000 and plain["events"] == "volta_sgemm_32x32_nn"
+    assert plain["gain_ns"] == 500_000 and plain["event_names"] == "volta_sgemm_32x32_nn"
     assert small["gain_ns"] == 750_000 + 250_000
     assert (small["rank"], small["start_ns"], small["end_ns"]) == (0, 0, 1_000_000)
 

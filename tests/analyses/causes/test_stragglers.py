@@ -46,7 +46,7 @@ def test_who_computes_longer_is_late_in_compute() -> None:
         call(0, 1, 0, 10), call(1, 1, 0, 10), call(0, 2, 30, 60), call(1, 2, 50, 60), work=work
     )
     late = rows[1]
-    assert (late["cost_to_others_ns"], late["lateness_ns"], late["blamed"]) == (20, 20, 1)
+    assert (late["cost_to_others_ns"], late["lateness_ns"], late["times_blamed"]) == (20, 20, 1)
     assert (late["late_in"], late["compute_ns"], late["host_ns"]) == ("compute", 15, 5)
     assert rows[0]["late_in"] is None and rows[0]["wait_ns"] == 20
 

@@ -50,7 +50,7 @@ def test_waits_are_those_of_the_schedule_whatever_the_clocks_say(seed: int, tmp_
     )
     assert np.median(np.abs(error)) <= 200
     assert np.quantile(np.abs(error), 0.99) <= 2000
-    within = np.abs(error) <= 2 + 3 * np.array([r["wait_sigma_ns"] for r in rows])
+    within = np.abs(error) <= 2 + 3 * np.array([r["wait_ns_sigma"] for r in rows])
     assert within.mean() > 0.9
     raw = ask(trace, "collective_times", align=False).to_pylist()
     unaligned = sum(r["wait_ns"] or 0 for r in raw)

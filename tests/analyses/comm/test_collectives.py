@@ -57,7 +57,7 @@ def test_a_collective_of_the_whole_world_needs_no_recorded_group(ask: Ask, call:
 
 def test_what_an_answer_rests_on(ask: Ask, call: Call) -> None:
     """Three ranks of four at hand, one call without a partner, one of a silent sort."""
-    rows = [call(r, 0, 9, group_size=4, in_bytes=5, inferred="sizes") for r in range(3)]
+    rows = [call(r, 0, 9, group_size=4, in_bytes=5, inferred_columns="sizes") for r in range(3)]
     rows += [call(0, 20, 29, group_size=4, in_bytes=6), call(1, 30, 39, type="wait")]
     facts = coverage_of(ask(collective_times, {"collectives": rows}))
     assert (facts["collectives"], facts["matched"], facts["partly_inferred"]) == (5, 3, 3)
@@ -122,7 +122,7 @@ def test_who_waits_and_who_costs(ask: Ask, call: Call) -> None:
 def test_late_arrivals(ask: Ask, call: Call) -> None:
     worst = ask(late_arrivals, {"collectives": late_job(call)}, n=1).to_pylist()[0]
     assert (worst["blamed_rank"], worst["lateness_ns"]) == (1, 400)
-    assert (worst["wait_total_ns"], worst["wait_max_ns"]) == (800, 400)
+    assert (worst["wait_total_ns"], worst["wait_ns_max"]) == (800, 400)
 
 
 def test_what_began_before_a_recording_blames_nobody(ask: Ask, call: Call) -> None:
@@ -171,14 +171,14 @@ def test_summary_counts_a_collective_once(ask: Ask, call: Call) -> None:
     ranks = [{"rank": r, "host": "a", "device_name": "NVIDIA H100 80GB"} for r in (0, 1)]
     tables = {"collectives": rows, "ranks": ranks}
     big, small = ask(comm_summary, tables).to_pylist()
-    assert (big["calls"], big["collectives"], big["in_bytes"]) == (2, 1, 3000)
+    assert (big["count"], big["collectives"], big["in_bytes"]) == (2, 1, 3000)
     assert (big["size_from_bytes"], big["size_to_bytes"]) == (1024, 2047)
     assert (big["wait_ns"], big["transfer_ns"], big["comm_ns"]) == (10, 200, 210)
-    assert big["busbw_median_gbps"] == 15.0
+    assert big["busbw_gbps_p50"] == 15.0
     assert big["link_pct"] == pytest.approx(100 * 15 / 450)
     assert small["size_from_bytes"] == 64
     (whole,) = ask(comm_summary, tables, by="type").to_pylist()
-    assert (whole["calls"], whole["collectives"], whole["group"]) == (4, 2, None)
+    assert (whole["count"], whole["collectives"], whole["group"]) == (4, 2, None)
 
 
 # Matrix and balance
@@ -312,7 +312,7 @@ def test_facts_by_time(ask: Ask, call: Call) -> None:
     assert found["seq"].to_pylist() == [6, 7]
     assert found["algorithm"].to_pylist() == ["RING", "TREE"]
     assert found["joined_by"].to_pylist() == ["time", "time"]
-    assert found["channel_max_ns"].to_pylist() == [800, None]
+    assert found["channel_ns_max"].to_pylist() == [800, None]
     assert coverage_of(found)["joined_pct"] == 100.0
 
 
@@ -357,7 +357,7 @@ def test_progress(ask: Ask) -> None:
     silent, reduced = ask(comm_progress, {"comm_counts": rows}).to_pylist()
     assert (silent["lagging_ranks"], silent["status"]) == ("3", "unresponsive")
     assert (reduced["lag"], reduced["lagging_ranks"]) == (1, "2")
-    assert reduced["comm_hash"] == "0xa"
+    assert reduced["communicator"] == "0xa"
 
 
 def test_a_call_that_two_sources_saw_counts_once(ask: Ask, call: Call) -> None:
@@ -366,7 +366,7 @@ def test_a_call_that_two_sources_saw_counts_once(ask: Ask, call: Call) -> None:
         record("inspector", r, 0, 4, start_ns=9_000, end_ns=9_500, timing="cpu") for r in (0, 1)
     ]
     (found,) = ask(comm_summary, {"collectives": [*ours, *theirs]}).to_pylist()
-    assert (found["calls"], found["comm_ns"]) == (2, 200)
+    assert (found["count"], found["comm_ns"]) == (2, 200)
     assert ask(comm_summary, {"collectives": theirs}).to_pylist()[0]["comm_ns"] == 1000
 
 

@@ -64,7 +64,7 @@ def test_ranks_of_one_host_share_a_clock(dlrm: Trace) -> None:
     assert result.coverage["clock_alignment"] == "not needed"
     found = result.table.to_pylist()
     assert all(r["aligned_start_ns"] == r["start_ns"] for r in found)
-    assert {r["wait_sigma_ns"] for r in found} == {0}
+    assert {r["wait_ns_sigma"] for r in found} == {0}
 
 
 def test_exposed_communication_splits_into_wait_and_transfer(dlrm: Trace) -> None:

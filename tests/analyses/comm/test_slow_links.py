@@ -56,7 +56,7 @@ def test_a_slow_adapter_is_told_from_those_of_other_gpus(seed: int, tmp_path: Pa
     assert first["slowdown"] == pytest.approx(2.5, rel=0.1)
     assert first["compared_with"] == "like groups"
     assert json.loads(first["slow_ranks"]) == [2, 6]
-    assert first["groups"] == 1
+    assert first["group_count"] == 1
     assert first["busbw_gbps"] * first["slowdown"] == pytest.approx(first["expected_gbps"], rel=0.1)
 
 

@@ -72,7 +72,7 @@ def test_by_worker(published: tuple[str, Trace, dict[str, Any]]) -> None:
         dp_rank, stage = str(row["dp_rank"]), str(row["stage"])
         assert row["dp_rank_slowdown"] == pytest.approx(replicas[dp_rank], rel=1e-5)
         bound = min(replicas[dp_rank], stages[stage])
-        assert row["bound"] == pytest.approx(bound, rel=1e-5)
+        assert row["slowdown_bound"] == pytest.approx(bound, rel=1e-5)
     named, *_, last = rows
     assert named["slowdown"] > last["slowdown"]
     if published[0] == "AR":

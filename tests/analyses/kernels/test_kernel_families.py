@@ -20,13 +20,18 @@ def test_by_hand() -> None:
     ]
     tables = make("kernels", kernels), make("kernel_links", [{}] * 4)
     gemm, attention, sets = kernel_families(*tables).to_pylist()
-    assert (gemm["family"], gemm["kernels"], gemm["count"], gemm["total_ns"]) == ("gemm", 2, 2, 80)
+    assert (gemm["family"], gemm["distinct_kernels"], gemm["count"], gemm["total_ns"]) == (
+        "gemm",
+        2,
+        2,
+        80,
+    )
     assert (gemm["tensor_core_ns"], gemm["no_tensor_core_ns"]) == (60, 20)
-    assert (gemm["tensor_core_pct"], gemm["pct_of_kernel_time"]) == (75, 80)
+    assert (gemm["tensor_core_pct"], gemm["kernel_time_pct"]) == (75, 80)
     assert (attention["tensor_core_unknown_ns"], attention["tensor_core_pct"]) == (10, None)
     assert (sets["family"], sets["tensor_core_pct"]) == ("set", None)
     per_rank = kernel_families(*tables, per="rank").to_pylist()
-    assert [(r["rank"], r["pct_of_kernel_time"]) for r in per_rank][-1] == (1, 100)
+    assert [(r["rank"], r["kernel_time_pct"]) for r in per_rank][-1] == (1, 100)
 
 
 def test_no_kernels() -> None:

@@ -38,7 +38,7 @@ def test_threads_limit_the_blocks() -> None:
         128,
         132,
     )
-    assert (found["resident_blocks"], found["max_occupancy_pct"]) == (16, 100)  # 2048 / 128
+    assert (found["resident_blocks"], found["occupancy_limit_pct"]) == (16, 100)  # 2048 / 128
     assert found["waves"] == 1.5  # 3168 / (16 · 132)
     assert found["tail_pct"] == 25  # half of the second of two waves
     assert found["blocks_per_sm"] == 24
@@ -46,7 +46,10 @@ def test_threads_limit_the_blocks() -> None:
 
 def test_registers_and_shared_memory_limit_the_blocks() -> None:
     found = occupancy(grid="[132,1,1]", block="[256,1,1]", registers=128)
-    assert (found["resident_blocks"], found["max_occupancy_pct"]) == (2, 25)  # 65536 / (128 · 256)
+    assert (found["resident_blocks"], found["occupancy_limit_pct"]) == (
+        2,
+        25,
+    )  # 65536 / (128 · 256)
     found = occupancy(grid="[132,1,1]", block="[32,1,1]", shared_memory_bytes=100_000)
     assert found["resident_blocks"] == 2
     found = occupancy(grid="[132,1,1]", block="[32,1,1]")

@@ -32,7 +32,7 @@ EVENTS = [
 def test_by_hand(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
     found = ask(trace, "kernel_sequences").to_pylist()
-    columns = ("op", "sequence", "length", "count", "device_ns", "cpu_ns")
+    columns = ("op", "kernel_sequence", "length", "count", "device_ns", "cpu_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("aten::linear", "a → b ×2", 3, 2, 12_000, 80_000),
         ("aten::linear", "b → a → b", 3, 1, 6_000, 40_000),

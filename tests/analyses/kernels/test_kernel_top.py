@@ -39,9 +39,15 @@ def test_by_hand() -> None:
         ("others", 1, 1),
     ]
     a = found[0]
-    assert (a["mean_ns"], a["min_ns"], a["max_ns"], a["std_ns"], a["p50_ns"]) == (15, 10, 20, 5, 15)
-    assert a["p95_ns"] == pytest.approx(19.5)
-    assert a["pct_of_kernel_time"] == pytest.approx(100 * 30 / 61)
+    assert (
+        a["duration_ns_mean"],
+        a["duration_ns_min"],
+        a["duration_ns_max"],
+        a["duration_ns_std"],
+        a["duration_ns_p50"],
+    ) == (15, 10, 20, 5, 15)
+    assert a["duration_ns_p95"] == pytest.approx(19.5)
+    assert a["kernel_time_pct"] == pytest.approx(100 * 30 / 61)
     assert found[-1]["cumulative_pct"] == 100
 
 
@@ -58,8 +64,8 @@ def test_against_a_plain_twin(rows: list[tuple[str, int]], n: int, by: Any) -> N
     for row in named:
         own = lengths[row["name"]]
         assert (row["count"], row["total_ns"]) == (len(own), sum(own))
-        assert (row["min_ns"], row["max_ns"]) == (min(own), max(own))
-        assert row["std_ns"] == pytest.approx(statistics.pstdev(own))
+        assert (row["duration_ns_min"], row["duration_ns_max"]) == (min(own), max(own))
+        assert row["duration_ns_std"] == pytest.approx(statistics.pstdev(own))
     assert sum(r["total_ns"] for r in found) == sum(length for _, length in rows)
 
 
@@ -101,5 +107,9 @@ def test_extremes_that_hta_overwrites_with_sums(shared: Path) -> None:
     tables_ = kept(shared, "trace_diff/control")
     found = kernel_top(tables_["kernels"], tables_["kernel_links"], n=1000).to_pylist()
     row = next(r for r in found if r["name"].startswith(ADD))
-    assert (row["total_ns"], row["max_ns"], row["min_ns"]) == (10_976_000, 567_000, 3_000)
-    assert row["mean_ns"] == pytest.approx(17_562, abs=1)
+    assert (row["total_ns"], row["duration_ns_max"], row["duration_ns_min"]) == (
+        10_976_000,
+        567_000,
+        3_000,
+    )
+    assert row["duration_ns_mean"] == pytest.approx(17_562, abs=1)

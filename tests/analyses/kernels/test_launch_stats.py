@@ -32,20 +32,20 @@ def test_by_hand(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
     result = ask(trace, "launch_stats")
     kernels, graphs = result.to_pylist()
-    assert (kernels["launched_by"], kernels["calls"], kernels["activities"]) == (
+    assert (kernels["launched_by"], kernels["count"], kernels["kernels"]) == (
         "cudaLaunchKernel",
         2,
         2,
     )
-    assert (kernels["call_ns"], kernels["kernel_ns"]) == (64_000, 13_000)
-    assert (kernels["delay_ns"], kernels["delay_max_ns"]) == (6_000, 6_000)
+    assert (kernels["call_ns"], kernels["device_ns"]) == (64_000, 13_000)
+    assert (kernels["delay_ns"], kernels["delay_ns_max"]) == (6_000, 6_000)
     assert (kernels["shorter_than_call"], kernels["call_outliers"]) == (1, 1)
-    assert (graphs["launched_by"], graphs["calls"], graphs["activities"]) == (
+    assert (graphs["launched_by"], graphs["count"], graphs["kernels"]) == (
         "cudaGraphLaunch",
         1,
         2,
     )
-    assert (graphs["kernel_ns"], graphs["delay_ns"]) == (30_000, 195_000)
+    assert (graphs["device_ns"], graphs["delay_ns"]) == (30_000, 195_000)
     assert graphs["delay_outliers"] == 1
     assert result.coverage["activities_without_call"] == 1
 
@@ -53,9 +53,9 @@ def test_by_hand(tmp_path: Path) -> None:
 def test_by_operator_and_by_kernel(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
     found = ask(trace, "launch_stats", by="operator").to_pylist()
-    assert [(r["launched_by"], r["calls"]) for r in found] == [("aten::mm", 2), (None, 1)]
+    assert [(r["launched_by"], r["count"]) for r in found] == [("aten::mm", 2), (None, 1)]
     found = ask(trace, "launch_stats", by="kernel").to_pylist()
-    assert [(r["launched_by"], r["activities"]) for r in found] == [("gemm", 2), ("a", 2)]
+    assert [(r["launched_by"], r["kernels"]) for r in found] == [("gemm", 2), ("a", 2)]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_as_hta_on_whole_microseconds(shared: Path, trace: str, name: str, rank:
     def total(column: str) -> int:
         return sum(r[column] for r in found)
 
-    assert total("activities") == theirs["rows"]
+    assert total("kernels") == theirs["rows"]
     assert total("call_ns") == 1000 * theirs["cpu_duration_sum"]
-    assert total("kernel_ns") == 1000 * theirs["gpu_duration_sum"]
+    assert total("device_ns") == 1000 * theirs["gpu_duration_sum"]
     assert total("delay_ns") == 1000 * theirs["launch_delay_sum"]
-    assert max(r["delay_max_ns"] for r in found) == 1000 * theirs["launch_delay_max"]
+    assert max(r["delay_ns_max"] for r in found) == 1000 * theirs["launch_delay_max"]
     assert total("shorter_than_call") == theirs["n_short_kernels(cpu<=50 & gpu<cpu)"]
     assert total("call_outliers") == theirs["n_runtime_outliers(cpu>50)"]
     assert total("delay_outliers") == theirs["n_launch_delay_outliers(>100)"]

@@ -27,7 +27,7 @@ def test_by_hand() -> None:
     assert (up["memory"], up["count"], up["size_bytes"]) == ("Pinned -> Device", 2, 2_001_000)
     assert (up["total_ns"], up["busy_ns"], up["small_count"]) == (200, 150, 1)
     assert up["bandwidth_gbps"] == pytest.approx(2_001_000 / 150)
-    assert up["copy_max_gbps"] == pytest.approx(20_000)
+    assert up["copy_gbps_max"] == pytest.approx(20_000)
     down = found["DtoH"]
     assert (down["size_bytes"], down["bandwidth_gbps"], down["without_size"]) == (None, None, 1)
     assert found["set"]["size_bytes"] == 500

@@ -34,8 +34,8 @@ def test_by_hand() -> None:
     rows = [(0, 1, 20, 7), (10, 1, 30, 7), (40, 1, 50, 7)]
     (stream, device) = queue_length(*tables(rows)).to_pylist()
     assert (stream["stream"], device["stream"]) == (7, None)
-    assert (stream["launched"], stream["max_length"]) == (3, 2)
-    assert stream["mean_length"] == (10 * 1 + 10 * 2 + 10 * 1 + 0 + 10 * 1) / 50
+    assert (stream["launched"], stream["length_max"]) == (3, 2)
+    assert stream["length_mean"] == (10 * 1 + 10 * 2 + 10 * 1 + 0 + 10 * 1) / 50
     assert stream["empty_pct"] == 20
     assert (device["blocked_ns"], stream["blocked_ns"]) == (0, None)
 
@@ -44,7 +44,7 @@ def test_a_call_held_up_by_a_full_queue() -> None:
     """A hundred quick launches fill the queue, the next takes 100 times as long."""
     quick = [(10 * k, 5, 10_000 + k, 7) for k in range(100)]
     (_, device) = queue_length(*tables([*quick, (2000, 500, 20_000, 7)])).to_pylist()
-    assert (device["max_length"], device["blocked_calls"]) == (101, 1)
+    assert (device["length_max"], device["blocked_calls"]) == (101, 1)
     assert device["blocked_ns"] == 500 - 10 * 5
     (_, device) = queue_length(*tables([*quick[:9], (2000, 500, 20_000, 7)])).to_pylist()
     assert device["blocked_ns"] == 0  # ten launches fill no queue
@@ -60,7 +60,7 @@ def test_a_graph_is_one_launch() -> None:
     found = queue_length(
         make("kernels", kernels), make("kernel_links", links), make("launches", calls)
     )
-    assert found["max_length"].to_pylist() == [1, 1]
+    assert found["length_max"].to_pylist() == [1, 1]
 
 
 @given(LAUNCHED)
@@ -72,9 +72,9 @@ def test_against_a_plain_twin(rows: list[tuple[int, int, int]]) -> None:
         lengths = [sum(a <= t < b for a, b in mine) for t in range(low, high)]
         assert row["launched"] == len(mine)
         if lengths:
-            assert row["mean_length"] == pytest.approx(sum(lengths) / len(lengths))
+            assert row["length_mean"] == pytest.approx(sum(lengths) / len(lengths))
             assert row["empty_pct"] == pytest.approx(100 * lengths.count(0) / len(lengths))
-            assert row["max_length"] >= max(lengths)
+            assert row["length_max"] >= max(lengths)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_as_hta_on_whole_microseconds(
         if row["rank"] != rank:
             continue
         ours = found[row["stream"]]
-        assert ours["max_length"] == row["queue_length_max"]
-        assert ours["event_mean_length"] == pytest.approx(row["queue_length_mean"], rel=0.005)
+        assert ours["length_max"] == row["queue_length_max"]
+        assert ours["event_length_mean"] == pytest.approx(row["queue_length_mean"], rel=0.005)
         extra = graphs if row["stream"] == 7 else 0
         assert 2 * (ours["launched"] - extra) == row["queue_length_count"]
 
@@ -110,5 +110,5 @@ def test_as_hta_on_whole_microseconds(
 def test_a_full_queue_that_a_fixed_limit_misses(shared: Path) -> None:
     trace = open_trace(shared / "traces/hta/ns_resolution_trace")
     device = next(r for r in ask(trace, "queue_length").to_pylist() if r["stream"] is None)
-    assert device["max_length"] == 1022  # never 1,024
+    assert device["length_max"] == 1022  # never 1,024
     assert device["blocked_calls"] > 500

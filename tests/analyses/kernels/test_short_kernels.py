@@ -42,7 +42,7 @@ def test_histogram_by_hand() -> None:
         ("9 to 10 µs", True, 1, 9_000, 0, 0),
         ("10 to 100 µs", False, 1, 50_000, 0, 7_000),
     ]
-    assert found[0]["pct_of_kernels"] == 50
+    assert found[0]["kernels_pct"] == 50
 
 
 def test_by_kernel() -> None:

@@ -11,7 +11,7 @@ def test_kernel_families(two_ranks: Session) -> None:
     assert (comm["family"], comm["count"], comm["total_ns"]) == ("communication", 4, 140_000)
     assert (gemm["family"], gemm["count"], gemm["total_ns"]) == ("gemm", 4, 120_000)
     assert gemm["tensor_core_pct"] == 100, "bf16 gemms of Ampere use tensor cores"
-    assert gemm["pct_of_kernel_time"] == pytest.approx(100 * 12 / 26)
+    assert gemm["kernel_time_pct"] == pytest.approx(100 * 12 / 26)
 
 
 def test_short_kernels(two_ranks: Session) -> None:
@@ -22,19 +22,19 @@ def test_short_kernels(two_ranks: Session) -> None:
 
 def test_launch_stats(two_ranks: Session) -> None:
     """The gemm starts 1 µs after its call's end, the all-reduce at once."""
-    for row, kernel_ns in zip(
+    for row, device_ns in zip(
         two_ranks.launch_stats().to_pylist(), (140_000, 120_000), strict=True
     ):
-        assert (row["calls"], row["activities"], row["call_ns"]) == (4, 4, 4_000)
-        assert (row["kernel_ns"], row["delay_ns"], row["delay_max_ns"]) == (kernel_ns, 2_000, 1_000)
+        assert (row["count"], row["kernels"], row["call_ns"]) == (4, 4, 4_000)
+        assert (row["device_ns"], row["delay_ns"], row["delay_ns_max"]) == (device_ns, 2_000, 1_000)
 
 
 def test_queue_length(two_ranks: Session) -> None:
     """Stream 7: a gemm waits 2 µs twice in 3-105; stream 20: 1 µs twice in 41-142."""
     rows = [r for r in two_ranks.queue_length().to_pylist() if r["rank"] == 0]
-    found = {r["stream"]: r["mean_length"] for r in rows}
+    found = {r["stream"]: r["length_mean"] for r in rows}
     assert found == pytest.approx({7: 4 / 102, 20: 2 / 101, None: 6 / 139})
-    assert {r["max_length"] for r in rows} == {1}
+    assert {r["length_max"] for r in rows} == {1}
 
 
 def test_what_the_trace_does_not_hold_is_not_made_up(two_ranks: Session) -> None:

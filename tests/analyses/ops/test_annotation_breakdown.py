@@ -41,7 +41,7 @@ def test_nested_ranges_and_copies_on_the_gpu(tmp_path: Path) -> None:
     outer, inner = found["outer"], found["inner"]
     assert (outer["kernels"], outer["device_ns"], outer["device_busy_ns"]) == (3, 40_000, 35_000)
     assert (outer["count"], outer["gpu_ranges"], outer["gpu_ranges_ns"]) == (1, 1, 55_000)
-    assert (inner["count"], inner["cpu_mean_ns"], inner["kernels"]) == (2, 20_000, 2)
+    assert (inner["count"], inner["cpu_ns_mean"], inner["kernels"]) == (2, 20_000, 2)
     only = ask(trace, "annotation_breakdown", match="^inn").to_pylist()
     assert [r["name"] for r in only] == ["inner"]
     assert only[0]["device_ns"] == 30_000

@@ -13,7 +13,7 @@ from tests.kineto_file import of_rank, op, write
 
 def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     found = ask(training_step(tmp_path), "module_breakdown").to_pylist()
-    columns = ("module", "calls", "cpu_total_ns", "device_total_ns", "device_self_ns")
+    columns = ("module", "count", "cpu_total_ns", "device_total_ns", "device_self_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("Net_0", 1, 48_000, 69_000, 4_000),
         ("Net_0.Linear_1", 1, 24_000, 65_000, 65_000),
@@ -40,4 +40,4 @@ def test_recorded_hierarchies_and_the_modules_between(tmp_path: Path) -> None:
         "Net.Block": (0, 10_000),
         "Net.Block.Linear": (1, 10_000),
     }
-    assert all(r["calls"] is None for r in found)
+    assert all(r["count"] is None for r in found)

@@ -39,7 +39,7 @@ def test_by_hand(tmp_path: Path) -> None:
         "(launched outside operators)": (None, None, None, 3 * us, 3 * us, 1),
     }
     assert found["aten::addmm"]["kernels_per_call"] == 2
-    assert sum(row["pct_of_device_time"] for row in found.values()) == pytest.approx(100)
+    assert sum(row["device_time_pct"] for row in found.values()) == pytest.approx(100)
 
 
 def test_gpu_time_of_an_operator_before_the_selected_time_is_not_lost(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
     assert found["aten::sum"]["count"] == 2
     assert found["aten::sum"]["cpu_total_ns"] == 100_000
     assert found["aten::sum"]["cpu_self_ns"] == 70_000
-    assert found["aten::sum"]["pct_of_device_time"] is None
+    assert found["aten::sum"]["device_time_pct"] is None
 
 
 def test_what_a_graph_launches_outside_operators(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_what_tracelens_leaves_out_is_counted(shared: Path) -> None:
     qwen = open_trace(folder / "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
     found = {r["op"]: r for r in ask(qwen, "op_breakdown", n=0).to_pylist()}
     lost = found["(launched before the recording)"]
-    assert (lost["kernels"], round(lost["pct_of_device_time"])) == (509, 30)
+    assert (lost["kernels"], round(lost["device_time_pct"])) == (509, 30)
     resnet = open_trace(folder / "mi300/resnet_act_checkpoint.json.gz")
     found = {r["op"]: r for r in ask(resnet, "op_breakdown", n=0).to_pylist()}
     rows_of = report(folder, "mi300/resnet_act_checkpoint_recompute", "ops_summary")

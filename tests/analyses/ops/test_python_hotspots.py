@@ -28,6 +28,6 @@ def test_recursion_counts_once_and_an_operator_may_call_python(tmp_path: Path) -
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     (row,) = ask(trace, "python_hotspots").to_pylist()
-    assert (row["calls"], row["total_ns"], row["self_ns"]) == (2, 100_000, 100_000)
+    assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 100_000, 100_000)
     assert row["operators_ns"] == 60_000  # autograd's 20 beside the inner call, and mul's 40
     assert row["python_ns"] == 40_000

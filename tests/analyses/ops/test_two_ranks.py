@@ -11,7 +11,7 @@ def test_op_breakdown(two_ranks: Session) -> None:
     assert (add["op"], add["count"], add["cpu_total_ns"]) == ("aten::add", 4, 20_000)
     assert (mm["op"], mm["device_total_ns"], mm["kernels_per_call"]) == ("aten::mm", 120_000, 1)
     assert add["device_self_ns"] == 140_000
-    assert add["pct_of_device_time"] + mm["pct_of_device_time"] == pytest.approx(100)
+    assert add["device_time_pct"] + mm["device_time_pct"] == pytest.approx(100)
 
 
 def test_op_tree(two_ranks: Session) -> None:

@@ -55,7 +55,7 @@ def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) 
     assert row["achieved_tflops"] == pytest.approx(100)
     assert row["achieved_tbps"] == pytest.approx(6e6 / 20e-6 / 1e12)
     assert row["roofline_ns"] == pytest.approx(2e9 / 989e12 * 1e9)
-    assert row["pct_of_roofline"] == pytest.approx(100 * 2e9 / 989e12 / 20e-6)
+    assert row["roofline_pct"] == pytest.approx(100 * 2e9 / 989e12 / 20e-6)
     assert row["bound"] == "launch"  # two activities of a microsecond at best
     (row,) = answer_of(roofline, **one_call(inner), options={"launch_ns": 100})
     assert row["bound"] == "compute"
@@ -91,7 +91,7 @@ def test_copies_from_the_host_have_no_roofline() -> None:
     links = make("kernel_links", [{"op_row": 1, "carry_in": False}])
     tables = one_call("aten::copy_") | {"kernels": kernels, "kernel_links": links}
     (row,) = answer_of(roofline, **tables)
-    assert (row["bytes_per_call"], row["bound"], row["pct_of_roofline"]) == (4e6, None, None)
+    assert (row["bytes_per_call"], row["bound"], row["roofline_pct"]) == (4e6, None, None)
     assert "host" in row["note"]
 
 

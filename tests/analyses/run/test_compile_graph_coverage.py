@@ -29,14 +29,16 @@ def test_each_activity_is_of_one_kind() -> None:
         cpu_ops=make("cpu_ops", OPS),
         op_links=make("op_links", [{"thread_index": 0, **link} for link in LINKS]),
     )
-    times = {r["how"]: (r["device_ns"], r["pct"], r["activities"], r["launches"]) for r in found}
+    times = {
+        r["how"]: (r["device_ns"], r["device_time_pct"], r["kernels"], r["launches"]) for r in found
+    }
     assert times == {
         "cuda graph": (60, 60, 2, 1),
         "compiled": (10, 10, 1, 1),
         "eager": (20, 20, 1, 1),
         "outside operators": (10, 10, 1, 0),
     }
-    facts = {(r["regions"], r["frames"], r["recompiles"], r["compile_ns"]) for r in found}
+    facts = {(r["regions"], r["python_frames"], r["recompiles"], r["compile_ns"]) for r in found}
     assert facts == {(2, 2, 1, 7)}
 
 

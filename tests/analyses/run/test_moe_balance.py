@@ -42,7 +42,7 @@ def test_two_ranks_and_two_layers_over_two_steps() -> None:
         (1, 0, 2, 40),
         (1, 1, 2, 40),
     ]
-    assert [(r["share_pct"], r["over_mean"], r["max_over_mean"]) for r in found] == [
+    assert [(r["share_pct"], r["over_mean"], r["over_mean_max"]) for r in found] == [
         (75, 1.5, 1.5),
         (25, 0.5, 1.5),
         (50, 1, 1),
@@ -55,9 +55,9 @@ def test_two_ranks_and_two_layers_over_two_steps() -> None:
 
 def test_what_is_not_recorded_is_no_zero() -> None:
     (row,) = answer([exchange(0, 0, None)])
-    assert (row["received_tokens"], row["received_bytes"], row["max_over_mean"]) == (None,) * 3
+    assert (row["received_tokens"], row["received_bytes"], row["over_mean_max"]) == (None,) * 3
     (row,) = answer([exchange(0, 0, 5)])
-    assert (row["received_tokens"], row["max_over_mean"]) == (5, None)  # alone: no balance
+    assert (row["received_tokens"], row["over_mean_max"]) == (5, None)  # alone: no balance
 
 
 def test_no_experts() -> None:

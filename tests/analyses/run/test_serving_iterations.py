@@ -50,8 +50,8 @@ def test_times_on_the_gpu() -> None:
     first, second = answer_of(
         serving_iterations, annotations=named, kernels=kernels, kernel_links=links
     )
-    assert (first["gpu_busy_ns"], first["gpu_span_ns"], first["gap_ns"]) == (20, 20, None)
-    assert (second["gpu_busy_ns"], second["gap_ns"], second["iteration"]) == (10, 20, 1)
+    assert (first["device_busy_ns"], first["gpu_span_ns"], first["gap_ns"]) == (20, 20, None)
+    assert (second["device_busy_ns"], second["gap_ns"], second["iteration"]) == (10, 20, 1)
 
 
 def test_other_servers_name_a_pattern() -> None:
@@ -68,4 +68,4 @@ def test_other_servers_name_a_pattern() -> None:
 def test_a_recorded_server(shared: Path) -> None:
     path = shared / "traces/tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz"
     (row,) = ask(open_trace(str(path)), "serving_iterations").table.to_pylist()
-    assert (row["decode_requests"], row["context_tokens"], row["activities"]) == (32, 32785, 558)
+    assert (row["decode_requests"], row["context_tokens"], row["kernels"]) == (32, 32785, 558)

@@ -195,7 +195,7 @@ def test_launch_links_count_what_each_call_launched(tmp_path: Path) -> None:
         kernel("c", 42, 1, 8),
     ).tables
     rows = tables["launch_links"].to_pylist()
-    assert [(r["activities"], r["op_row"], r["step"]) for r in rows] == [(1, 0, 1), (2, None, 1)]
+    assert [(r["kernels"], r["op_row"], r["step"]) for r in rows] == [(1, 0, 1), (2, None, 1)]
 
 
 def spans_of(rows: list[tuple[int, int, int]]) -> Nested:

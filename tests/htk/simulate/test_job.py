@@ -189,7 +189,7 @@ def test_a_slow_link_shows_in_the_bandwidth_of_its_groups(tmp_path: Path) -> Non
         spans = {c["group"]: len({r // 2 for r in c["ranks"]}) for c in truth["collectives"]}
         rows = trace.comm_summary(by="group").to_pylist()
         return {
-            f"{spans[r['group']]} {r['type']}": r["busbw_median_gbps"]
+            f"{spans[r['group']]} {r['type']}": r["busbw_gbps_p50"]
             for r in rows
             if r["type"] != "all_reduce" or spans[r["group"]] == 1
         }

@@ -124,7 +124,7 @@ def test_figures_of_a_rank_by_hand(tmp_path: Path) -> None:
     assert rows["ranges"][1, "forward"] == {
         "count": 2,
         "cpu_total_ns": 200_000,
-        "cpu_max_ns": 100_000,
+        "cpu_ns_max": 100_000,
         "gpu_ranges": 2,
         "gpu_ranges_ns": 120_000,
     }
@@ -139,6 +139,6 @@ def test_sums_over_recordings(tmp_path: Path) -> None:
     assert sums["kernels"][0, "gemm"] == {
         "count": 3,
         "total_ns": 14_000,
-        "min_ns": 2_000,
-        "max_ns": 7_000,
+        "duration_ns_min": 2_000,
+        "duration_ns_max": 7_000,
     }

@@ -132,7 +132,7 @@ def zero_together(column: str) -> Change:
 WRONG: tuple[tuple[str, Change, tuple[str, ...]], ...] = (
     ("kernel_top", off_by_one("total_ns"), ("kernels", "kernel time", "ranges agree")),
     ("kernel_top", off_by_one("count"), ("kernels", "kernel time", "ranges agree")),
-    ("kernel_top", swap("min_ns", "max_ns"), ("kernels",)),
+    ("kernel_top", swap("duration_ns_min", "duration_ns_max"), ("kernels",)),
     ("kernel_top", without_rank_together(1), ("kernels", "rank alone")),
     ("kernel_families", off_by_one("total_ns"), ("kernel time",)),
     ("time_breakdown", off_by_one("busy_ns"), ("time", "time per step", "window", "halves")),

@@ -105,8 +105,8 @@ def test_tensor_parallelism_splits_work_and_is_not_hidden() -> None:
 
 def test_bands_and_costs() -> None:
     row = rows(tokens=1e12)["full_shard"]
-    ends = [row[f"step_time_{end}_ns"] for end in ("lo90", "lo50")]
-    ends += [row["step_time_ns"]] + [row[f"step_time_{end}_ns"] for end in ("hi50", "hi90")]
+    ends = [row[f"step_time_ns_{end}"] for end in ("lo90", "lo50")]
+    ends += [row["step_time_ns"]] + [row[f"step_time_ns_{end}"] for end in ("hi50", "hi90")]
     assert ends == sorted(set(ends))
     assert row["cost_per_million_tokens"] == pytest.approx(8 * 2.0 / (3.6e-3 * row["tokens_per_s"]))
     assert row["run_cost"] == pytest.approx(1e6 * row["cost_per_million_tokens"])

@@ -65,7 +65,7 @@ def test_metadata_on_the_kernel() -> None:
     assert picked(row, "in_bytes", "out_bytes", "dtype") == (40, 40, "Float")
     assert picked(row, "seq", "seq_kind", "comms_id") == (9, "collective", str(2**64 - 3))
     assert picked(row, "start_ns", "end_ns", "enqueue_ns") == (20_000, 70_000, 10_000)
-    assert row["inferred"] is None
+    assert row["inferred_columns"] is None
 
 
 def test_metadata_on_the_operator_that_launched_it() -> None:
@@ -78,7 +78,7 @@ def test_metadata_on_the_operator_that_launched_it() -> None:
         **{"External id": 77, "Concrete Inputs": ["", "[12, False]", "[3, dp]", "0", "allreduce"]},
     )
     (row,) = collectives(record, *launched(KERNEL, 10, 20, 1))
-    assert picked(row, "in_bytes", "group", "seq", "inferred") == (40, "3", 12, "operator")
+    assert picked(row, "in_bytes", "group", "seq", "inferred_columns") == (40, "3", 12, "operator")
     (by_id,) = collectives(record, event("kernel", KERNEL, 20, 50, **{"External id": 77}))
     assert by_id["in_bytes"] == 40
 
@@ -104,7 +104,7 @@ def test_ranks_cut_short_follow_from_start_and_stride() -> None:
     )
     (row,) = collectives(record, *launched(KERNEL, 10, 20, 1, **wide))
     assert json.loads(row["group_ranks"]) == list(range(0, 64, 2))
-    assert "group_ranks" in row["inferred"]
+    assert "group_ranks" in row["inferred_columns"]
     (without,) = collectives(*launched(KERNEL, 10, 20, 1, **wide))
     assert without["group_ranks"] is None
 
@@ -136,7 +136,7 @@ def test_sizes_from_shapes_where_nothing_else_tells() -> None:
         12,
         32,
     )
-    assert picked(row, "inferred", "group") == ("sizes", None)
+    assert picked(row, "inferred_columns", "group") == ("sizes", None)
 
 
 def test_symmetric_memory_takes_the_operators_shape() -> None:
@@ -173,7 +173,7 @@ def test_a_coalesced_launch_stands_for_its_members() -> None:
         *launched("ncclDevKernel_SendRecv(x)", 10, 20, 1),
     )
     assert picked(row, "type", "coalesced", "in_bytes") == ("send_recv", "nccl:coalesced", 80)
-    assert "sizes" in row["inferred"]
+    assert "sizes" in row["inferred_columns"]
 
 
 def test_waits_and_splits_are_no_collectives() -> None:
@@ -203,7 +203,7 @@ def test_gloo_runs_on_the_cpu() -> None:
     (row,) = collectives(called, distributedInfo=job)
     assert picked(row, "library", "timing", "start_ns", "end_ns") == ("gloo", "cpu", 5000, 45_000)
     assert picked(row, "in_bytes", "group", "group_ranks") == (4000, "0", "[0,1]")
-    assert "group" in row["inferred"]
+    assert "group" in row["inferred_columns"]
 
 
 def test_gloo_on_its_own_thread_is_told_by_order() -> None:
