@@ -57,7 +57,7 @@ def hurried(whole: RankProgram) -> RankProgram:
     return replace(whole, cost=cost)
 
 
-def fed_at_once(job: Program) -> Program:
+def fed_at_once(job: RankProgram) -> RankProgram:
     """Loading data takes no time."""
     cost = [0 if what == "data" else c for c, what in zip(job.cost, job.what, strict=True)]
     return replace(job, cost=cost)

@@ -30,7 +30,7 @@ def test_a_kernel_that_became_slower_is_named(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, *rest = advice(capsys, runs / "after", runs / "before")
-    assert first["finding"] == NAME and "gelu_functor" in str(first["events"])
+    assert first["finding"] == NAME and "gelu_functor" in str(first["event_names"])
     assert "3.0" in str(first["evidence"]) and first["overlaps"]
     assert NAME not in [row["finding"] for row in rest]
 
