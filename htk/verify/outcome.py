@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.core.analysis import analysis
 from htk.core.humanize import pluralize
 from htk.schema import TEXT, table
-from htk.verify import against_reading, identities, reopened
+from htk.verify import against_reading, identities, other_formats, reopened
 from htk.verify.check import Check
 from htk.verify.subject import Subject
 from htk.verify.tally import NotApplicable, Tally
@@ -36,7 +36,12 @@ class Outcome:
 
 def all_checks() -> list[Check]:
     """Return every check, in the order of the answer."""
-    return [*against_reading.checks(), *identities.checks(), *reopened.checks()]
+    return [
+        *against_reading.checks(),
+        *other_formats.checks(),
+        *identities.checks(),
+        *reopened.checks(),
+    ]
 
 
 def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterator[Outcome]:
