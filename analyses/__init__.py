@@ -83,6 +83,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "step_variance": MenuEntry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
     "straggler_causes": MenuEntry("jobs.straggler_causes", "Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?"),
     "straggler_slowdown": MenuEntry("jobs.straggler_slowdown", "How much slower is the job than it would be if no operation were slower than its peers?"),
+    "straggler_steps": MenuEntry("causes.straggler_steps", "Is it the same rank that is late in every step, one node, or another rank each time?"),
     "straggler_whatif": MenuEntry("jobs.straggler_whatif", "What would a step take without that worker, with even stages, balanced lengths, …?"),
     "stragglers": MenuEntry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
     "time_breakdown": MenuEntry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),

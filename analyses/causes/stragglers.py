@@ -5,15 +5,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, text, truths, valid
+from htk.columns.arrow import number, numbers, text, truths
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.derived.match import CollectiveRows
-from htk.errors import MissingTable
+from htk.measures.blame import blame
 from htk.measures.collective_calls import clock_facts
-from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
+from htk.measures.own_time import KINDS
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -56,21 +55,10 @@ def stragglers(
     that collectives of other groups held up for most of that time: `slow_links` tells whether a
     link is slow, and whom it waited for is late there.
     """
-    rows = CollectiveRows(collectives)
     matches = aligned_matches if align else collective_matches
-    matched = valid(matches["wait_ns"])
-    if not matched.any():
-        raise MissingTable(
-            "no collective was found on two ranks; stragglers need the traces of all ranks of the "
-            "job, opened together"
-        )
-    own = own_time(rows, collectives)
-    fastest = fastest_member(own, numbers(matches["match"], NONE), matched)
-    excess = beyond(own.parts(activities), fastest)
-    late = numbers(matches["lateness_ns"], 0)
-    blamed = truths(matches["blamed"])
-    held_up = blamed & (2 * excess[:, KINDS.index("comm")] > late)
-    blamed &= ~held_up
+    blames = blame(collectives, matches, activities)
+    rows, matched, blamed, excess = blames.rows, blames.matched, blames.blamed, blames.excess
+    late, held_up = blames.lateness, blames.held_up
     taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
 
@@ -80,7 +68,7 @@ def stragglers(
     fair = ~truths(matches["before_window"])
     last = (numbers(matches["last_rank"], -1) == rows.rank) & fair
     sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
-    cost = summed(numbers(matches["cost_ns"]), blamed)
+    cost = summed(blames.cost, blamed)
     lateness = summed(late, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     rank = ranks.keys.ravel()

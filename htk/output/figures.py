@@ -16,6 +16,7 @@ from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import heading_of, unit_of
 
 _MOST_POINTS = 2000
+_MOST_CELLS = 50_000  # of a heat map
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
 _WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are

@@ -24,7 +24,14 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "communication",
         "Communication",
-        ("comm_summary", "comm_wait", "comm_overlap_by_group", "stragglers"),
+        (
+            "comm_summary",
+            "comm_wait",
+            "comm_overlap_by_group",
+            "stragglers",
+            "straggler_steps",
+            "slow_links",
+        ),
     ),
     (
         "operators",

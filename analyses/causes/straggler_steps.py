@@ -1,0 +1,132 @@
+"""Stragglers over steps: one rank, one node, or another each time."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import boolean, number, numbers, texts, valid
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Heatmap
+from htk.core.humanize import format_int_ranges
+from htk.measures.blame import Blame, blame
+from htk.measures.collective_calls import clock_facts
+from htk.measures.hosts import Hosts
+from htk.schema import TEXT, table
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    host=(TEXT, "Its node, recorded or inferred; null: not known."),
+    step=(pa.int32(), "GPU step that the collectives began in."),
+    lateness_ns=(pa.int64(), "Own time beyond the fastest rank's where the others waited for it."),
+    cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
+    times_blamed=(pa.int64(), "Collectives that the others waited for it in."),
+    costliest=(pa.bool_(), "It cost the others most in this step."),
+)
+_MOST = 0.5  # of the cost, or of the steps: a rank or node that persists
+_NODE = 0.7  # of the cost, by the ranks of one node of several
+
+
+@analysis(returns=RETURNS, chart=Heatmap("step", "rank", "lateness_ns"), needs=("collectives",))
+def straggler_steps(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
+    activities: pa.Table,
+    step_windows: pa.Table,
+    ranks: pa.Table,
+    *,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+) -> pa.Table:
+    """Is it the same rank that is late in every step, one node, or another rank each time?
+
+    A collective belongs to the GPU step that it begins in, on each rank's own clock. Ranks that a
+    slow link or other groups held up are not late. The coverage names the pattern.
+    """
+    blames = blame(collectives, aligned_matches if align else collective_matches, activities)
+    step = _steps(blames, collectives, step_windows)
+    chosen = np.flatnonzero(blames.matched & (step != NONE) & (blames.rows.rank >= 0))
+    cells = Groups.by_keys(np.column_stack([blames.rows.rank[chosen], step[chosen]]))
+    blamed = blames.blamed[chosen]
+    late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
+    cost = cells.sum(blames.cost[chosen])
+    rank, of_step = cells.keys[:, 0], cells.keys[:, 1]
+    costliest = _costliest(of_step, cost)
+    hosts = Hosts.of(ranks, collectives)
+    columns = [
+        number(rank, pa.int32()),
+        texts([hosts.of_rank.get(k) for k in rank.tolist()]),
+        number(of_step, pa.int32()),
+        number(late, pa.int64()),
+        number(cost, pa.int64()),
+        number(cells.sum(blamed.astype(np.int64)), pa.int64()),
+        boolean(costliest),
+    ]
+    answer = pa.table(columns, schema=RETURNS)
+    pattern = _pattern(rank, cost, costliest, hosts.of_rank)
+    return with_coverage(
+        answer,
+        pattern=pattern,
+        steps=len(np.unique(of_step)),
+        outside_steps=int((blames.matched & (step == NONE)).sum()),
+        **hosts.facts(),
+        **clock_facts(align),
+    )
+
+
+def _steps(blames: Blame, collectives: pa.Table, windows: pa.Table) -> Ints:
+    """The GPU step that each row begins in (NONE: outside all steps)."""
+    windows = windows.filter(pa.array(valid(windows["step"])))
+    keys = ("rank", "cycle", "device")
+    own = np.column_stack([blames.rows.rank, *(numbers(collectives[c], NONE) for c in keys[1:])])
+    theirs = np.column_stack([numbers(windows[c], NONE) for c in keys])
+    lanes = Groups.by_keys(np.concatenate([own, theirs]).astype(np.int64))
+    lane, lane_of_window = lanes.group_ids[: len(own)], lanes.group_ids[len(own) :]
+    begin, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    number_of = numbers(windows["step"], NONE).astype(np.int64)
+    step = np.full(len(own), NONE, np.int64)
+    for k in np.unique(lane_of_window).tolist():  # a device of a rank each
+        steps = np.flatnonzero(lane_of_window == k)
+        steps = steps[np.argsort(begin[steps], kind="stable")]
+        calls = np.flatnonzero((lane == k) & blames.rows.timed)
+        start = blames.rows.start[calls]
+        last = np.searchsorted(begin[steps], start, side="right") - 1
+        inside = (last >= 0) & (start < end[steps[np.maximum(last, 0)]])
+        step[calls[inside]] = number_of[steps[last[inside]]]
+    return step
+
+
+def _costliest(step: Ints, cost: Ints) -> np.ndarray:
+    """The rank that cost most in each step, where any did."""
+    costliest = np.zeros(len(step), bool)
+    if len(step):
+        steps = Groups.by_keys(step)
+        order = np.lexsort((-np.arange(len(step)), cost, steps.group_ids))
+        costliest[order[np.cumsum(steps.count) - 1]] = True
+    return costliest & (cost > 0)
+
+
+def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
+    """In words: who holds the others up over the steps."""
+    total, steps = int(cost.sum()), int(costliest.sum())
+    if not total:
+        return "nobody is late"
+    by_rank = Groups.by_keys(rank)
+    share = by_rank.sum(cost) / total
+    first = by_rank.sum(costliest.astype(np.int64))
+    top = int(np.lexsort((share, first))[-1])
+    who = int(by_rank.keys[top, 0])
+    if first[top] > _MOST * steps and share[top] > _MOST:
+        times = f"{first[top]} of {steps} steps"
+        return f"rank {who} in {times}: {100 * share[top]:.0f} % of what others wait"
+    node = {h: sum(share[k] for k, r in enumerate(by_rank.keys[:, 0].tolist()) if hosts.get(r) == h)
+            for h in set(hosts.values())}  # fmt: skip
+    if len(node) > 1 and max(node.values()) > _NODE:
+        name = max(node, key=lambda h: node[h])
+        return f"ranks of {name}: {100 * node[name]:.0f} % of what others wait"
+    turns = sorted(by_rank.keys[first > 0, 0].tolist())
+    if len(turns) > 1:
+        return f"another rank each time: {format_int_ranges(turns)} are the costliest in turn"
+    return f"rank {who} most, but {100 * (1 - share[top]):.0f} % of the waiting is for others"
