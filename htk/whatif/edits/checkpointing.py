@@ -13,9 +13,20 @@ from htk.whatif.micro_batches import micro_batches
 from htk.whatif.step_model import StepModel
 
 NAME = "checkpointing"
-HELP = "Recompute activations of every layer in the backward pass: on, off."
+HELP = (
+    "Recompute activations of every layer in the backward pass: on, off, or selective (every "
+    "second matrix product and all that is neither that nor attention)."
+)
 
 _ALL = 2  # attention kernels that tell the layers apart
+# How much of the forward pass runs again: of matrix products, attention, and all else.
+_AGAIN = {"on": (1.0, 1.0, 1.0), "selective": (0.5, 0.0, 1.0)}
+_WORDS = {
+    "on": "all layers run forward again, with as many launches; embedding, output and loss do not; "
+    "sharded parameters are still there for it",
+    "selective": "of every layer half of the matrix products and all but attention runs forward "
+    "again; results of the other products and of attention are kept",
+}
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
@@ -28,15 +39,20 @@ def apply(scene: StepModel, value: str) -> StepModel:
             .with_uncertainty("compute", 0.05)
             .with_assumption("what is recomputed is not, nor launched; more stays in memory")
         )
-    if value != "on":
-        raise UsageError(f"{NAME} {value!r}: on or off")
-    if again.any():
+    if value not in _AGAIN:
+        raise UsageError(f"{NAME} {value!r}: on, off or selective")
+    if again.any() and value == "on":
         return scene.with_assumption("the recording recomputes already")
-    return _on(scene)
+    changed = _on(unlaunched(scene, again) if again.any() else scene, value)
+    return changed.with_uncertainty("compute", 0.05).with_assumption(_WORDS[value])
 
 
-def _on(scene: StepModel) -> StepModel:
+def _on(scene: StepModel, value: str) -> StepModel:
     """Each rank's backward kernels take longer in proportion, and so do their launches."""
+    products, attention, others = _AGAIN[value]
+    families = np.array([family or "" for family in scene.facts.family])
+    share = np.where(families == "gemm", products, others)
+    share = np.where(families == "attention", attention, share)
     acts, length = scene.graph.activities, scene.lengths().astype(np.float64)
     weight = scene.weight.copy()
     slower = np.ones(len(length))
@@ -49,18 +65,11 @@ def _on(scene: StepModel) -> StepModel:
         back = lane[scene.facts.backward[lane]]
         if not len(again) or not len(back):
             raise UsageError(f"{NAME} on: forward and backward kernels are not told apart")
-        slower[back] = 1 + layers * length[again].sum() / max(length[back].sum(), 1.0)
-        _relaunched(scene, weight, again, back, layers)
+        repeated = (length * share)[again].sum()
+        slower[back] = 1 + layers * repeated / max(length[back].sum(), 1.0)
+        _relaunched(scene, weight, again, back, layers * float(share[again].mean()))
     backward: Mask = slower > 1
-    return (
-        replace(scene, weight=weight)
-        .with_lengths(backward, length * slower)
-        .with_uncertainty("compute", 0.05)
-        .with_assumption(
-            "all layers run forward again, with as many launches; embedding, output and loss do "
-            "not; sharded parameters are still there for it"
-        )
-    )
+    return replace(scene, weight=weight).with_lengths(backward, length * slower)
 
 
 def _layers(scene: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:

@@ -43,3 +43,21 @@ def test_without_recomputation() -> None:
 def test_nothing_to_leave_out() -> None:
     with pytest.raises(UsageError, match="no recomputation"):
         checkpointing.apply(small_scene(STEP), "off")
+
+
+def test_selective_keeps_attention_and_every_second_product() -> None:
+    act = Act("n", 30, family="norm")
+    step = (*STEP[:2], act, *STEP[2:4], act, *STEP[4:])
+    found = period(checkpointing.apply(small_scene(step), "selective"))
+    assert found == pytest.approx(1080 + 2 * (50 / 2 + 30), abs=3)
+
+
+def test_from_full_to_selective() -> None:
+    again = Act("r0", 150, backward=True, recomputed=True)
+    found = checkpointing.apply(small_scene([*STEP[:7], again, STEP[7]]), "selective")
+    assert period(found) == pytest.approx(1020 + 2 * 50 / 2, abs=3)
+
+
+def test_other_kinds_are_not_known() -> None:
+    with pytest.raises(UsageError, match="on, off or selective"):
+        checkpointing.apply(small_scene(STEP), "some")
