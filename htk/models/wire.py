@@ -63,6 +63,9 @@ def ledger(
     if sharding.strategy == "ddp":
         ranks = n * r
         return Ledger(0.0, 0.0, 0.0, 0.0, 2 * (ranks - 1) / ranks * gradient * syncs)
+    if sharding.strategy in ("zero1", "zero2"):  # gathered once, whatever the micro-batches
+        own = sharding.parameter_bytes * parameters / n
+        return Ledger(0.0, own, (n - 1) * own, (n - 1) / n * gradient * syncs, 0.0)
     twice = 0 if sharding.strategy == "shard_grad_op" else parameters - kept
     once = sharding.parameter_bytes * parameters / n * micro_batches
     again = sharding.parameter_bytes * twice / n * micro_batches

@@ -23,7 +23,7 @@ EDIT_HELP = {
     "cp": "Ranks of context parallelism. Low confidence.",
     "ep": "Ranks that experts are spread over. Low confidence.",
     "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
-    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, NO_SHARD.",
+    "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, zero1, zero2.",
     "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
     "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
     "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",

@@ -29,15 +29,17 @@ from htk.whatif.parallelism import Sharded, owned, replicated, replicating, shar
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
 from htk.whatif.transfers import gpus_of_a_node
+from htk.whatif.zero import STAGES, to_zero
 
 NAME = "sharding"
 HELP = (
-    "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp; or as PyTorch says: NO_SHARD, "
-    "reshard_after_forward=True."
+    "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, zero1, zero2; or as PyTorch says: "
+    "NO_SHARD, reshard_after_forward=True."
 )
 
 _AS_PYTORCH_SAYS = {
     "no_shard": "ddp",
+    "zero3": "full_shard",
     "reshard_after_forward": "full_shard",
     "reshard_after_forward=true": "full_shard",
     "reshard_after_forward=false": "shard_grad_op",
@@ -54,8 +56,9 @@ def strategy(value: str) -> str:
 
 def apply(scene: StepModel, value: str) -> StepModel:
     name, _, size = strategy(value).partition(":")
-    if name not in STRATEGIES:
-        raise UsageError(f"{NAME} {value!r}: one of {', '.join(STRATEGIES)}, NO_SHARD")
+    if name not in (*STRATEGIES, *STAGES):
+        strategies = ", ".join((*STRATEGIES, *STAGES))
+        raise UsageError(f"{NAME} {value!r}: one of {strategies}, NO_SHARD")
     now = sharded(scene) or replicated(scene)
     if now is None:
         raise UsageError(
@@ -65,7 +68,10 @@ def apply(scene: StepModel, value: str) -> StepModel:
     shards = _shards(scene, now, name, size)
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
         return scene.with_assumption(f"the recording is {name} already")
-    if now.strategy == "ddp":
+    if name in STAGES:
+        whole_copies = scene if now.strategy == "ddp" else to_replicas(scene, now, _copies(scene))
+        changed = to_zero(whole_copies, replicated(whole_copies) or now)
+    elif now.strategy == "ddp":
         changed = from_replicas(scene, now, name, shards)
     elif name == "ddp":
         changed = to_replicas(scene, now, _copies(scene))
@@ -77,7 +83,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
         .with_uncertainty("structure", 0.03)
         .with_assumption(
             f"{name} in place of {now.strategy}"
-            + (f", parameters spread over {shards} ranks" if shards > 1 else ""),
+            + (f", parameters spread over {shards} ranks" if shards > 1 else "")
+            + (", the optimizer's state over all ranks" if name in STAGES else ""),
             "collectives keep the latency and rate that they were recorded with at the level of "
             "the network that they cross; a level that the recording shows nothing of runs at "
             "what its links achieve",
@@ -86,7 +93,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 
 def _shards(scene: StepModel, now: Sharded, name: str, size: str) -> int:
-    if name == "ddp":
+    if name in ("ddp", *STAGES):
         return 1
     if name != "hybrid_shard":
         return now.world

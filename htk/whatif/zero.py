@@ -1,0 +1,31 @@
+"""ZeRO's first two stages, from data parallelism without shards.
+
+Gradients are reduced to the rank that owns them instead of to all, which sends half as much; each
+rank's optimizer works on its own part; what it has updated is gathered before the next step, which
+nothing hides. The second stage frees gradients that a rank does not own: memory, not time.
+"""
+
+from htk.whatif.network_tiers import network
+from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.step_model import StepModel
+
+STAGES = ("zero1", "zero2")
+
+
+def to_zero(scene: StepModel, now: Sharded) -> StepModel:
+    """Return the step with the state of its optimizer spread over all ranks."""
+    net, ranks = network(scene), now.world
+    in_node = min(ranks, net.node)
+    reduces = replicating(scene)
+    size = scene.facts.in_bytes
+    latency, pace = net.latency(ranks, in_node), net.pace(ranks, in_node)
+    saved = (ranks - 1) / ranks * size * pace  # of twice as much
+    length = scene.lengths()
+    rest = (length - latency).clip(0) / 2
+    changed = scene.with_lengths(reduces, length - saved.clip(0, rest))
+    gathered = latency + (ranks - 1) / ranks * now.reduced_bytes * pace
+    changed = owned(changed, 1 / ranks).add_step_time("gather", gathered, exposed=gathered)
+    return changed.with_assumption(
+        f"parameters are gathered once after the optimizer, {gathered / 1e6:.2f} ms that nothing "
+        "hides, in the type in which gradients are reduced"
+    )
