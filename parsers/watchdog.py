@@ -38,7 +38,6 @@ _WORK = re.compile(
     r"\bWork(\w{1,9})\((?:SeqNum|seqNum)=(\d{1,19}), OpType=(\w{1,64})"
     r"(?:, (?:TensorShape|NumelIn)=(\[[\d, ]{0,255}\]|\d{1,19}))?"
     r"(?:, NumelOut=(\d{1,19}))?, Timeout\(ms\)=(\d{1,19})\)"
-    r"(?: ran for (\d{1,19}) (?:milliseconds|ms))?"
 )
 _GROUP = re.compile(
     r"\[PG (?:ID )?(\d{1,9})(?: PG GUID ([^\s()\]]{1,255}))?(?: ?\(([^)\]]{0,255})\))? "
@@ -119,7 +118,6 @@ class _Reader:
             "in_elements": elements_in,
             "in_shapes": work[4].replace(" ", "") if work[4] and elements_in is None else None,
             "out_elements": int(work[5]) if work[5] else None,
-            "duration_ns": int(work[7]) * 10**6 if work[7] else None,
             "timeout_ns": int(work[6]) * 10**6,
             "timing": "watchdog",
             "state": "timed_out",
@@ -213,7 +211,7 @@ class _Reader:
         ]
         for call in others:
             if not ranked and call.get("group") is None:
-                call |= {"rank": call["comm_rank"], "inferred": "rank"}
+                call |= {"rank": call["comm_rank"], "inferred_columns": "rank"}
         return [*ranked, *others]
 
 

@@ -12,9 +12,9 @@ from htk.measures.desync import named
 from htk.measures.flight import Histories, histories
 from htk.measures.post_mortem import bystanders, causes
 from htk.measures.post_mortem.case import Case
+from htk.measures.post_mortem.counted import JobState, counted
 from htk.measures.post_mortem.counts import (
     RAS,
-    CommMember,
     Counts,
     dead_processes,
     logged,
@@ -110,31 +110,47 @@ class PostMortem:
 def judge(evidence: Evidence) -> PostMortem:
     """Return the verdict: what recorders tell, else what counts tell, else what errors tell."""
     case = Case(evidence.history)
-    findings = _recorded(case)
-    counted = [*_counted(evidence.log, evidence), *_counted(evidence.ras, evidence)]
+    recorded = _recorded(case)
+    stopped = bool(evidence.history.calls or evidence.complaints)
+    job = JobState(evidence.processes, evidence.dead, stopped)
+    behind = [*counted(evidence.log, job), *counted(evidence.ras, job)]
     differing = differing_calls(evidence.collectives, evidence.log)
     errors = _errors(evidence.complaints)
-    decided = [f for f in findings if f.decided]
-    undecided = [f for f in findings if not f.decided]
-    if not decided:
-        agreed = _agreed(undecided, counted, evidence)
-        decided = agreed or [*differing, *(f for f in counted if f.decided)]
-    chosen = decided or [f for f in errors if f.decided]
-    chosen = chosen or [*undecided, *(f for f in counted if not f.decided)] or errors
+    chosen = _chosen(evidence, recorded, behind, differing, errors)
+    others = [f for f in (*behind, *differing, *errors) if f not in chosen and f.what != "note"]
     chosen = [_with_errors(f, evidence.complaints) for f in chosen]
-    if decided and findings and findings[0].decided:
-        chosen += undecided
-    others = [f for f in (*counted, *differing, *errors) if f not in chosen and f.what != "note"]
-    lines = [replace(f, what="evidence", decided=False, excluded=()) for f in others]
-    more = [_described(f, case) for f in (*bystanders.waiting(case), *bystanders.behind(case))]
-    silent = not chosen and not evidence.history.calls
-    if not chosen:
-        chosen = [_nothing(case, evidence)]
-    lines += _alike(evidence) if silent or not any(f.decided for f in chosen) else []
-    lines += stacks_of(evidence.python_stacks, chosen)
-    tail = [_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))]
-    closing = [] if any(f.decided for f in chosen) else _would_decide(case, evidence, chosen)
-    return PostMortem(chosen, [*more, *lines, *tail, *closing], case.undumped)
+    chosen = chosen or [_nothing(case, evidence)]
+    is_decided = any(f.decided for f in chosen)
+    rest = [
+        *(_described(f, case) for f in (*bystanders.waiting(case), *bystanders.behind(case))),
+        *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
+        *([] if is_decided else _alike(evidence)),
+        *stacks_of(evidence.python_stacks, chosen),
+        *(_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))),
+        *([] if is_decided else _would_decide(case, evidence, chosen)),
+    ]
+    return PostMortem(chosen, rest, case.undumped)
+
+
+def _chosen(
+    evidence: Evidence,
+    recorded: list[Finding],
+    behind: list[Finding],
+    differing: list[Finding],
+    errors: list[Finding],
+) -> list[Finding]:
+    """Return the findings that make the verdict: decided ones of the strongest source that has any.
+
+    What recorders leave open beside a decided cause stays with it.
+    """
+    if any(f.decided for f in recorded):
+        return sorted(recorded, key=lambda f: not f.decided)
+    decided = _agreed(recorded, behind, evidence) or [
+        *differing,
+        *(f for f in behind if f.decided),
+    ]
+    decided = decided or [f for f in errors if f.decided]
+    return decided or [*recorded, *behind] or errors
 
 
 def _recorded(case: Case) -> list[Finding]:
@@ -154,107 +170,6 @@ def _described(finding: Finding, case: Case) -> Finding:
     description = (case.history.descriptions.get(group) or None) if group else None
     source = finding.source or case.source_of(finding.ranks)
     return replace(finding, source=source, group_desc=description)
-
-
-def _counted(counts: Counts, evidence: Evidence) -> list[Finding]:
-    """Who is behind or does not answer, as NCCL's log and RAS count."""
-    findings = _silent(counts, evidence)
-    silent = {rank for f in findings for rank in f.ranks}
-    by_comm: dict[str, list[CommMember]] = defaultdict(list)
-    for member in counts.roots():
-        if member.rank not in silent:
-            by_comm[member.comm].append(member)
-    stopped = bool(evidence.history.calls or evidence.complaints)
-    for comm, members in by_comm.items():
-        least, most = min(m.total for m in members), counts.most(comm)
-        who = _named(counts, comm, members)
-        still = all(m.polled > 1 and not m.moved for m in members)
-        sure = still or (stopped and counts.source != RAS)
-        kinds = {kind for m in members for kind in m.counts}
-        calls = f"{next(iter(kinds))} calls" if len(kinds) == 1 else "collectives"
-        words = (
-            f"{who} enqueued {least:,} {calls} and others up to {most:,}: it never came to "
-            f"number {least + 1:,}"
-        )
-        words += " and did not move between reports." if still else "."
-        if not sure:
-            words += " It may only be slower: a second look a minute later tells."
-        findings.append(_of_members(counts, evidence, "missing_rank", members, words, sure))
-    if not findings and any(counts.behind(comm) for comm in counts.members):
-        words = "Every rank that is behind in one communicator is ahead in another: they may wait "
-        findings.append(
-            Finding(
-                "cannot_decide",
-                (),
-                None,
-                None,
-                words + "for each other in a circle.",
-                decided=False,
-                source=counts.source,
-            )
-        )
-    # NCCL's log lists the calls themselves: `differing_calls` compares those.
-    return findings + (_unlike(counts, evidence) if counts.source == RAS else [])
-
-
-def _silent(counts: Counts, evidence: Evidence) -> list[Finding]:
-    findings = []
-    for comm, members in counts.members.items():
-        lost = [m for m in members.values() if {"unresponsive", "considered_dead"} & _words(m)]
-        ill = [m for m in members.values() if m.status and m not in lost]
-        if lost:
-            words = (
-                f"{_named(counts, comm, lost)} does not answer RAS: its process or node is gone."
-            )
-            findings.append(_of_members(counts, evidence, "missing_rank", lost, words, True))
-        if ill:
-            status = ", ".join(sorted({s for m in ill for s in m.status}))
-            words = f"{_named(counts, comm, ill)} reports {status}."
-            findings.append(_of_members(counts, evidence, "rank_error", ill, words, False))
-    if not findings and counts.source == RAS and evidence.dead:
-        words = f"RAS gets no answer from {', '.join(evidence.dead[:_MOST_TOLD])}."
-        findings.append(Finding("missing_rank", (), None, None, words, source=RAS))
-    return findings
-
-
-def _words(member: CommMember) -> set[str]:
-    return {word.strip() for status in member.status for word in status.split(",")}
-
-
-def _unlike(counts: Counts, evidence: Evidence) -> list[Finding]:
-    findings = []
-    for comm in counts.members:
-        unlike = counts.unlike(comm)
-        ranks = sorted({rank for some in unlike.values() for rank in some})
-        if ranks:
-            members = [counts.members[comm][rank] for rank in ranks]
-            words = (
-                f"{_named(counts, comm, members)} enqueued as many collectives as the others, but "
-                f"not the same: counts of {', '.join(unlike)} differ."
-            )
-            sure = 2 * len(ranks) < len(counts.members[comm])
-            findings.append(_of_members(counts, evidence, "type_mismatch", members, words, sure))
-    return findings
-
-
-def _named(counts: Counts, comm: str, members: list[CommMember]) -> str:
-    size = counts.sizes.get(comm)
-    width = f" ({size} ranks)" if size else ""
-    return f"{named([m.rank for m in members])} of communicator {comm}{width}"
-
-
-def _of_members(
-    counts: Counts, evidence: Evidence, what: str, members: list[CommMember], words: str, sure: bool
-) -> Finding:
-    """A finding on members of a communicator, by their ranks in the job where those are known."""
-    rank_of = evidence.processes.ranks
-    global_ranks = [rank_of.get(m.process) if m.process else None for m in members]
-    widest = counts.sizes.get(members[0].comm) == max(counts.sizes.values(), default=0)
-    ranks = [k for k in global_ranks if k is not None]
-    if len(ranks) < len(members):
-        ranks = [m.rank for m in members] if widest else []
-    excluded = tuple(ranks) if what == "missing_rank" and sure else ()
-    return Finding(what, tuple(ranks), None, None, words, None, sure, excluded, counts.source)
 
 
 def _errors(every: list[Complaint]) -> list[Finding]:
@@ -287,13 +202,13 @@ def _errors(every: list[Complaint]) -> list[Finding]:
     return findings
 
 
-def _agreed(undecided: list[Finding], counted: list[Finding], evidence: Evidence) -> list[Finding]:
+def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence) -> list[Finding]:
     """Findings on ranks that left nothing behind, which another source tells of."""
     agreed = []
     for open_one in undecided:
         lost = set(open_one.ranks) if open_one.excluded or evidence.history.calls else set()
         lost -= set(evidence.history.calls)
-        for other in counted:
+        for other in behind:
             if other.what == "missing_rank" and other.ranks and {*other.ranks} <= lost:
                 words = f"{_without_alternative(open_one)} {other.words}"
                 agreed.append(
