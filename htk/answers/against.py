@@ -66,7 +66,7 @@ def _table(rows: list[dict[str, float]], steps: float, window: int, schema: pa.S
         "gain_pct": number(100.0 * gain / max(window, 1), pa.float64()),
         "overlaps": texts(["what other findings say of the same kernel"] * len(rows)),
         "analysis": texts(["diff"] * len(rows)),
-        "events": texts([str(row["name"]) for row in rows]),
+        "event_names": texts([str(row["name"]) for row in rows]),
     }
     arrays = [columns.get(f.name, pa.array(nothing, f.type)) for f in schema]
     return pa.table([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
