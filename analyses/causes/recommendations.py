@@ -75,7 +75,16 @@ def recommendations(
     window = int(numbers(time_breakdown["total_ns"]).sum())
     names = Names()
     stalls = stalls_of(
-        launches, launch_links, cpu_ops, op_links, annotations, python_calls, overheads, names
+        kernels,
+        kernel_links,
+        launches,
+        launch_links,
+        cpu_ops,
+        op_links,
+        annotations,
+        python_calls,
+        overheads,
+        names,
     )
     idle = Idle.of(idle_causes, rank_windows, step_windows, stalls, names)
     exposed = Exposed.of(collectives, aligned_matches, ranks, activities)

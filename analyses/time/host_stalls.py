@@ -44,6 +44,8 @@ _LABELS = CAUSES | {_OF_ITEM: ".item", _OF_COPY: "copy that blocks"}
     null_without={"kernels": ("gpu_idle_caused_ns",)},
 )
 def host_stalls(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
     launches: pa.Table,
     launch_links: pa.Table,
     cpu_ops: pa.Table,
@@ -65,7 +67,16 @@ def host_stalls(
     recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
     names = Names()
     stalls = stalls_of(
-        launches, launch_links, cpu_ops, op_links, annotations, python_calls, overheads, names
+        kernels,
+        kernel_links,
+        launches,
+        launch_links,
+        cpu_ops,
+        op_links,
+        annotations,
+        python_calls,
+        overheads,
+        names,
     )
     stalls, caused = _costs(stalls, idle_causes)
     paths, labels = _paths(cpu_ops, op_links, np.unique(stalls.op[stalls.op >= 0]))

@@ -11,7 +11,7 @@ from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, sweep, union
 from htk.columns.nesting import Threads
-from htk.columns.types import Ints
+from htk.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
 PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(10)
@@ -75,10 +75,12 @@ def call_state(name: str) -> int:
     return OPERATOR
 
 
-def call_states(launches: pa.Table) -> Ints:
-    """Return what each call does: by its name, or start-up where it is the first of its name and
-    takes as long as only a context or code being loaded does."""
+def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
+    """Return what each call does: by its name, or start-up where it is the first of its name, or
+    launches the first kernel of a name, and takes as long as only a context or code being loaded
+    does."""
     state = _coded(launches, call_state)
+    state[_first_launches(launches, kernels, kernel_links, state)] = START_UP
     codes, names = codes_of(launches["name"])
     may_begin = np.array([*(bool(_FIRST_USE.search(n)) for n in names.to_pylist()), False], bool)
     rows = np.flatnonzero(may_begin[codes])
@@ -89,6 +91,24 @@ def call_states(launches: pa.Table) -> Ints:
     least = np.where(state[first] == ALLOCATION, _CONTEXT_NS, _FIRST_LAUNCH_NS)
     state[first[length[first] >= least]] = START_UP
     return state
+
+
+def _first_launches(
+    launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table, state: Ints
+) -> Ints:
+    """Return the long launches of kernels that no launch before was of: their code is loaded."""
+    row = numbers(kernel_links["launch_row"], NONE)
+    linked = np.flatnonzero(row != NONE)
+    columns = [codes_of(kernels["name"])[0][linked].astype(np.int64)]
+    for name in ("rank", "cycle"):  # which the tables of one file lack
+        if name in kernels.column_names:
+            columns.append(numbers(kernels[name], NONE)[linked].astype(np.int64))
+    begin, end = (numbers(launches[column]) for column in ("start_ns", "end_ns"))
+    order = np.argsort(begin[row[linked]], kind="stable")
+    named = Groups.by_keys(np.column_stack(columns)[order])
+    first = row[linked[order[named.first_row]]]
+    slow: Mask = (end - begin)[first] >= _FIRST_LAUNCH_NS
+    return np.asarray(first[slow & (state[first] == OPERATOR)])
 
 
 def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
@@ -139,6 +159,7 @@ class HostStates:
     @classmethod
     def of(
         cls,
+        calls: Ints,
         launches: pa.Table,
         cpu_ops: pa.Table,
         annotations: pa.Table,
@@ -146,7 +167,7 @@ class HostStates:
         overheads: pa.Table,
         threads: Threads,
     ) -> "HostStates":
-        calls = call_states(launches)
+        """`calls`: what each row of `launches` does."""
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)

@@ -18,7 +18,7 @@ from htk.columns.intervals import Spans, clip
 from htk.columns.nesting import Threads
 from htk.columns.segments import SegmentTimes, heads, running_max
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
-from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates
+from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
 
 CAUSES = (
     *STATES,
@@ -76,7 +76,8 @@ def idle_causes(
     """Idle time of each device and of each of its streams, cut by cause."""
     threads = Threads()
     gaps = _gaps_of(kernels)
-    host = HostStates.of(launches, cpu_ops, annotations, python_calls, overheads, threads)
+    calls = call_states(launches, kernels, kernel_links)
+    host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
     pieces = _pieces(gaps, launch, launches, kernel_links, thread[launch], host)

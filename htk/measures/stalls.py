@@ -82,6 +82,8 @@ class Names:
 
 
 def stalls_of(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
     launches: pa.Table,
     launch_links: pa.Table,
     cpu_ops: pa.Table,
@@ -94,7 +96,7 @@ def stalls_of(
     """Return what blocks, allocates, loads or compiles, and operators that take long."""
     on_host = ~truths(annotations["on_gpu"])
     parts = [
-        _calls(launches, launch_links, names),
+        _calls(call_states(launches, kernels, kernel_links), launches, launch_links, names),
         _spans(cpu_ops, span_state, np.ones(cpu_ops.num_rows, bool), names),
         _spans(annotations, span_state, on_host, names),
         _spans(python_calls, span_state, np.ones(python_calls.num_rows, bool), names),
@@ -104,10 +106,9 @@ def stalls_of(
     return _outermost(Stalls(*(np.concatenate(c) for c in zip(*parts, strict=True))))
 
 
-def _calls(launches: pa.Table, launch_links: pa.Table, names: Names) -> Stalls:
+def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table, names: Names) -> Stalls:
     """Calls that block, allocate or load code."""
     length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
-    state = call_states(launches)
     quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = np.isin(state, _WAITING) & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)

@@ -116,3 +116,19 @@ def test_python_after_a_synchronise_is_not_its_cost(tmp_path: Path) -> None:
     ]  # fmt: skip
     (row,) = stalls(write(tmp_path / "python.json", *events))
     assert row[3:] == (1, 12_000, 12_000), "of 855 us idle no more than it blocked"
+
+
+def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path: Path) -> None:
+    """gemm was launched before, norm was not: of two launches of 4 ms one is start-up."""
+    events = [
+        launch(1, 0), kernel("gemm", 2, 8, 1),
+        launch(2, 20, 4000), kernel("norm", 4022, 8, 2),
+        launch(3, 4040, 4000), kernel("gemm", 8042, 8, 3),
+    ]  # fmt: skip
+    events.append(op("aten::mm", 8990, 1))
+    path = write(tmp_path / "first.json", *events)
+    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    assert idle["host_start_up"] == 4_000_000 and idle["host_operator"] == 4_000_000
+    assert {row[:2]: row[-1] for row in stalls(path)} == {
+        ("start-up", "cudaLaunchKernel"): 4_000_000
+    }
