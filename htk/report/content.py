@@ -30,7 +30,6 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "comm_overlap_by_group",
             "stragglers",
             "straggler_steps",
-            "slow_links",
         ),
     ),
     (
