@@ -11,7 +11,13 @@ from htk.output import tokens
 from htk.output.figures import heat_scale, layout_of, marker_of
 from htk.output.tokens import DARK, LIGHT
 
-_LAYERS = {"compute": "compute", "comm": "exposed communication", "memory": "exposed copies"}
+_LAYERS = {
+    "compute": "compute",
+    "comm": "exposed communication",
+    "memory": "exposed copies",
+    "unrecorded": "not recorded",
+}
+_COLOURS = {"unrecorded": "line"}
 
 
 @dataclass(frozen=True)
@@ -290,8 +296,9 @@ def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:
             name=_LAYERS[kind],
             mode="lines",
             stackgroup="one",
-            line={"width": 0.5, "color": own[kind]},
-            fillcolor=own[kind],
+            line={"width": 0.5, "color": own[_COLOURS.get(kind, kind)]},
+            fillcolor=own[_COLOURS.get(kind, kind)],
+            fillpattern={"shape": "/"} if kind == "unrecorded" else None,
             hovertemplate="%{y:.0f} %",
         )
         for kind, values in layers.items()

@@ -3,15 +3,18 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from htk.columns.arrow import matching, numbers
+from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, union
-from htk.columns.types import Ints
+from htk.columns.types import NO_TIME, Ints, Mask
 from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit
 
 _SLICES = 300
+_LEAST_LOST = 0.5  # %: ranks never begin and end at once
 _KINDS = ("compute", "comm", "memory")
 
 
@@ -30,7 +33,8 @@ def strip(visit: Visit) -> Any:
             x0=begin, x1=edges[-1] if high is None else high / 1e6, line_width=1, opacity=0.25
         )
     plot_id = {"type": "brush", "name": "busy"}
-    note = "Drag across a range to look at it alone, on every page."
+    note = "Hatched: not recorded of some GPUs. " if "unrecorded" in layers else ""
+    note += "Drag across a range to look at it alone, on every page."
     return section(heading, plot(fig, heading, plot_id, 220), note=note)
 
 
@@ -43,12 +47,19 @@ def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
     table = (trace if chosen is None else trace.sel(ranks=sorted(chosen))).tables["activities"]
     if not table.num_rows:
         return None
-    start = numbers(table["start_ns"]) - trace.origin_ns
-    end = numbers(table["end_ns"]) - trace.origin_ns
-    gpu = numbers(table["rank"], -1) * 1024 + numbers(table["device"], -1)
+    return busy_layers(table, trace.tables["ranks"], trace.origin_ns)
+
+
+def busy_layers(
+    table: pa.Table, ranks: pa.Table, origin_ns: int
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU."""
+    start, end = (numbers(table[name]) - origin_ns for name in ("start_ns", "end_ns"))
+    who = np.column_stack([numbers(table[c], -1).astype(np.int64) for c in ("rank", "device")])
+    lanes = Groups.by_keys(who)
+    gpu, gpus = lanes.group_ids, range(len(lanes))
     edges = np.linspace(0, int(end.max()), _SLICES + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
-    gpus = np.unique(gpu)
     layers = {}
     upto = np.zeros(_SLICES)
     kinds = np.zeros(len(start), bool)
@@ -60,7 +71,28 @@ def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
             total += _covered(union(start[chosen_spans], end[chosen_spans]), edges)
         layers[kind] = (100 * (total - upto) / width / len(gpus)).round(2).tolist()
         upto = total
+    held = np.zeros(_SLICES)
+    for k in gpus:
+        recorded = _recorded(table, ranks, origin_ns, int(lanes.keys[k, 0]), gpu == k)
+        held += _covered(recorded, edges)
+    lost = np.clip(100 * (1 - held / width / len(gpus)), 0, 100)
+    layers["unrecorded"] = np.where(lost > _LEAST_LOST, lost, 0).round(2).tolist()
     return (edges / 1e6).tolist(), {k: v for k, v in layers.items() if any(v)}
+
+
+def _recorded(table: pa.Table, ranks: pa.Table, origin_ns: int, rank: int, of_gpu: Mask) -> Spans:
+    """When a GPU was recorded: from its files' first event to their last, GPU work included."""
+    files = ranks.filter(pa.array(numbers(ranks["rank"], -1) == rank))
+    cycle, of_work = numbers(files["cycle"], 0), numbers(table["cycle"], 0)[of_gpu]
+    start, end = (numbers(table[name])[of_gpu] for name in ("start_ns", "end_ns"))
+    low, high = numbers(files["start_ns"], NO_TIME), numbers(files["end_ns"], NO_TIME)
+    begins, ends = [], []
+    for number in np.unique(of_work).tolist():  # a few recordings
+        own = of_work == number
+        of_file = (cycle == number) & (low != NO_TIME) & (high != NO_TIME)
+        begins.append(min([int(start[own].min()), *low[of_file].tolist()]) - origin_ns)
+        ends.append(max([int(end[own].max()), *high[of_file].tolist()]) - origin_ns)
+    return union(np.array(begins, np.int64), np.array(ends, np.int64))
 
 
 def _covered(spans: Spans, edges: Ints) -> Any:

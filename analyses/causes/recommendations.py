@@ -15,6 +15,7 @@ from htk.analyses.causes.advice.waiting import Exposed, slowness_by_rank, uneven
 from htk.columns.arrow import number, numbers, texts, truths
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.measures.common_steps import comparable_compute
 from htk.measures.kernel_changes import kernel_changes
 from htk.measures.stalls import Names, stalls_of
 from htk.models.detected import common_device
@@ -99,13 +100,14 @@ def recommendations(
     transfers, held_up = transfer_findings(exposed, waits, exposed_ns, comm_ns, gpus)
     waits = waits.without(held_up)
     advice = launch_advice(cpu_ops, op_links, launches, ranks)
+    comparable = comparable_compute(time_breakdown, activities, step_windows)
     findings = [
         *idle_findings(idle, gpus, exposed.waits_by_finding(waits), advice),
         *changed,
         *exposed.late_findings(waits, slowness_by_rank(gpu_speed)),
         *exposed.undetermined_findings(ranks),
         *transfers,
-        *([] if len(waits.row) else uneven_compute(time_breakdown, UNEVEN_PCT)),
+        *([] if len(waits.row) else uneven_compute(comparable, UNEVEN_PCT)),
         *kernel_findings(work, truths(kernel_passes["recomputed"]), common_device(ranks), gpus),
         *memory_findings(memory, ranks),
     ]

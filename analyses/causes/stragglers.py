@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import number, numbers, text, truths
 from htk.columns.groups import Groups
-from htk.columns.types import Ints
+from htk.columns.types import Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.blame import blame
@@ -51,21 +51,24 @@ def stragglers(
 
     A rank is late at a collective by its own time since the group's previous one, less the
     smallest of the group. Its own collectives are short and its step looks short: what tells is
-    what the others wait. What began before some rank's recording is blamed on nobody, nor is a rank
-    that collectives of other groups held up for most of that time: `slow_links` tells whether a
-    link is slow, and whom it waited for is late there.
+    what the others wait. What began before some rank's recording is blamed on nobody, nor is what
+    the recording of some rank does not hold, as of a file that was cut; nor is a rank that
+    collectives of other groups held up for most of that time: `slow_links` tells whether a link is
+    slow, and whom it waited for is late there.
     """
     matches = aligned_matches if align else collective_matches
     blames = blame(collectives, matches, activities)
     rows, matched, blamed, excess = blames.rows, blames.matched, blames.blamed, blames.excess
     late, held_up = blames.lateness, blames.held_up
+    common = matched & _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
+    blamed = blamed & common
     taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
         return ranks.sum(np.where(chosen, values, 0)[taken])
 
-    fair = ~truths(matches["before_window"])
+    fair = ~truths(matches["before_window"]) & common
     last = (numbers(matches["last_rank"], -1) == rows.rank) & fair
     sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
     cost = summed(blames.cost, blamed)
@@ -88,10 +91,20 @@ def stragglers(
         columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
-    return with_coverage(answer.take(order), **_facts(matches, matched, cost), **clock_facts(align))
+    facts = _facts(matches, matched, common, cost)
+    return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
 
-def _facts(matches: pa.Table, matched: np.ndarray, cost: Ints) -> dict[str, object]:
+def _on_all_ranks(group: Ints, present: Ints) -> Mask:
+    """Return the collectives that every recorded rank of their group holds.
+
+    A rank whose file was cut is late to fewer of them, and makes others look later than itself.
+    """
+    groups = Groups.by_keys(group)
+    return np.asarray(present == groups.max(present.astype(np.int64))[groups.group_ids])
+
+
+def _facts(matches: pa.Table, matched: Mask, common: Mask, cost: Ints) -> dict[str, object]:
     waited = int(numbers(matches["wait_ns"], 0)[matched].sum())
     before = truths(matches["before_window"]) & matched
     return {
@@ -99,6 +112,7 @@ def _facts(matches: pa.Table, matched: np.ndarray, cost: Ints) -> dict[str, obje
         "matched": int(matched.sum()),
         "before_window": int(before.sum()),
         "wait_blamed_on_nobody_ns": waited - int(cost.sum()),
+        "not_on_all_ranks": int((matched & ~common).sum()),
     }
 
 

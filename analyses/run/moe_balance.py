@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups, event_keys, row_of
-from htk.columns.types import NONE, Ints
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
@@ -58,6 +58,8 @@ def moe_balance(
     step = _steps(calls.table, rows, kernels, kernel_links)
     keys = np.column_stack([rank, group[rows], step]).astype(np.int64)
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
+    common = _on_every_rank(np.column_stack([group[rows], layer, step]).astype(np.int64), rank)
+    rows, rank, layer, step = rows[common], rank[common], layer[common], step[common]
     groups = Groups.by_keys(np.column_stack([group[rows], layer, rank]).astype(np.int64))
     layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
@@ -94,7 +96,19 @@ def moe_balance(
         all_to_alls=len(rows),
         ranks_recorded=len(np.unique(rank)),
         with_tokens=int((tokens != NONE).sum()),
+        left_out=int((~common).sum()),  # some rank's recording does not hold them
     )
+
+
+def _on_every_rank(call: Ints, rank: Ints) -> Mask:
+    """Return the calls that all recorded ranks of their group and layer hold; all, where none is.
+
+    A rank whose file was cut received no fewer tokens.
+    """
+    calls, layers = Groups.by_keys(call), Groups.by_keys(call[:, :2])
+    members = layers.distinct(rank)[layers.group_ids]
+    common = calls.distinct(rank)[calls.group_ids] == members
+    return common if common.any() else np.ones(len(rank), bool)
 
 
 def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:

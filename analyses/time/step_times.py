@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, truths, valid
 from htk.columns.groups import Groups, row_of
-from htk.columns.types import Ints
+from htk.columns.types import Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Line
 from htk.core.recording_hints import hint
@@ -23,8 +23,14 @@ RETURNS = table(
     gpu_period_ns=(pa.int64(), "Length of the GPU step: the step time."),
     duration_ns=(pa.int64(), "The same; on a trace without GPU work the host's."),
     launch_lag_ns=(pa.int64(), "End of the GPU step less end of the step on the host."),
-    skew_ns=(pa.int64(), "Duration less the shortest of that step over the ranks."),
-    over_usual_ns=(pa.int64(), "Duration less the median of that step over the ranks."),
+    skew_ns=(
+        pa.int64(),
+        "Duration less the least of that step over ranks; null for a cut one.",
+    ),
+    over_usual_ns=(
+        pa.int64(),
+        "Duration less the median over ranks; null for a cut one.",
+    ),
 )
 
 _NONE = -1
@@ -55,7 +61,8 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     start = np.where(has_gpu, np.append(keys[:, 3], on_host[count:, 3]), on_host[:, 3])
     end = np.append(keys[:, 4], on_host[count:, 4])
     length = end - start
-    lowest, median = _over_ranks(who[:, 2], length)
+    comparable = complete & (has_gpu | ~has_gpu.any())  # host and GPU are not compared
+    lowest, median = _over_ranks(who[:, 2], length, comparable)
     columns = {
         "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
         "device": number(device, pa.int32(), device >= 0),
@@ -66,15 +73,20 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
         "gpu_period_ns": number(length, pa.int64(), has_gpu),
         "duration_ns": number(length, pa.int64()),
         "launch_lag_ns": number(end - on_host[:, 4], pa.int64(), has_gpu & has_cpu),
-        "skew_ns": number(length - lowest, pa.int64()),
-        "over_usual_ns": number(length - median, pa.int64()),
+        "skew_ns": number(length - lowest, pa.int64(), comparable),
+        "over_usual_ns": number(length - median, pa.int64(), comparable),
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     return table.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
 
 
-def _over_ranks(step: Ints, length: Ints) -> tuple[Ints, Ints]:
-    """Shortest and median of each row's step."""
-    steps = Groups.by_keys(step)
-    median = np.rint(steps.quantiles(length, [0.5])[0]).astype(np.int64)
-    return steps.min(length)[steps.group_ids], median[steps.group_ids]
+def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:
+    """Shortest and median of each row's step, over the ranks that recorded it whole."""
+    lowest, median = length.copy(), length.copy()
+    rows = np.flatnonzero(complete)
+    if len(rows):
+        steps = Groups.by_keys(step[rows])
+        middle = np.rint(steps.quantiles(length[rows], [0.5])[0]).astype(np.int64)
+        lowest[rows] = steps.min(length[rows])[steps.group_ids]
+        median[rows] = middle[steps.group_ids]
+    return lowest, median

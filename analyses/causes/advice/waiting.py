@@ -15,6 +15,7 @@ from htk.core.humanize import format_duration
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.comm_split import CommShares, comm_split
+from htk.measures.common_steps import Compute
 from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
 from htk.measures.stalls import LONG_NS
 
@@ -233,9 +234,9 @@ def slowness_by_rank(gpu_speed: pa.Table) -> dict[int, float]:
     return {int(r): float(s) for r, s in zip(rank.tolist(), slow.tolist(), strict=True)}
 
 
-def uneven_compute(times: pa.Table, least_pct: float) -> list[Advice]:
+def uneven_compute(times: Compute, least_pct: float) -> list[Advice]:
     """Ranks that compute longer than others, where nothing tells who waits for them."""
-    rank, compute = numbers(times["rank"], NONE), numbers(times["compute_ns"])
+    rank, compute, where = times
     mean = int(compute.mean()) if len(compute) else 0
     if not mean:
         return []
@@ -246,8 +247,8 @@ def uneven_compute(times: pa.Table, least_pct: float) -> list[Advice]:
     return [
         Advice(
             "ranks compute unequally",
-            f"rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the mean is "
-            f"{format_duration(mean)}, the least {format_duration(int(compute.min()))}",
+            f"{where}rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the "
+            f"mean is {format_duration(mean)}, the least {format_duration(int(compute.min()))}",
             "equal work for all ranks: sequence lengths, experts, pipeline stages; gpu_speed tells "
             "a slow GPU from more work",
             over * len(compute),
