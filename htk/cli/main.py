@@ -26,13 +26,12 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            names = [*COMMANDS, *ANALYSES]
-            near = get_close_matches(args[0].replace("-", "_"), names, 3)
+            near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
             hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *sorted(ANALYSES)]
+        return [*COMMANDS, *map(_shown, sorted(ANALYSES))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         fixed = cmd_name.replace("_", "-")
@@ -47,7 +46,7 @@ class LazyGroup(click.Group):
         subjects: dict[str, list[tuple[str, str]]] = {}
         for name, entry in sorted(ANALYSES.items()):
             subject = entry.module.split(".")[0]
-            subjects.setdefault(subject, []).append((name, entry.question))
+            subjects.setdefault(subject, []).append((_shown(name), entry.question))
         for subject, rows in subjects.items():
             with formatter.section(f"Questions: {subject}"):
                 formatter.write_dl(rows)
@@ -117,6 +116,11 @@ def _our_fault(error: Exception) -> int:
     return 1
 
 
+def _shown(name: str) -> str:
+    """Return the name of an analysis as a command; it is accepted with underscores too."""
+    return name.replace("_", "-")
+
+
 def analysis_command(name: str) -> click.Command:
     """The command of an analysis: its question, its options, and the common ones."""
     from htk.analyses import find
@@ -128,7 +132,7 @@ def analysis_command(name: str) -> click.Command:
     def answer(paths: tuple[str, ...], **arguments: Any) -> None:
         run_analysis(analysis, paths, arguments)
 
-    command = click.command(name, help=analysis.doc)(trace_options(answer))
+    command = click.command(_shown(name), help=analysis.doc)(trace_options(answer))
     if name == "recommendations":
         own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
     command.params = (

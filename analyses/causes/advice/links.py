@@ -76,7 +76,7 @@ def _slow_link(
         SLOW_LINK,
         f"{names_of(alike.suspects)}: transfers among {'; '.join(groups)} at {pace:.3g} GB/s"
         f"{against}",
-        "htk slow_links says what would decide it; look at adapters and cables (ibstat, ethtool), "
+        "htk slow-links says what would decide it; look at adapters and cables (ibstat, ethtool), "
         "NVLink (nvidia-smi nvlink -s), PCIe width, NCCL_DEBUG=INFO for the path that NCCL chose",
         int(transfer.sum() * (1 - 1 / alike.slowdown)) + wait,
         "slow_links",

@@ -25,4 +25,4 @@ def command(form: str) -> None:
         if entry.module.split(".")[0] != subject:
             subject = entry.module.split(".")[0]
             click.echo(click.style(subject, bold=True))
-        click.echo(f"  {name:26} {entry.question}")
+        click.echo(f"  {name.replace('_', '-'):26} {entry.question}")

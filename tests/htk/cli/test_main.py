@@ -56,7 +56,7 @@ def test_machine_formats_hold_the_same_rows(
     ("args", "code", "words"),
     [
         (["nonsense"], 2, "No such command"),
-        (["kernel_topp"], 2, "did you mean kernel_top"),
+        (["kernel_topp"], 2, "did you mean kernel-top"),
         (["kernel_top"], 2, "Missing argument"),
         (["kernel_top", "{path}", "--n", "many"], 2, "--n"),
         (["kernel_top", "{path}", "--n", "-3"], 2, "--n"),
@@ -118,7 +118,7 @@ def test_doctor_fits_a_narrow_terminal(
 
 def test_listings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyses"]) == 0
-    assert "kernel_top" in capsys.readouterr().out
+    assert "kernel-top" in capsys.readouterr().out
     assert run(["formats"]) == 0
     assert "kineto" in capsys.readouterr().out
     assert run(["formats", "--format", "json"]) == 0
@@ -152,7 +152,7 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_shell_completes_questions() -> None:
-    words = {"_HTK_COMPLETE": "bash_complete", "COMP_WORDS": "htk kernel_t", "COMP_CWORD": "1"}
+    words = {"_HTK_COMPLETE": "bash_complete", "COMP_WORDS": "htk kernel-t", "COMP_CWORD": "1"}
     command = [sys.executable, "-c", "import sys; from htk.cli.main import run; sys.exit(run([]))"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
-    assert "plain,kernel_top" in done.stdout
+    assert "plain,kernel-top" in done.stdout
