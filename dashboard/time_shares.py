@@ -1,6 +1,6 @@
 """Where the time of each GPU goes, as parts that add up to its recorded window."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,11 @@ from htk.columns.types import Ints
 from htk.core.humanize import format_duration
 from htk.dashboard.page import Visit
 from htk.dashboard.plots import Layer
+from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError
 from htk.overview.summary import IDLE_WORDS
 
+MOST_ABSENT = 32  # unrecorded ranks that have a bar each
 CAUSES = 5  # of idle time shown by name, the others together
 
 
@@ -46,7 +48,28 @@ def shares(visit: Visit) -> Shares:
     copies = numbers(times["exposed_memory_ns"])
     layers.append(_layer("exposed copies", "memory", copies, total))
     layers += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
-    return Shares(ranks, labels, [f for f in layers if any(f.values)])
+    layers = [f for f in layers if any(f.values)]
+    return _with_unrecorded(visit, Shares(ranks, labels, layers))
+
+
+def _with_unrecorded(visit: Visit, recorded: Shares) -> Shares:
+    """A hatched bar for each rank of the job that has no file, as far as there are few."""
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None or visit.view.selection.ranks is not None:
+        return recorded
+    lost = unrecorded_ranks(trace.tables["ranks"])
+    absent = sorted(set(range(lost + len(trace.ranks))) - set(trace.ranks))
+    if not lost or len(absent) != lost or lost > MOST_ABSENT:
+        return recorded
+    count = len(recorded.ranks)
+    layers = [
+        replace(f, values=[*f.values, *[0.0] * lost], texts=[*f.texts, *[""] * lost])
+        for f in recorded.layers
+    ]
+    values, texts = [0.0] * count + [100.0] * lost, [""] * count + ["no file of this rank"] * lost
+    layers.append(Layer("unrecorded", "unrecorded", values, texts))
+    labels = [*recorded.labels, *(f"rank {rank}" for rank in absent)]
+    return Shares([*recorded.ranks, *absent], labels, layers)
 
 
 def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:

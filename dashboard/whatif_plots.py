@@ -59,13 +59,14 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         texts.append([_words(c) for c in cells])
         marks.append([c.get("mark") or c.get("verdict") or "" for c in cells])
     fig = plots.heat(
-        [f"batch {b}" for b in BATCHES],
+        [str(b) for b in BATCHES],
         SHARDINGS,
         shares,
         dark=dark,
         title="time per sample<br>(a GPU), % of now",
         text=texts,
-        hover="%{y}, %{x}<br>%{text}<br>%{customdata}<extra></extra>",
+        hover="%{y}, batch %{x}<br>%{text}<br>%{customdata}<extra></extra>",
+        xaxis={"title": {"text": "micro-batch"}, "type": "category"},
     )
     return fig.update_traces(texttemplate="%{text}", textfont={"size": 11}, customdata=marks)
 

@@ -15,6 +15,7 @@ from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.trace.opening import OpenOptions, open_trace
+from tests.two_ranks import write_ranks
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,14 @@ def _figures(component: Any) -> list[Any]:
     if isinstance(component, list):
         return [f for value in component for f in _figures(value)]
     return []
+
+
+def test_a_rank_without_a_file_has_a_bar_of_its_own_look(tmp_path: Path) -> None:
+    (write_ranks(tmp_path) / "rank0.json").unlink()
+    visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), View())
+    (figure,) = _figures(json.loads(drawn(composed()[""].parts["bars"](visit))))
+    bars = {trace["name"]: trace for trace in figure["data"]}
+    assert bars["unrecorded"]["y"] == ["rank 1", "rank 0"]
+    assert bars["unrecorded"]["x"] == [0, 100]
+    assert bars["unrecorded"]["marker"]["pattern"]["shape"] == "/"
+    assert all(trace["x"][1] == 0 for name, trace in bars.items() if name != "unrecorded")
