@@ -153,12 +153,13 @@ def _change(app: Dash) -> None:
         State({"type": "option", "name": ALL}, "id"),
         State({"type": "group", "name": ALL}, "value"),
         State({"type": "group", "name": ALL}, "id"),
+        State("filter-time", "max", allow_optional=True),
         State("address", "pathname"),
         State("address", "search"),
         prevent_initial_call=True,
     )
     def change(*states: Any) -> Any:
-        options, _, _, _, _, ids, groups, tables, pathname, search = states[len(IDS) :]
+        options, _, _, _, _, ids, groups, tables, longest, pathname, search = states[len(IDS) :]
         view = UrlState.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
@@ -166,7 +167,7 @@ def _change(app: Dash) -> None:
                 value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
             changed = _changed(view, trigger, value)
         else:
-            changed = filters.changed(view, str(trigger).removeprefix("filter-"), value)
+            changed = filters.changed(view, str(trigger).removeprefix("filter-"), value, longest)
         query = changed.search()
         if query == (search or ""):
             return no_update

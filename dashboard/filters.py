@@ -17,6 +17,7 @@ from htk.trace.trace import Trace
 
 IDS = ("ranks", "steps", "time", "name", "annotation")  # of the controls: filter-ranks, …
 _OF_TIME = ("from", "to")
+_STEP = 0.001  # of the recording, in the picker of times
 _MOST_NAMES = 400  # suggested
 _IN_PLACE: Any = {"withinPortal": False}
 
@@ -124,7 +125,7 @@ def _times(span: tuple[float, float], length_ns: int) -> Any:
                 value=list(span),
                 min=0,
                 max=round(high, 3),
-                step=max(round(high / 1000, 4), 0.0001),
+                step=max(round(high * _STEP, 4), 0.0001),
                 minRange=0,
                 precision=3,
                 updatemode="mouseup",
@@ -158,7 +159,7 @@ def _names(name: str, visit: Visit, trace: Trace) -> Any:
     what = "part of a name" if name == "name" else "name of a range, or a regular expression"
     return dmc.Autocomplete(
         id=f"filter-{name}",
-        data=[shorten(text, 120) for text in names],
+        data=list(dict.fromkeys(shorten(text, 120) for text in names)),  # the browser wants no two
         value=visit.view.filters.get(name, ""),
         label=what,
         limit=12,
@@ -183,14 +184,17 @@ def _time_words(chosen: Mapping[str, str]) -> str:
     return f"{chosen.get('from', 'start')} – {chosen.get('to', 'end')}"
 
 
-def changed(view: UrlState, name: str, value: Any) -> UrlState:
-    """The view after a picker was used."""
+def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = None) -> UrlState:
+    """The view after a picker was used; `longest_ms` is the end of the picker of times."""
     if name in ("ranks", "steps"):
         return view.with_filters(
             **{name: format_int_ranges([int(v) for v in value or []]).replace(" ", "")}
         )
     if name == "time":
         low, high = value
+        span, step = _span(view, round((longest_ms or 0) * 1e6)), (longest_ms or 0) * _STEP
+        if max(abs(low - span[0]), abs(high - span[1])) <= 2 * step:
+            return view  # the browser rounds what it is given, which is no choice of anybody
         return view.with_filters(from_=time_text(low) if low > 0 else "", to=time_text(high))
     return view.with_filters(**{name: (value or "").strip()})
 

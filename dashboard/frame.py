@@ -151,7 +151,7 @@ def _short(text: str) -> str:
 
 
 _ITEMS: dict[str, Any] = {
-    "ranks": lambda text: _short(text),
+    "ranks": lambda text: "1 rank" if text == "the only one" else _short(text),
     "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",
     "alignment": lambda text: "clocks: " + _short(text),
     "parse issues": lambda text: "damage: " + _short(text),

@@ -37,6 +37,7 @@ _FILLED = """() => !document.querySelector('#reading-bar')
 ADDRESSES = {
     "compare": "compare?o.base=0&o.new=4",
     "whatif": "whatif?o.batch=2x",
+    "job": "job?run=sample_traces/operation_rows/slow_worker.parquet",
     "sql": "sql?o.query=select rank, step, gpu_period_ns from step_times order by 3 desc",
 }
 MORE = {

@@ -1,6 +1,5 @@
 """The first screen: how long a step takes, where each rank's time goes, what to change first."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from dash import dcc, html
 from htk.columns.arrow import numbers, truths
 from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
 from htk.dashboard import plots
+from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
     answered,
     attributes,
@@ -23,7 +23,6 @@ from htk.dashboard.components import (
     swatch,
     tile,
 )
-from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
@@ -33,18 +32,6 @@ from htk.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
 _OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")
-# What-ifs that answer a cause: in words, the edit, its value.
-TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "stragglers": (("all ranks arrive together", "no_skew", "on"),),
-    "comm_wait": (("all ranks arrive together", "no_skew", "on"),),
-    "gpu_speed": (("every rank as fast as the median", "fix_rank", "all"),),
-    "comm_compute_overlap": (
-        ("all communication hidden", "overlap", "perfect"),
-        ("twice the bandwidth", "network", "bandwidth=2x"),
-    ),
-    "idle_breakdown": (("a host twice as fast", "host", "2x"), ("CUDA graphs", "graphs", "on")),
-    "host_stalls": (("no blocking calls", "remove_syncs", "on"),),
-}
 _HALVES = [("steps", "variance"), ("overlap", "memory"), ("kernels", "operators")]
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
@@ -249,40 +236,9 @@ def _causes(visit: Visit) -> Any:
     best = max((c.pct or 0 for c in verdict.causes), default=0) or 1
     return section(
         "What to change first",
-        *(_cause(visit, verdict, k, best) for k in range(len(verdict.causes))),
+        *(card(visit, verdict, k, best) for k in range(len(verdict.causes))),
         dcc.Link("All findings", href=visit.view.link("recommendations"), className="act"),
-        note=f"upper bounds, {unit}; they overlap",
-    )
-
-
-def _cause(visit: Visit, verdict: summary.Verdict, number: int, best: float) -> Any:
-    cause = verdict.causes[number]
-    gain: list[Any] = []
-    if cause.pct is not None:
-        value, _, unit = format_duration(cause.pct / 100 * verdict.total_ns).partition(" ")
-        gain = [f"−{value}", html.Small(unit), meter(100 * cause.pct / best, "accent")]
-    seen = instance(visit, cause.analysis)
-    links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]
-    if seen is not None:
-        words = seen.what[:1].upper() + seen.what[1:]
-        links.insert(0, dcc.Link(f"{words} on the timeline", href=link(visit, seen)))
-    for words, edit, value in TRIES.get(cause.analysis, ()):
-        tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
-        links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
-    finding = cause.finding[:1].upper() + cause.finding[1:]
-    return html.Div(
-        [
-            html.Div(str(number + 1), className="number"),
-            html.Div(
-                [
-                    html.H3(finding),
-                    html.P(f"{cause.evidence}. To try: {cause.advice}."),
-                    html.Div(links, className="links"),
-                ]
-            ),
-            html.Div(gain, className="gain"),
-        ],
-        className="cause",
+        note=f"upper bounds, {unit}",
     )
 
 

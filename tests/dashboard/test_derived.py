@@ -89,7 +89,7 @@ def _figures(component: Any) -> list[Any]:
 
 def test_a_rank_without_a_file_has_a_bar_of_its_own_look(tmp_path: Path) -> None:
     (write_ranks(tmp_path) / "rank0.json").unlink()
-    visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), View())
+    visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), UrlState())
     (figure,) = _figures(json.loads(drawn(composed()[""].parts["bars"](visit))))
     bars = {trace["name"]: trace for trace in figure["data"]}
     assert bars["unrecorded"]["y"] == ["rank 1", "rank 0"]

@@ -196,6 +196,25 @@ def test_search_and_jumps(opened: Any) -> None:
     until(opened, "() => document.querySelector('.found').innerText.startsWith('nothing')")
 
 
+def test_a_page_from_disk_lights_what_matches(opened: Any) -> None:
+    """Each rank runs the product for 30 µs in either step, and the all-reduce for 40 or 30."""
+    for text, expected in (("gemm", {"compute": 60_000}), ("allreduce", {"comm": 80_000})):
+        opened.evaluate("text => window.htkHandle.search(text)", text)
+        key = json.dumps({"text": text}, separators=(",", ":"))
+        until(opened, "key => window.htkHandle.state.shown?.litKey === key", key)
+        lit = opened.evaluate(
+            """() => {
+              const { shown } = window.htkHandle.state, T = window.htkTimeline;
+              const cell = (shown.end - shown.start) / shown.head.cells;
+              return Object.fromEntries(T.STRIPES.map((kind, k) => [kind,
+                shown.lit_stack.slice(k * shown.head.cells, (k + 1) * shown.head.cells)
+                  .reduce((a, b) => a + b, 0) / 255 * cell]));
+            }"""
+        )
+        wanted = {"compute": 0, "comm": 0, "memory": 0, **expected}
+        assert lit == pytest.approx(wanted, abs=600), "of rank 0"
+
+
 def test_the_later_of_two_questions_is_answered(opened: Any) -> None:
     """Whatever takes longer: a click, what is marked after it, and letting go of all."""
     opened.evaluate(

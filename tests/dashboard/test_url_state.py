@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from htk.dashboard.filters import changed, cleared
 from htk.dashboard.url_state import FILTERS, UrlState
 
 TEXT = st.text(min_size=1).filter(lambda t: t.isprintable() and t.strip() == t)
@@ -28,3 +29,15 @@ def test_filters_go_along_and_options_stay() -> None:
     assert view.link("timeline", **{"from": "1ms"}) == "/timeline?run=runs/a&ranks=1&from=1ms"
     assert view.without("ranks").search() == "?run=runs/a&o.n=3"
     assert view.with_option("n", "10", default=10).options == {}
+
+
+def test_a_picker_of_times_that_rounds_is_no_choice() -> None:
+    """A browser rounds the ends of a long recording to the picker's steps; a person moves them."""
+    long_ms = 121_795.531
+    view = UrlState("timeline")
+    assert changed(view, "time", [0, 121_673.734], long_ms) == view
+    narrowed = changed(view, "time", [1000.0, 50_000.0], long_ms)
+    assert narrowed.filters == {"from": "1000ms", "to": "50000ms"}
+    assert changed(narrowed, "time", [1000.1, 49_990.0], long_ms) == narrowed
+    assert changed(view, "ranks", ["0", "2", "3"]).filters == {"ranks": "0,2..3"}
+    assert cleared(narrowed, "time") == view

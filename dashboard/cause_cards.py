@@ -1,0 +1,77 @@
+"""What to change first: each cause with its gain, its place on the timeline, and what tries it."""
+
+from dataclasses import replace
+from typing import Any
+
+from dash import dcc, html
+
+from htk.core.humanize import format_duration
+from htk.dashboard.components import meter
+from htk.dashboard.example_ranges import Instance, instance, link
+from htk.dashboard.page import Visit
+from htk.overview.summary import Verdict
+
+# What-ifs that answer a cause: in words, the edit, its value.
+TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "stragglers": (("all ranks arrive together", "no_skew", "on"),),
+    "comm_wait": (("all ranks arrive together", "no_skew", "on"),),
+    "gpu_speed": (("every rank as fast as the median", "fix_rank", "all"),),
+    "comm_compute_overlap": (
+        ("all communication hidden", "overlap", "perfect"),
+        ("twice the bandwidth", "network", "bandwidth=2x"),
+    ),
+    "idle_breakdown": (("a host twice as fast", "host", "2x"), ("CUDA graphs", "graphs", "on")),
+    "host_stalls": (("no blocking calls", "remove_syncs", "on"),),
+}
+
+
+def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
+    """One cause: what it is, what it would win back, its place, what-ifs that try it."""
+    cause = verdict.causes[number]
+    gain: list[Any] = []
+    if cause.pct is not None:
+        value, _, unit = format_duration(cause.pct / 100 * verdict.total_ns).partition(" ")
+        gain = [f"−{value}", html.Small(unit), meter(100 * cause.pct / best, "accent")]
+    row = _finding(visit, cause.finding)
+    seen = _costliest(visit, row) or instance(visit, cause.analysis)
+    links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]
+    if seen is not None:
+        words = seen.what[:1].upper() + seen.what[1:]
+        links.insert(0, dcc.Link(f"{words} on the timeline", href=link(visit, seen)))
+    tries = TRIES.get(cause.analysis, ())
+    if cause.analysis == "idle_breakdown" and "launch" not in cause.finding:
+        tries = ()  # a faster host shortens no wait for data
+    for words, edit, value in tries:
+        tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
+        links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
+    finding = cause.finding[:1].upper() + cause.finding[1:]
+    return html.Div(
+        [
+            html.Div(str(number + 1), className="number"),
+            html.Div(
+                [
+                    html.H3(finding),
+                    html.P(f"{cause.evidence}. To try: {cause.advice}."),
+                    *([html.P(f"Shares time with: {row['overlaps']}.")] if row["overlaps"] else []),
+                    html.Div(links, className="links"),
+                ]
+            ),
+            html.Div(gain, className="gain"),
+        ],
+        className="cause",
+    )
+
+
+def _finding(visit: Visit, finding: str) -> dict[str, Any]:
+    """The row of a recommendation; bare where there is none of it."""
+    rows = visit.ask("recommendations").to_pylist()
+    return next((r for r in rows if r["finding"] == finding), {"overlaps": None, "start_ns": None})
+
+
+def _costliest(visit: Visit, row: dict[str, Any]) -> Instance | None:
+    """Where the costliest instance of a finding is; None where that is not told."""
+    if row["start_ns"] is None or row["end_ns"] is None:
+        return None
+    origin, rank = visit.trace.origin_ns, row["rank"]
+    what = "The costliest instance" + (f" (rank {rank})" if rank is not None else "")
+    return Instance(what, row["start_ns"] - origin, row["end_ns"] - origin, rank)
