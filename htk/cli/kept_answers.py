@@ -37,6 +37,8 @@ def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     if text is not None:
         sys.stdout.write(text)
         return 0
+    if not _answers(argv[0]):
+        return run(argv)
     output, errors = _Copied(sys.stdout), _Copied(sys.stderr)
     sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
     try:
@@ -44,7 +46,7 @@ def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         complete = code == 0 and cast(Any, sys.stdout) is output and not errors.parts
     finally:
         sys.stdout, sys.stderr = output.stream, errors.stream
-    if complete and _answers(argv[0]) and key(argv) == name:
+    if complete and key(argv) == name:
         keep(name, "".join(output.parts))
     return code
 

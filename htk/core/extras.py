@@ -10,6 +10,7 @@ from htk.errors import MissingPackage
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "dashboard": ("dash", "dash_ag_grid", "dash_mantine_components", "plotly", "waitress"),
     "hta": ("hta",),
+    "mcp": ("mcp",),
     "notebook": ("anywidget", "ipywidgets"),
     "pandas": ("pandas",),
     "perfetto": ("waitress",),

@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "verify": Command("htk.cli.commands.verify", "Is this number right? Recompute, and compare."),
     "dashboard": Command("htk.cli.commands.dashboard", "Open the dashboard in a browser."),
+    "mcp": Command("htk.cli.commands.mcp", "Answer agents: the questions as tools (MCP)."),
     "convert": Command(
         "htk.cli.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."
     ),

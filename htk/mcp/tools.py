@@ -1,0 +1,137 @@
+"""The tools: one for each analysis, and those of the commands that only read."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from htk.analyses import ANALYSES, find
+from htk.answers.ask import ask
+from htk.compare.runs import DIFF, compare
+from htk.core.analysis import Option, coverage_of
+from htk.mcp.answers import bounded
+from htk.mcp.traces import Traces
+from htk.output.result import Result
+from htk.trace.coverage import coverage
+
+Tool = Callable[..., str]
+_MOST_FILES = 500
+_PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
+Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
+Rows = Annotated[int, "Most rows to return."]
+Ranks = Annotated[str | None, "Only these ranks: 0,2..5."]
+Steps = Annotated[str | None, "Only these profiler steps: 3..4."]
+
+
+def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
+    """Yield name, description and function of each tool."""
+    for tool in _commands(traces):
+        yield tool.__name__, inspect.getdoc(tool) or "", tool
+    for name, entry in ANALYSES.items():
+        yield name, entry.question, _of_analysis(name, traces)
+
+
+def _of_analysis(name: str, traces: Traces) -> Tool:
+    """The tool of an analysis; its parameters are the analysis's options."""
+    analysis = find(name)
+
+    def tool(**given: Any) -> str:
+        options = {k: v for k, v in given.items() if k in analysis.options and v is not None}
+        trace = traces.select(given["path"], given.get("ranks"), given.get("steps"))
+        return bounded(ask(trace, name, **options), given["rows"])
+
+    common: dict[str, tuple[Any, Any]] = {
+        "path": (Recording, inspect.Parameter.empty),
+        "ranks": (Ranks, None),
+        "steps": (Steps, None),
+        "rows": (Rows, 50),
+    }
+    parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
+    parameters += [_of_option(o) for o in analysis.options.values() if o.name not in common]
+    tool.__name__ = name
+    tool.__doc__ = analysis.doc
+    tool.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
+    tool.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": str}
+    return tool
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=kind)
+
+
+def _of_option(option: Option) -> inspect.Parameter:
+    return _parameter(option.name, Annotated[option.type, option.doc], option.default)
+
+
+def _commands(traces: Traces) -> list[Tool]:
+    """The tools of commands, by reading alone."""
+
+    def list_files() -> str:
+        """Which files can be opened? Paths below the roots."""
+        return "\n".join(traces.listed(_MOST_FILES)) or "no file below the roots; 'sample' opens"
+
+    def doctor(path: Recording) -> str:
+        """What was recorded, what is missing for which question, and what is damaged?"""
+        from htk.overview.doctor import doctor as examine
+
+        trace = traces.select(path)
+        return bounded(Result(examine.label, examine(trace), coverage(trace, ())), 200)
+
+    def summary(path: Recording, ranks: Ranks = None, steps: Steps = None) -> str:
+        """Where did the time go, and what should be looked at first?"""
+        from htk.overview.summary import result, verdict
+
+        return bounded(result(verdict(traces.select(path, ranks, steps))), 100)
+
+    def sql(path: Recording, query: str, rows: Rows = 50) -> str:
+        """What does an SQL query answer? Tables and analyses by name; one reading statement."""
+        from htk.query.sql import query as answer
+        from htk.query.worker import Limits
+
+        return bounded(answer(traces.select(path), query, Limits(30.0, "2GB")), rows)
+
+    def diff(base: Recording, new: Recording, n: Annotated[int, "Rows of each kind."] = 10) -> str:
+        """What changed between two recordings, beyond noise?"""
+        table = compare(traces.select(base).tables, traces.select(new).tables, n=n)
+        return bounded(Result(DIFF, table, coverage_of(table)), 200)
+
+    def whatif(
+        path: Recording,
+        edits: Annotated[
+            dict[str, str] | None, "Edits by name, e.g. {'batch': '2x'}; none: best-case savings."
+        ] = None,
+    ) -> str:
+        """What would a step take if this were changed? With 50 % and 90 % prediction intervals."""
+        from htk.whatif.api import WhatIf
+
+        asked = WhatIf(traces.select(path))
+        for name, value in (edits or {}).items():
+            asked = asked.change(name, value)
+        return bounded(asked.run(), 50)
+
+    def plan(
+        model: Annotated[str, "llama2-7b, llama2-70b, gpt3-175b, …"],
+        gpu: Annotated[str, "a100-80gb, h100, … of the catalogue."],
+        cluster: Annotated[
+            dict[str, int] | None, "nodes, gpus_per_node, micro_batch, seq, accumulation, …"
+        ] = None,
+    ) -> str:
+        """What would training this model on this cluster take: time, memory? Without a trace."""
+        return _plan(model, gpu, cluster or {})
+
+    return [list_files, doctor, summary, sql, diff, whatif, plan]
+
+
+def _plan(model: str, gpu: str, cluster: dict[str, int]) -> str:
+    from htk.errors import UsageError
+    from htk.models.decoder import decoder
+    from htk.models.hardware import gpu as of_catalogue
+    from htk.whatif.plan import LABEL, MFU, PlannedJob, plan
+
+    allowed = set(inspect.signature(PlannedJob).parameters) - {"model", "gpu"}
+    for name in cluster:
+        if name not in allowed:
+            raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
+    chosen: dict[str, Any] = _PLANNED | cluster
+    job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
+    return bounded(Result(LABEL, plan(job), {"mfu": MFU}), 50)

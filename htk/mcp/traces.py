@@ -1,0 +1,73 @@
+"""The traces that an agent may read: those below the folders it was given, a few kept open."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from htk.core.humanize import parse_int_ranges
+from htk.errors import UsageError
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+
+_MOST_OPEN = 4
+_Stamp = tuple[tuple[str, int, int], ...]
+
+
+class Traces:
+    """Recordings by path. A path outside the roots, also by a link or `..`, is refused."""
+
+    def __init__(self, roots: Sequence[Path], options: OpenOptions | None = None) -> None:
+        self.roots = tuple(root.resolve() for root in roots)
+        self._options = options or OpenOptions()
+        self._open: OrderedDict[tuple[str, _Stamp], Trace] = OrderedDict()
+
+    def select(self, path: str, ranks: str | None = None, steps: str | None = None) -> Trace:
+        """Return a recording, narrowed to ranks and steps such as "0..3,8"."""
+        chosen = self._opened(path).sel(
+            ranks=None if ranks is None else parse_int_ranges(ranks),
+            steps=None if steps is None else parse_int_ranges(steps),
+        )
+        chosen.check_selection()
+        return chosen
+
+    def _opened(self, path: str) -> Trace:
+        if path == "sample":
+            return open_trace("sample", self._options)
+        inside = self.inside(path)
+        key = str(inside), _stamp(inside)
+        if key not in self._open:
+            self._open[key] = open_trace(inside, self._options)
+        self._open.move_to_end(key)
+        while len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)
+        return self._open[key]
+
+    def inside(self, path: str) -> Path:
+        """Return the real path of what was named, below one of the roots."""
+        named = Path(path)
+        candidates = [named] if named.is_absolute() else [root / named for root in self.roots]
+        for candidate in candidates:
+            real = candidate.resolve()
+            if real.exists() and any(real.is_relative_to(root) for root in self.roots):
+                return real
+        roots = ", ".join(map(str, self.roots))
+        raise UsageError(f"{path}: no such file or folder below {roots}, or 'sample'")
+
+    def listed(self, most: int) -> list[str]:
+        """Return the first files and folders below the roots, as `select` takes them."""
+        names: list[str] = []
+        for root in self.roots:
+            for folder, folders, files in os.walk(root):
+                folders[:] = sorted(name for name in folders if not name.startswith("."))
+                names += [os.path.join(folder, name) for name in sorted(files)]
+                if len(names) >= most:
+                    return names[:most]
+        return names
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Return what tells the files of a recording from those of a later one of the same path."""
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    facts = [(str(file), file.stat()) for file in sorted(files)]
+    return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
