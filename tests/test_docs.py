@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
-_SERVERS = {"dashboard", "open"}
+_SERVERS = {"dashboard", "mcp", "open"}
 _OF_OTHERS = {"slowest-lap"}  # of a package that another test installs
 
 
