@@ -46,9 +46,9 @@ def _in_words(tool: Callable[..., str]) -> Callable[..., str]:
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)
-    def answer(**given: object) -> str:
+    def answer(**arguments: object) -> str:
         try:
-            return tool(**given)
+            return tool(**arguments)
         except HtkError as error:
             raise ToolError(str(error)) from None
         except Exception as error:  # no one question ends the conversation

@@ -34,10 +34,10 @@ def _of_analysis(name: str, traces: Traces) -> Tool:
     """The tool of an analysis; its parameters are the analysis's options."""
     analysis = find(name)
 
-    def tool(**given: Any) -> str:
-        options = {k: v for k, v in given.items() if k in analysis.options and v is not None}
-        trace = traces.select(given["path"], given.get("ranks"), given.get("steps"))
-        return bounded(ask(trace, name, **options), given["rows"])
+    def tool(**arguments: Any) -> str:
+        options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
+        trace = traces.select(arguments["path"], arguments.get("ranks"), arguments.get("steps"))
+        return bounded(ask(trace, name, **options), arguments["rows"])
 
     common: dict[str, tuple[Any, Any]] = {
         "path": (Recording, inspect.Parameter.empty),
