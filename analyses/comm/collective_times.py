@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import number, valid
-from htk.columns.types import Ints
+from htk.columns.arrow import number, text, valid
+from htk.columns.types import NONE, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import TimelineChart
 from htk.measures.collective_calls import (
@@ -54,6 +55,7 @@ RETURNS = table(
     reason=(TEXT, "Why wait and transfer are unknown, or known in part."),
     algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
+    bandwidth_over=(TEXT, "all ranks, or own duration: waiting included, no other rank is known."),
     duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
     matched_by=(TEXT, "comms_id, sequence or order."),
     guessed=(pa.bool_(), "Its group is not recorded: matched by order and by its ends."),
@@ -138,6 +140,7 @@ def collective_times(
         "reason": matches["reason"],
         "algbw_gbps": bandwidth(size, calls.span),
         "busbw_gbps": bandwidth(size * factor, calls.span),
+        "bandwidth_over": _bandwidth_over(calls, size),
         "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
         "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
         "before_window": matches["before_window"],
@@ -161,6 +164,13 @@ def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
         encoded = both.dictionary_encode().cast(TEXT)
         collectives = collectives.set_column(index, collectives.schema.field(index), encoded)
     return collectives
+
+
+def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:
+    """What the time is that bandwidth counts; null where there is no bandwidth."""
+    basis = np.where(calls.over_all_ranks, 0, 1)
+    defined = ~np.isnan(size) & (calls.span > 0)
+    return text(np.where(defined, basis, NONE), pa.array(["all ranks", "own duration"]))
 
 
 def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:

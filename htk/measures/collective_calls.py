@@ -97,8 +97,12 @@ class CollectiveCalls:
     def span(self) -> Ints:
         """The time that bandwidth counts: from the last start to the last end; else how long a
         source says that it ran, where it tells no times (NONE: unknown)."""
-        measured = np.where((self.waits.span > 0) & (self.match != NONE), self.waits.span, NONE)
-        return np.where(measured != NONE, measured, self._recorded_duration)
+        return np.where(self.over_all_ranks, self.waits.span, self._recorded_duration)
+
+    @cached_property
+    def over_all_ranks(self) -> Mask:
+        """Whether the time that bandwidth counts is that of all ranks, not one rank's duration."""
+        return np.asarray((self.waits.span > 0) & (self.match != NONE))
 
     @cached_property
     def size(self) -> Ints:

@@ -35,6 +35,19 @@ def test_bandwidth_is_over_the_common_part(ask: Ask, call: Call) -> None:
     assert (first["wait_ns"], first["transfer_ns"]) == (50, 50)
 
 
+def test_bandwidth_over_the_duration_of_one_rank_says_so(ask: Ask, call: Call) -> None:
+    """A source that times one rank's call, where no other rank is known; and a profiler's call,
+    whose duration holds waiting of unknown length: no bandwidth."""
+    timed = call(0, 0, 100, in_bytes=1000, source="inspector", duration_ns=50, **PAIR)
+    pair = [call(r, 200 + r, 300, in_bytes=1000, seq=2, **PAIR) for r in (0, 1)]
+    alone, *both = ask(collective_times, {"collectives": [timed, *pair]}).to_pylist()
+    assert (alone["busbw_gbps"], alone["bandwidth_over"]) == (20.0, "own duration")
+    assert [r["bandwidth_over"] for r in both] == ["all ranks", "all ranks"]
+    unmatched = [call(0, 0, 100, in_bytes=9, **PAIR)]
+    (lone,) = ask(collective_times, {"collectives": unmatched}).to_pylist()
+    assert (lone["busbw_gbps"], lone["bandwidth_over"]) == (None, None)
+
+
 def test_scope_is_told_by_hosts(ask: Ask, call: Call) -> None:
     rows = [
         call(0, 0, 9, **PAIR),
