@@ -156,7 +156,7 @@ WRONG: tuple[tuple[str, Change, tuple[str, ...]], ...] = (
     ("step_times", off_by_one("cpu_ns"), ("steps",)),
     ("step_times", off_by_one("start_ns"), ("steps",)),
     ("launch_stats", off_by_one("delay_ns"), ("launches",)),
-    ("launch_stats", off_by_one("activities"), ("launches",)),
+    ("launch_stats", off_by_one("kernels"), ("launches",)),
     ("launch_stats", without_rank_together(1), ("launches", "rank alone")),
     ("op_breakdown", off_by_one("device_self_ns"), ("operators", "kernel time")),
     ("op_breakdown", off_by_one("cpu_self_ns"), ("operators",)),
