@@ -44,6 +44,7 @@ def critical_path(
     collectives: pa.Table,
     collective_matches: pa.Table,
     rank_clocks: pa.Table,
+    annotations: pa.Table,
     *,
     step: Annotated[int | None, "Which step; none: the steadiest."] = None,
     by: Annotated[Literal["kind", "event", "piece"], "Rows by kind, by event, or as it runs."] = (
