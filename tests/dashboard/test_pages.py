@@ -110,7 +110,7 @@ def test_a_link_reopens_the_same_view(page: Any, address: str) -> None:
     page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
     idle(page)
     names = page.locator(".ag-pinned-left-cols-container").first.inner_text()
-    assert names.split() == ["gemm"]
+    assert names.split() == ["↗", "gemm"]
     assert page.inner_text(".pill.on >> text=gemm") == "gemm"
     assert page.locator(".pill.on").count() == 2
 
