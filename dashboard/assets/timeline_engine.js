@@ -327,14 +327,18 @@
           name[2] += to - from;
           names.set(this.name[i], name);
           byLane.set(part.lane, (byLane.get(part.lane) || 0) + to - from);
-          const key = this.about.lanes[part.lane][0] * 256 + this.about.kind_of[this.name[i]] + 65536;
-          if (!pieces.has(key)) pieces.set(key, []);
-          pieces.get(key).push([from, to]);
+          const rank = this.about.lanes[part.lane][0];
+          const kind = this.about.kind_of[this.name[i]];
+          if (!pieces.has(rank)) pieces.set(rank, new Map());
+          const byKind = pieces.get(rank);
+          if (!byKind.has(kind)) byKind.set(kind, []);
+          byKind.get(kind).push([from, to]);
           spans += 1;
         }
       }
-      const kinds = [...pieces.keys()].sort((a, b) => a - b).map((key) =>
-        [Math.floor((key - 65536) / 256), this.about.kinds[key & 255], covered(pieces.get(key))]);
+      const inOrder = (map) => [...map].sort(([a], [b]) => a - b);
+      const kinds = inOrder(pieces).flatMap(([rank, byKind]) =>
+        inOrder(byKind).map(([kind, own]) => [rank, this.about.kinds[kind], covered(own)]));
       return { start, end, spans, kinds, names: [...names.values()].sort((a, b) => b[2] - a[2]).slice(0, 12),
         lanes: [...byLane].sort((a, b) => b[1] - a[1]) };
     }

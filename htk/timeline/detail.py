@@ -1,7 +1,7 @@
 """Level of detail: exact spans where they can be seen, exact busy shares of pixels elsewhere.
 
-Spans lie sorted by (lane, kind, start) on one axis; with prefix sums of their lengths a viewport
-is one searchsorted. Spans of one lane and kind do not overlap.
+Spans lie sorted by (lane, kind, start); with prefix sums of their lengths a viewport is one look-up
+of its edges in each part. Spans of one lane and kind do not overlap.
 """
 
 import json
@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.groups import Groups, row_of
+from htk.columns.segments import SegmentTimes
 from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.timeline.lanes import Lanes
@@ -32,30 +34,22 @@ class Detail:
     lanes: Lanes
 
     @cached_property
-    def length(self) -> int:
-        return self.lanes.high - self.lanes.low + 2
-
-    @cached_property
-    def _parts(self) -> tuple[Ints, Ints]:
-        """(lane, kind) of each part, and the part of each span."""
-        pair = self.lanes.lane * len(KINDS) + self.lanes.kind
-        parts, part = np.unique(pair, return_inverse=True)
-        return parts, part.ravel()
+    def _parts(self) -> Groups:
+        """Lane and kind of each part, and the part of each span."""
+        return Groups.by_keys(np.column_stack([self.lanes.lane, self.lanes.kind]))
 
     @property
     def part_lane(self) -> Ints:
-        return np.asarray(self._parts[0] // len(KINDS))
+        return np.asarray(self._parts.keys[:, 0])
 
     @cached_property
+    def _starts(self) -> SegmentTimes:
+        return SegmentTimes(self._parts.group_ids, self.lanes.start)
+
+    @property
     def order(self) -> Ints:
         """The spans by part and start."""
-        key = self._parts[1] * self.length + self.lanes.start - self.lanes.low
-        return np.argsort(key, kind="stable")
-
-    @cached_property
-    def _key(self) -> Ints:
-        key = self._parts[1] * self.length + self.lanes.start - self.lanes.low
-        return np.asarray(key[self.order])
+        return self._starts.order
 
     @cached_property
     def start(self) -> Ints:
@@ -72,7 +66,7 @@ class Detail:
     @cached_property
     def offset(self) -> Ints:
         """Where each part begins in the order."""
-        return np.searchsorted(self._key, np.arange(len(self._parts[0]) + 1) * self.length)
+        return np.append(0, np.cumsum(self._parts.count))
 
     @cached_property
     def _summary(self) -> NDArray[np.bool_]:
@@ -81,10 +75,8 @@ class Detail:
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """How many spans begin up to each edge, for each of some parts."""
-        offsets = np.clip(edges - self.lanes.low, 0, self.length - 1)
-        return np.searchsorted(
-            self._key, parts[:, None] * self.length + offsets[None, :], side="right"
-        )
+        part, edge = np.repeat(parts, len(edges)), np.tile(edges, len(parts))
+        return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
         """Busy time of each of some parts between neighbouring edges."""
@@ -121,7 +113,7 @@ class Detail:
         edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
         drawn = self._drawn("", edges, rest, line, marks)
         if lit is not None:
-            wanted = np.isin(lit._parts[0], self._parts[0][rest])
+            wanted = row_of(self._parts.keys[rest], lit._parts.keys) >= 0
             wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
             drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
         ids = self.order[rows]
@@ -150,7 +142,7 @@ class Detail:
         strips = sorted(int(line[k]) for k in np.flatnonzero(self._summary & (line[:-1] >= 0)))
         stack = np.zeros((len(strips), len(STRIPES), len(edges) - 1), np.uint8)
         for k in np.flatnonzero(self._summary[self.part_lane[parts]]).tolist():  # three a rank
-            lane, kind = divmod(int(self._parts[0][parts[k]]), len(KINDS))
+            lane, kind = self._parts.keys[parts[k]].tolist()
             stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
             stack[stripe] = np.rint(share[k] * 255)
         arrays: dict[str, NDArray[np.generic]]
@@ -189,8 +181,7 @@ class Detail:
         """Parts of a lane together: how busy each cell is, and with which kind most."""
         shape = (lanes, share.shape[1])
         density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
-        for k, part in enumerate(self._parts[0][parts].tolist()):  # a few parts
-            lane, kind = divmod(part, len(KINDS))
+        for k, (lane, kind) in enumerate(self._parts.keys[parts].tolist()):  # a few parts
             position = int(line[lane])
             density[position] += share[k]
             more = share[k] > best[position]

@@ -133,10 +133,10 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uin
     code_of: dict[tuple[str, int], int] = {}
     codes = []
     for part in parts:
-        pairs, pair_of_span = np.unique(part.name * 256 + part.kind, return_inverse=True)
-        names = [(part.names[p // 256], p % 256) for p in pairs.tolist()]
+        pairs = Groups.by_keys(np.column_stack([part.name, part.kind]))
+        names = [(part.names[name], kind) for name, kind in pairs.keys.tolist()]
         own = [code_of.setdefault(pair, len(code_of)) for pair in names]
-        codes.append(np.array(own, np.int64)[pair_of_span.ravel()])
+        codes.append(np.array(own, np.int64)[pairs.group_ids])
     return (
         np.concatenate(codes),
         [name for name, _ in code_of],
@@ -155,7 +155,7 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
 def _clipped(lane: Ints, kind: NDArray[np.uint8], start: Ints, end: Ints) -> Ints:
     """Ends no later than the next start of the lane and kind: by rounding a child may outlive what
     it is inside of, and lanes must not overlap."""
-    part = lane * 256 + kind
+    part = Groups.by_keys(np.column_stack([lane, kind])).group_ids
     order = np.lexsort((end, start, part))
     after = np.append(order[1:], order[:1])
     same = part[after] == part[order]

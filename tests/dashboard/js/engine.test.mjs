@@ -114,6 +114,27 @@ test("the statistics of a window are those of its spans, cut at its edges", asyn
   }
 });
 
+test("the kinds of a rank are its own, however many there are and however high the rank", async () => {
+  const { about, text } = recording(1);
+  const kinds = Array.from({ length: 600 }, (_, k) => `kind ${k}`);
+  const kindOf = [0, 256, 257, 513, 1, 0]; // 256 of one rank is not 0 of the next
+  const ranks = [(1 << 20) - 1, 1 << 20];
+  const lanes = LANES.map(([rank, ...rest]) => [ranks[rank ? 1 : 0], ...rest]);
+  const engine = await T.embedded({ ...about, kinds, kind_of: kindOf, lanes }, text);
+  const { spans } = recording(1);
+  const expected = new Map();
+  for (const s of spans.filter((span) => !made(span))) {
+    const key = `${lanes[s.lane][0]}, kind ${kindOf[s.name]}`;
+    if (!expected.has(key)) expected.set(key, new Set());
+    for (let t = s.start; t < s.end; t++) expected.get(key).add(t);
+  }
+  const answer = engine.stats({ start: 0, end: 1e6 });
+  assert.deepEqual(new Map(answer.kinds.map(([rank, kind, time]) => [`${rank}, ${kind}`, time])),
+    new Map([...expected].map(([key, moments]) => [key, moments.size])));
+  const places = answer.kinds.map(([rank, kind]) => [rank, kinds.indexOf(kind)]);
+  assert.deepEqual(places, [...places].sort((a, b) => a[0] - b[0] || a[1] - b[1]));
+});
+
 test("next, previous and longest go where a reader would", async () => {
   for (const { engine, spans, about } of await engines()) {
     const order = spans.map((s, i) => ({ ...s, i })).filter((s) => !made(s) && about.names[s.name].includes("gemm_big"))

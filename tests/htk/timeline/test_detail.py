@@ -87,3 +87,42 @@ def test_nothing_at_all() -> None:
     none = np.empty(0, np.int64)
     empty = Detail(Lanes([], none, none, [], np.empty(0, np.uint8), none, none, none, none))
     assert b'"lanes": 0' in empty.view(0, 10, 100)
+
+
+def test_lanes_whose_clocks_lie_decades_apart() -> None:
+    """Parts times their extent is more than an integer holds: each keeps its own spans."""
+    far, count = 1 << 60, 6
+    pair = [(lane, k) for lane in range(count) for k in range(4)]
+    start = np.array([(-far if lane % 2 else far) + 100 * lane + 10 * k for lane, k in pair])
+    name = np.array([k % 2 for _, k in pair])
+    lane = np.array([lane for lane, _ in pair])
+    order = np.random.default_rng(3).permutation(len(pair))
+    spread = Lanes(
+        [Lane((1 << 20) + k, "streams", "7", 0) for k in range(count)],
+        lane[order],
+        name[order],
+        ["even", "odd"],
+        np.array([0, 1], np.uint8),
+        start[order],
+        start[order] + 1 + lane[order],
+        np.full(len(pair), TABLES.index("kernels")),
+        np.arange(len(pair)),
+    )
+    detail = Detail(spread)
+    parts = np.arange(2 * count)
+    assert detail.part_lane.tolist() == [k // 2 for k in parts.tolist()]
+    assert detail.offset.tolist() == [2 * k for k in range(2 * count + 1)]
+    rows = [(spread.lane[k], spread.name[k], spread.start[k]) for k in detail.order.tolist()]
+    assert rows == sorted(rows)
+    edges = np.array([-far, -far + 105, -far + 200, far, far + 215, far + 600])
+    begun, busy = detail.positions(parts, edges), detail.busy(edges, parts)
+    for part in parts.tolist():
+        own = (spread.lane == part // 2) & (spread.name == part % 2)
+        starts, ends = spread.start[own], spread.end[own]
+        until = [2 * part + int((starts <= edge).sum()) for edge in edges.tolist()]
+        assert begun[part].tolist() == until
+        covered = [
+            int(np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0).sum())
+            for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        ]
+        assert busy[part].tolist() == covered
