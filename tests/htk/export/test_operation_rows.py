@@ -31,18 +31,17 @@ STEP = (
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> htk.Trace:
-    """Two ranks, the clock of the second 3 us ahead; two steps with two micro-batches each."""
+    """Two ranks, the clock of the second 3 ms ahead; two steps with two micro-batches each."""
     for rank in (0, 1):
         events: list[Event] = []
         for number in (4, 5):
-            base = 200 * (number - 4)
+            base = 200 * (number - 4) + 3000 * rank
             events.append(step(number, base + 1, 99))
             for k, (phase, name, start, length) in enumerate(STEP):
                 call = base + 2 + 10 * k
                 events.append(span(phase, call, 8))
                 events.append(launch(base + k + 1, call + 1))
-                late = base + start + 3 * rank
-                events.append(kernel(name, late, length, base + k + 1))
+                events.append(kernel(name, base + start, length, base + k + 1))
         write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2))
     return htk.open(tmp_path)
 
