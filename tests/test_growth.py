@@ -75,7 +75,7 @@ def test_a_parser_and_an_analysis_are_added(copy: Path) -> None:
     sample.write_text("STOPWATCH\none 7\ntwo 9\n")
     answer = json.loads(_run(copy, "-m", "htk", "slowest-lap", str(sample), "--format", "json"))
     assert answer["rows"] == [{"slowest_ns": 9}]
-    assert "slowest_lap" in _run(copy, "-m", "htk", "--help")
+    assert "slowest-lap" in _run(copy, "-m", "htk", "--help")
     assert "stopwatch" in _run(copy, "-m", "htk", "formats")
     assert _changed(copy) == {
         "analyses/__init__.py",

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from htk.core.extras import require
+
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
@@ -15,6 +17,7 @@ _App = Callable[[_Scope, Any, Any], Awaitable[None]]
 
 def serve(served: "MCPServer[None]", port: int, announce: Callable[[str], None]) -> None:
     """Serve until stopped; `announce` is told the address, which holds the token."""
+    require("mcp", "htk mcp --http")
     import uvicorn
 
     token = secrets.token_urlsafe(24)

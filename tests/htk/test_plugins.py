@@ -44,7 +44,7 @@ def test_its_analysis_is_a_command(installed: Path) -> None:
     options = ("slowest-lap", "laps.txt", "--handicap-ns", "5", "--format", "csv")
     assert "14" in ran(installed, "-m", "htk", *options)
     assert "from the package htk_stopwatch-1.2.0" in ran(installed, "-m", "htk", "--help")
-    assert "slowest_lap" in ran(installed, "-m", "htk", "analyses")
+    assert "slowest-lap" in ran(installed, "-m", "htk", "analyses")
     assert "Which lap was the slowest?" in ran(installed, "-m", "htk", "slowest-lap", "--help")
 
 

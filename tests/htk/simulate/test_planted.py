@@ -228,7 +228,7 @@ def test_modules_hold_their_operators_of_both_passes(tmp_path: Path) -> None:
     norms = [n for n in rows if n and n.rpartition(".")[2].startswith("LlamaRMSNorm_")]
     assert sorted(n.rpartition(".")[0] for n in norms) == sorted([*layers, *layers, model])
     for name in norms:  # four passes over memory, and each one's gradient
-        assert (rows[name]["calls"], rows[name]["kernels"]) == (3, 3 * 8)
+        assert (rows[name]["count"], rows[name]["kernels"]) == (3, 3 * 8)
         assert 0 < rows[name]["backward_device_ns"] < rows[name]["device_total_ns"]
 
 
