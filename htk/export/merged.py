@@ -37,6 +37,8 @@ _MICROSECONDS = pa.decimal128(19, 3)
 _BORDER = b", \t\r\n"  # what stands between events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
+_PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
+_MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 bits, 40 for its own
 _Points = tuple[NDArray[np.int64], NDArray[Any]]  # times and values
 
 
@@ -64,7 +66,8 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
         for number, part in enumerate(parts):
             bases = numbers(part.table("ranks")["base_ns"])
             base = int(bases[0]) if len(bases) else 0
-            rank = _Rank(number, part, base, trace.origin_ns, clocks.get(part.rank or 0, _AS_IS))
+            clock = clocks.get(part.rank or 0, _AS_IS)
+            rank = _Rank(number, _next_process(ranks), part, base, trace.origin_ns, clock)
             with sources[part.file].open() as file, open_stream(file) as stream:
                 copy_runs(stream, _nowhere, lambda *_: None, _passed(rank, write))
             for text in (*rank.counted(), *rank.described()):
@@ -125,6 +128,7 @@ class _Rank:
     """One file's way into the whole: its clock, and numbers of its own."""
 
     place: int
+    first_process: int
     part: TraceFile
     base_ns: int
     origin_ns: int
@@ -200,7 +204,7 @@ class _Rank:
         return np.asarray(times + offset + grown)
 
     def _process(self, recorded: bytes) -> int:
-        return self.processes.setdefault(recorded, (self.place + 1) * 1000 + len(self.processes))
+        return self.processes.setdefault(recorded, self.first_process + len(self.processes))
 
     def _processes(self, recorded: pa.Array) -> pa.Array:
         return _each(recorded, lambda value: str(self._process(value)).encode())
@@ -233,7 +237,7 @@ class _Rank:
         return what in _DROPPED
 
     def _arrow(self, value: bytes) -> bytes:
-        if value.isdigit() and len(value) < 13:
+        if value.isdigit() and len(value) < 13 and self.place < _MOST_NUMBERED:
             return str((self.place << 40) + int(value)).encode()
         return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
 
@@ -244,6 +248,14 @@ class _Rank:
             return value
         shifted = self.shifted(np.array([recorded + self.base_ns]))
         return format_microseconds(int(shifted[0]) - self.origin_ns).encode()
+
+
+def _next_process(ranks: list[_Rank]) -> int:
+    """Return the number of a file's first process: behind all those of the files before it."""
+    if not ranks:
+        return _PROCESSES
+    used = ranks[-1].first_process + max(len(ranks[-1].processes), 1)
+    return -(-used // _PROCESSES) * _PROCESSES
 
 
 def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:

@@ -29,7 +29,6 @@ from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
 
-RANKS = 1 << 20  # more than there are, to number their groups
 OUT, TOGETHER = "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"
 # Python of a hook, in calls of a collective. PyTorch 2.13's hooks on a CPU took one to several.
 _HOOK = 1.5
@@ -152,7 +151,7 @@ class _Rank:
             out_bytes=round(size if gather else part),
             group_size=plan.shards,
             per_node=min(plan.shards, plan.node),
-            joined=2 * len(self.works) * RANKS + rank // plan.shards,
+            joined=(len(self.works), rank // plan.shards),
             call=self.call(launched),
             lag=plan.launch - lead,
         )
@@ -169,7 +168,7 @@ class _Rank:
             size=size / plan.shards,
             ranks=plan.replicas,
             per_node=max(plan.node // plan.shards, 1),
-            joined=(2 * len(self.works) + 1) * RANKS + rank % plan.shards,
+            joined=(len(self.works), rank % plan.shards),
         )
         self.works.append(all_reduce)
         return self.number - 1
@@ -291,7 +290,7 @@ def summed(
     size: float,
     ranks: int,
     per_node: int,
-    joined: int,
+    joined: tuple[int, ...],
 ) -> Work:
     """What shard groups reduced, between the replicas of each shard."""
     return Work(

@@ -57,7 +57,7 @@ def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
                     out_bytes=size,
                     group_size=now.world,
                     per_node=per_node,
-                    joined=-1 if alone else number,
+                    joined=() if alone else (number,),
                     call=call,
                     lag=lag,
                 )

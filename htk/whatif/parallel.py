@@ -149,7 +149,7 @@ def each_layer(
                             collective="all_reduce",
                             group_size=ranks,
                             per_node=min(ranks, gpus_of_a_node(scene)),
-                            joined=-1 if alone else number * 1000 + rank // ranks,
+                            joined=() if alone else (number, rank // ranks),
                         )
                     )
                     number += 1

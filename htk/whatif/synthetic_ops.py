@@ -37,7 +37,7 @@ class Work:
     out_bytes: int = -1
     group_size: int = -1
     per_node: int = 0
-    joined: int = -1  # number of the collective that it is a rank's part of; -1: alone
+    joined: tuple[int, ...] = ()  # names the collective that it is a rank's part of; (): alone
     op: str | None = None  # the operator that launches it, where that is not the like one's
     call: int = -1  # it starts no sooner than this call does, and `lag` ns; -1: whenever
     lag: float = 0.0
@@ -51,12 +51,12 @@ def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
     many, first = len(works), len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
-    joins = sorted({w.joined for w in works if w.joined >= 0})
+    joins = sorted({w.joined for w in works if w.joined})
     join = {number: first + 2 * many + k for k, number in enumerate(joins)}
     rows: list[tuple[int, int, int, str]] = []
     for k, work in enumerate(works, len(graph.start)):  # some hundreds
         length = round(max(work.length, 0))
-        if work.joined >= 0:
+        if work.joined:
             rows.append((int(start[k]), join[work.joined], 0, "arrive"))
             rows.append((join[work.joined], int(end[k]), length, "transfer"))
         else:
@@ -186,7 +186,7 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
         group_size=np.append(facts.group_size, [w.group_size for w in works]),
         per_node=np.append(facts.per_node, [w.per_node for w in works]),
         blocks=np.append(facts.blocks, facts.blocks[like]),
-        single=np.append(facts.single, [w.kind == COMM and w.joined < 0 for w in works]),
+        single=np.append(facts.single, [w.kind == COMM and not w.joined for w in works]),
     )
 
 

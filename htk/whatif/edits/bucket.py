@@ -98,7 +98,7 @@ def _split(
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
             for k in range(1, pieces):
                 end = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
-                joined = -1 if scene.facts.single[bucket] else number * _MOST_PIECES + k
+                joined = () if scene.facts.single[bucket] else (number, k)
                 works.append(
                     Work(
                         bucket,

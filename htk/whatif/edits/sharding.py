@@ -14,7 +14,7 @@ import numpy as np
 from htk.columns.types import Ints, Mask
 from htk.errors import UsageError
 from htk.models.wire import STRATEGIES
-from htk.whatif.ddp_to_fsdp import OUT, RANKS, from_replicas, summed
+from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
     all_waited_for,
@@ -192,7 +192,7 @@ def _replicated_apart(
                     size=size / shards,
                     ranks=replicas,
                     per_node=max(node // shards, 1),
-                    joined=(2 * k + 1) * RANKS + rank % shards,
+                    joined=(k, rank % shards),
                 )
             )
     return inserted(delayed(scene, np.array(calls, np.int64), host), works)
@@ -233,8 +233,7 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
             calls.append(int(acts.call[first]))
             work = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
             issued = int(acts.call[firsts[k - 1] if k else begin])
-            number = k * RANKS + rank // shards
-            works.append(replace(work, joined=number, call=issued, lag=lag))
+            works.append(replace(work, joined=(k, rank // shards), call=issued, lag=lag))
             if copy is not None:
                 order = ((sent, _before(lane, first)), (first,))
                 works.append(

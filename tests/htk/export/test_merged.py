@@ -148,3 +148,21 @@ def test_times_keep_every_digit_whatever_form_they_have(tmp_path: Path) -> None:
         "x0": "0.500", "x1": "-3.001", "x2": "69.000", "x3": "2.250", "x4": "3.001", "x5": 0,
         "x6": "1234567890122.456",
     }  # fmt: skip
+
+
+def test_a_file_of_very_many_processes_keeps_them_to_itself(tmp_path: Path) -> None:
+    """More of them than a thousand, so that a number apiece for each file would meet the next's."""
+    for rank in (0, 1, 2):
+        many = 1200 if rank < 2 else 3
+        events = [{**op(f"of {rank}", 5 * k, 2), "pid": 5000 + k} for k in range(many)]
+        (tmp_path / str(rank)).mkdir()
+        write(tmp_path / str(rank) / "t.json", *events, **of_rank(rank, 3))
+    _convert(str(tmp_path), "--to", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
+    events = [e for e in _merged(tmp_path / "out") if e["ph"] == "X"]
+    ranks: dict[int, set[str]] = {}
+    for event in events:
+        ranks.setdefault(event["pid"], set()).add(event["name"])
+    assert len(ranks) == 1200 + 1200 + 3
+    assert all(len(names) == 1 for names in ranks.values())
+    first = [min(p for p, own in ranks.items() if f"of {rank}" in own) for rank in range(3)]
+    assert first == [1000, 3000, 5000]

@@ -41,7 +41,7 @@ def test_ranks_wait_for_each_other_in_a_new_collective() -> None:
     slow = [Act("a", 100, rank=1), Act("b", 50, rank=1)]
     fast = [Act("a", 60), Act("b", 50)]
     scene = small_scene([*fast, *slow])
-    works = [Work(k, 10.0, (k,), (k + 1,), joined=0) for k in (0, 2)]
+    works = [Work(k, 10.0, (k,), (k + 1,), joined=(0,)) for k in (0, 2)]
     assert period(scene) == 150
     assert period(inserted(scene, works)) == 160  # 100, 10, 50 on both
 

@@ -4,6 +4,8 @@ Two layers of attention: batch 2, 8 heads, length 512, width 64, so 1024 tokens 
 MB. The network: an all-reduce of 24 MB over 8 ranks of a node takes 20 us and 0.01 ns a byte.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from htk.errors import UsageError
@@ -56,6 +58,15 @@ def test_tensor_parallelism_splits_and_reduces() -> None:
     assert found.low_confidence
     # parameters halve, 3/4 of their bytes move in place of 7/8
     assert length(found, "r") == round(20_000 + 420_000 / 2 * (3 / 4) / (7 / 8))
+
+
+@pytest.mark.parametrize("far", [2, 2000, 1 << 20])
+def test_tensor_groups_reduce_each_for_themselves(far: int) -> None:
+    """Ranks 0 and `far` are of two groups, however many groups there are: none waits for both."""
+    scene = small_scene([replace(act, rank=rank) for rank in (0, far) for act in STEP])
+    found = tp.apply(scene, "2")
+    of_a_group = 8 * (2 + 1)  # of each collective its start, its end and when all have come
+    assert len(found.graph.time) - len(scene.graph.time) == 2 * of_a_group
 
 
 def test_sequence_parallelism_splits_the_rest() -> None:
