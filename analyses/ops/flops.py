@@ -80,7 +80,7 @@ def flops(
         (windows := chosen_windows(per, rank_windows, step_windows)),
         {"window": numbers(windows["end_ns"]) - numbers(windows["start_ns"])},
     )
-    keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "step")])
+    keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "cycle", "step")])
     answer_row = _places(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
     added = _added(work, answer_row, len(keys), tf32)
@@ -91,7 +91,7 @@ def flops(
     ]
     table_ = pa.table(
         [
-            *columns.values(),
+            *(columns[c] for c in ("rank", "device", "step", "complete")),
             number(sums["window"], pa.int64()),
             number(added.device, pa.int64()),
             percent(added.modelled, added.device),
@@ -185,7 +185,8 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     step = np.full(len(rank), NONE, np.int64)
     if per == "step":
         step = numbers(kernel_links["step"], NONE).astype(np.int64)
-    rows = row_of(keys, np.column_stack([rank, device, step]))
+    cycle = np.where(step == NONE, NONE, numbers(kernels["cycle"], 0))
+    rows = row_of(keys, np.column_stack([rank, device, cycle, step]))
     return np.where((step == NONE) & (per == "step"), NONE, rows)
 
 

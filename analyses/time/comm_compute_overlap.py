@@ -19,6 +19,7 @@ from htk.measures.breakdown import (
     chosen_windows,
     kind_times,
     percent,
+    step_cycles,
     summed,
 )
 from htk.measures.exposure import shared
@@ -126,10 +127,12 @@ def _split(
     step = numbers(windows["step"], -1)[window]
     rank = numbers(windows["rank"], -1)[window].astype(np.int64)
     device = numbers(windows["device"], -1)[window]
+    cycle = step_cycles(windows, numbers(windows["step"], -1))[window]
     single = by == "collective"
     keys = [
         rank,
         device,
+        cycle,
         np.where((step < 0) & (per == "step"), np.iinfo(np.int32).max, step),
         group,
         event if single else np.full(len(row), -1),

@@ -14,7 +14,7 @@ from htk.core.chart import Bar
 from htk.derived.idle import LIMITS
 from htk.derived.windows import cut_to_windows
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_windows, percent
+from htk.measures.breakdown import Compat, Per, chosen_windows, percent, step_cycles
 from htk.schema import TEXT, table
 
 By = Literal["device", "stream"]
@@ -74,11 +74,13 @@ def idle_breakdown(
     cut = cut_to_windows(pieces, windows)
     code, causes = codes_of(pieces["cause"])
     step = numbers(windows["step"], -1).astype(np.int64) if per == "step" else None
+    cycle = step_cycles(windows, np.full(windows.num_rows, -1) if step is None else step)
     keys = np.stack(
         [
             numbers(windows["rank"], -1).astype(np.int64)[cut.window],
             numbers(windows["device"], -1).astype(np.int64)[cut.window],
             numbers(pieces["stream"], -1)[cut.row],
+            cycle[cut.window],
             np.full(len(cut.row), _NO_STEP)
             if step is None
             else np.where(step < 0, _NO_STEP, step)[cut.window],
@@ -103,17 +105,17 @@ def _summed(
 
 
 def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:
-    window = Groups.by_keys(keys[:, :4])
+    window = Groups.by_keys(keys[:, :5])
     share = window.sum(idle)[window.group_ids] if len(window) else idle
-    order = np.lexsort((-idle, *keys[:, :4].T[::-1]))
+    order = np.lexsort((-idle, *keys[:, :5].T[::-1]))
     keys, idle, count, complete = keys[order], idle[order], count[order], complete[order]
     columns = [
         number(keys[:, 0], pa.int32(), keys[:, 0] >= 0),
         number(keys[:, 1], pa.int32(), keys[:, 1] >= 0),
         number(keys[:, 2], pa.int64(), keys[:, 2] >= 0),
-        number(keys[:, 3], pa.int32(), keys[:, 3] < _NO_STEP),
+        number(keys[:, 4], pa.int32(), keys[:, 4] < _NO_STEP),
         boolean(complete > 0),
-        text(keys[:, 4], causes),
+        text(keys[:, 5], causes),
         number(idle, pa.int64()),
         percent(idle, share[order]),
         number(count, pa.int64()),
@@ -123,7 +125,7 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
 
 def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
     """How much of the idle time has no named cause."""
-    names = np.array([*causes.to_pylist(), None], object)[keys[:, 4]]
+    names = np.array([*causes.to_pylist(), None], object)[keys[:, 5]]
     unknown = int(idle[(names == "unknown")].sum())
     total = int(idle.sum())
     share = round(100 * unknown / total, 2) if total else None
@@ -145,7 +147,9 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     short = after & ~late & (gap < hta_conventions.SHORT_GAP_NS)
     category = np.select([late, short], [0, 1], 2)
     nothing = np.full(len(rank), -1)
-    keys = np.stack([rank, nothing, stream, np.full(len(rank), _NO_STEP), category], axis=1)
+    keys = np.stack(
+        [rank, nothing, stream, nothing, np.full(len(rank), _NO_STEP), category], axis=1
+    )
     groups = Groups.by_keys(keys.astype(np.int64))
     complete = np.ones(len(groups), np.int64)
     causes = pa.array(["host_wait", "kernel_wait", "other"])

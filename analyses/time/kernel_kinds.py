@@ -64,8 +64,9 @@ def kernel_kinds(
 
 def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """Sums over ranks: of everything, or of each step."""
-    step = numbers(who["step"], -1)
-    steps, step_of_row = np.unique(step, return_inverse=True)
+    keys = np.stack([numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
+    unique, step_of_row = np.unique(keys, axis=0, return_inverse=True)
+    steps, step_of_row = unique[:, 1], step_of_row.ravel()
     total = np.zeros((len(steps), len(_CLASSES)), np.int64)
     np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)

@@ -62,7 +62,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     end = np.append(keys[:, 4], on_host[count:, 4])
     length = end - start
     comparable = complete & (has_gpu | ~has_gpu.any())  # host and GPU are not compared
-    lowest, median = _over_ranks(who[:, 2], length, comparable)
+    lowest, median = _over_ranks(who[:, 1:], length, comparable)
     columns = {
         "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
         "device": number(device, pa.int32(), device >= 0),
@@ -81,7 +81,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
 
 
 def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:
-    """Shortest and median of each row's step, over the ranks that recorded it whole."""
+    """Shortest and median of each row's cycle and step, over the ranks that recorded it whole."""
     lowest, median = length.copy(), length.copy()
     rows = np.flatnonzero(complete)
     if len(rows):

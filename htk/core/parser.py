@@ -50,7 +50,8 @@ class Parsed:
     A table without a `rank` column belongs to the one rank of the file, which is given by `rank`
     or, where the file does not say (None), found by whoever opened it. A table with one knows
     best. `cycle` is always added later. Other processes that the same file recorded are `others`:
-    each is a rank of its own, with its own ids and threads.
+    each is a rank of its own, with its own ids and threads. So are further cycles of a process;
+    they share its number, `process` in their facts.
     """
 
     tables: Mapping[str, pa.Table]

@@ -84,11 +84,10 @@ def summed(
 ) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
     """Windows of the same rank and device (and step) added up: who they are, and the sums."""
     step = numbers(windows["step"], -1) if per == "step" else np.full(windows.num_rows, -1)
-    keys = np.stack(
-        [numbers(windows["rank"], -1), numbers(windows["device"], -1), step], axis=1
-    ).astype(np.int64)
+    who_ran = [numbers(windows[name], -1) for name in ("rank", "device")]
+    keys = np.stack([*who_ran, step_cycles(windows, step), step], axis=1).astype(np.int64)
     order = keys.copy()
-    order[:, 2] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
+    order[:, 3] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
     _, first, inverse = np.unique(order, axis=0, return_index=True, return_inverse=True)
     who = keys[first]
     complete = np.ones(len(first), bool)
@@ -96,7 +95,8 @@ def summed(
     columns = {
         "rank": _nullable(who[:, 0]),
         "device": _nullable(who[:, 1]),
-        "step": _nullable(who[:, 2]),
+        "cycle": number(who[:, 2], pa.int32(), who[:, 3] >= 0),
+        "step": _nullable(who[:, 3]),
         "complete": boolean(complete),
     }
     sums = {}
@@ -104,6 +104,17 @@ def summed(
         sums[name] = np.zeros(len(first), np.int64)
         np.add.at(sums[name], inverse.ravel(), value)
     return columns, sums
+
+
+def step_cycles(windows: pa.Table, step: Ints) -> Ints:
+    """Return the cycle of each numbered step, and for what has no number one behind them all.
+
+    Two cycles may have equal step numbers; their time without a number is one row.
+    """
+    cycles = np.full(len(step), np.iinfo(np.int32).max, np.int64)
+    if (step >= 0).any():  # a guest's windows have neither
+        cycles[step >= 0] = numbers(windows["cycle"], 0)[step >= 0]
+    return cycles
 
 
 def pooled(per: Pool, rank: Ints, step: Ints) -> Ints:

@@ -152,7 +152,15 @@ def _read_one(
             key, _parse(source, parse_options), source.name
         )
     options.progress.done(source.name)
-    return [_Read(source, entry.parsed.parser, entry, k) for k, entry in enumerate(entries)]
+    return [
+        _Read(source, entry.parsed.parser, entry, _process_of(entry, k))
+        for k, entry in enumerate(entries)
+    ]
+
+
+def _process_of(entry: Entry, position: int) -> int:
+    """Which of its file's processes an entry is; the cycles of one share its number."""
+    return int(str(entry.parsed.facts.get("process", position)))
 
 
 def _parse(source: Source, options: ParseOptions) -> Parsed:
@@ -313,7 +321,8 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
     same_rank: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
     for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
         name = item[0].source.name
-        if kept and rank is not None:
+        goes_on = any(_same_process(recording, item[0]) for recording, _ in kept)
+        if kept and rank is not None and not goes_on:
             last = kept[-1][0]
             if last.source is not item[0].source and _is_copy(last, item[0]):
                 same_rank[last.source.name, last.process].append(("copy_of_a_file", name))
@@ -329,7 +338,7 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
         kept.append(item)
     parts: list[TraceFile] = []
     for recording, rank_from in kept:
-        before = parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
+        before = _first_event(parts, kept, recording)
         name = recording.source.name
         part = TraceFile(
             recording.entry, name, rank, len(parts), rank_from, before, recording.parser
@@ -337,6 +346,19 @@ def _cycles(rank: int | None, items: list[tuple[_Read, str]]) -> list[TraceFile]
         size, others = recording.source.size, tuple(same_rank[name, recording.process])
         parts.append(replace(part, file_bytes=size, same_rank_files=others))
     return parts
+
+
+def _same_process(recording: _Read, other: _Read) -> bool:
+    """Whether two recordings are cycles of one process of one file."""
+    return recording.source is other.source and recording.process == other.process
+
+
+def _first_event(parts: list[TraceFile], kept: list[tuple[_Read, str]], recording: _Read) -> int:
+    """Return what is added to a recording's events; the cycles of a file share its count."""
+    for part, (earlier, _) in zip(parts, kept, strict=False):
+        if _same_process(earlier, recording):
+            return part.first_event
+    return parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
 
 
 def _is_copy(recording: _Read, other: _Read) -> bool:

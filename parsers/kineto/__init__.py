@@ -7,6 +7,7 @@ Not read: the viewer's own metadata events (names and order of rows).
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,10 @@ from htk.errors import MalformedTrace
 from htk.io.decompress import open_stream
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
+from htk.parsers.kineto.cycles import Cycle, cycles
 from htk.parsers.kineto.metadata import metadata
 from htk.parsers.kineto.process_groups import comm_groups
-from htk.parsers.kineto.processes import Process, processes
+from htk.parsers.kineto.processes import processes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
@@ -61,19 +63,24 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             "was the profiler's export interrupted?"
         )
     base_ns = header_facts.base_ns(raw.header)
-    recorded = processes(raw, sort_events(raw, base_ns))
+    recorded = [
+        (k, cycle)
+        for k, process in enumerate(processes(raw, sort_events(raw, base_ns)))
+        for cycle in cycles(raw, process)
+    ]
     alone = len(recorded) == 1
     first, *others = [
-        _recording(raw, process, base_ns, not k, alone) for k, process in enumerate(recorded)
+        _recording(raw, cycle, base_ns, not position, alone, process)
+        for position, (process, cycle) in enumerate(recorded)
     ]
     return replace(first, others=tuple(others))
 
 
 def _recording(
-    raw: RawEvents, process: Process, base_ns: int, first: bool, whole_file: bool
+    raw: RawEvents, cycle: Cycle, base_ns: int, first: bool, whole_file: bool, process: int
 ) -> Parsed:
-    """One process; damage to the file as a whole is told with the first."""
-    events, header = process.events, process.header
+    """One cycle of a process; damage to the file as a whole is told with the first."""
+    events, header = cycle.process.events, cycle.process.header
     facts = header_facts.facts(header)
     parsed = tables(raw, events, base_ns)
     parsed["comm_groups"] = comm_groups(header)
@@ -85,10 +92,12 @@ def _recording(
         metadata(raw, events),
         parsed["comm_groups"],
     )
-    parsed["parse_issues"] = _issues(raw, events, first)
+    parsed["parse_issues"] = _issues(raw, events, first, cycle.uncut)
     facts |= _extent(parsed["events"], raw)
     if not whole_file:
-        facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows}
+        facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows, "process": process}
+    if cycle.host_end_ns is not None:
+        facts["end_ns"] = _cycle_end(parsed, cycle.host_end_ns + base_ns)
     rank = header_facts.rank(header)
     world_size = header_facts.integer(facts["world_size"])
     return Parsed(parsed, rank, world_size, facts)
@@ -107,7 +116,13 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     }
 
 
-def _issues(raw: RawEvents, events: Sorted, whole_file: bool) -> pa.Table:
+def _cycle_end(parsed: Mapping[str, pa.Table], next_ns: int) -> int:
+    """Return when a cycle's recording ends: where the next begins, or with its last GPU work."""
+    ends = parsed["kernels"]["end_ns"]
+    return max(next_ns, int(ends.to_numpy().max())) if len(ends) else next_ns
+
+
+def _issues(raw: RawEvents, events: Sorted, whole_file: bool, uncut: int) -> pa.Table:
     """What was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
     length, there = Columns(raw, events.complete, 0).values("dur")
@@ -126,6 +141,9 @@ def _issues(raw: RawEvents, events: Sorted, whole_file: bool) -> pa.Table:
     if len(events.strays):
         text = "time more than a day from all others, left out"
         rows.append(("stray_time", None, int(events.strays[0]), text, len(events.strays)))
+    if uncut:
+        text = "step numbers begin anew, too often to tell cycles apart: equal numbers are added up"
+        rows.append(("repeated_steps", None, None, text, uncut))
     return _issue_table(rows)
 
 

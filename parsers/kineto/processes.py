@@ -36,16 +36,17 @@ def processes(raw: RawEvents, events: Sorted) -> list[Process]:
         owner_of = {pid: k for k, (pids, _) in enumerate(listed) for pid in pids}
         owner = np.array([*(owner_of.get(name, NONE) for name in names), NONE], np.int64)[code]
         headers = [{**raw.header, **header} for _, header in listed]
-        return [_chosen(events, owner == k, header) for k, header in enumerate(headers)]
+        return [chosen(events, owner == k, header) for k, header in enumerate(headers)]
     owner = _by_ids(raw, events)
     count = int(owner.max(initial=0)) + 1
     if count == 1:
         return [Process(events, raw.header)]
-    return [_chosen(events, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
+    return [chosen(events, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
             for k in range(count)]  # fmt: skip
 
 
-def _chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
+def chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
+    """Return the process, or the part of one, whose raw rows are marked."""
     rows = {name: table[is_own[table]] for name, table in events.of.items()}
     losses = {name: getattr(events, name) for name in ("untimed", "strays")}
     return Process(

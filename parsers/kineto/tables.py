@@ -14,7 +14,8 @@ from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted
 
-_FLOW_CATEGORIES = {"ac2g": "ac2g", "async_cpu_to_gpu": "ac2g", "fwdbwd": "fwdbwd"}
+LAUNCH_FLOWS = ("ac2g", "async_cpu_to_gpu")  # from a call to what it launched
+_FLOW_CATEGORIES = {**dict.fromkeys(LAUNCH_FLOWS, "ac2g"), "fwdbwd": "fwdbwd"}
 _COPIES = ("gpu_memcpy", "memcpy")
 _SETS = ("gpu_memset", "memset")
 
@@ -175,7 +176,7 @@ def _annotations(columns: Columns) -> pa.Table:
     gpu = matching(columns.text("cat"), lambda c: c.lower() == "gpu_user_annotation")
     name = columns.text("name")
     codes, names = codes_of(name)
-    step = np.array([*map(_step, names.to_pylist()), -1], np.int64)[codes]
+    step = np.array([*map(step_number, names.to_pylist()), -1], np.int64)[codes]
     location = {}
     for key, column in _device(columns).items():
         values = column.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -280,7 +281,8 @@ def _series(arguments: str) -> dict[str, float]:
     return {k: float(v) for k, v in decoded.items() if isinstance(v, int | float)}
 
 
-def _step(name: str) -> int:
+def step_number(name: str) -> int:
+    """Return k of `ProfilerStep#k`, -1 for any other name."""
     number_of_step = name.removeprefix(STEP)
     return int(number_of_step) if name.startswith(STEP) and number_of_step.isdigit() else -1
 
