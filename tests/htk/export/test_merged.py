@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import htk
 from htk.cli.commands.convert import command
+from htk.export.merged import _AS_IS, _Rank
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
@@ -166,3 +167,14 @@ def test_a_file_of_very_many_processes_keeps_them_to_itself(tmp_path: Path) -> N
     assert all(len(names) == 1 for names in ranks.values())
     first = [min(p for p, own in ranks.items() if f"of {rank}" in own) for rank in range(3)]
     assert first == [1000, 3000, 5000]
+
+
+def test_arrows_of_the_last_of_many_files_stay_apart_in_a_viewer(two_ranks: Path) -> None:
+    """A viewer's numbers are doubles: beyond 2^53 neighbours are one."""
+    part = htk.open(two_ranks).files[0]
+    arrows = [
+        json.loads(_Rank(place, 1000, part, 0, 0, _AS_IS)._arrow(str(number).encode()))
+        for place in (0, 1, 8191, 8192, 20_000)
+        for number in (7, 8, 10**12 - 2, 10**12 - 1)
+    ]
+    assert len({value if isinstance(value, str) else float(value) for value in arrows}) == 20
