@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.intervals import union_lengths
-from htk.columns.types import NONE
+from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
@@ -59,13 +59,11 @@ def phase_breakdown(
     if not kernels.num_rows and not cpu_ops.num_rows and not annotations.num_rows:
         raise MissingTable(f"the trace has no operators; it needs {hint('cpu_ops')}")
     phase = phase_codes(kernel_passes)
-    gpu = phase_keys(
-        kernels["rank"], kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase)
-    )
+    gpu = phase_keys(kernels, kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase))
     host, host_start, host_end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)
     if per == "rank":
         gpu[:, 1] = host[:, 1] = NO_STEP
-    groups = Groups.by_keys(np.concatenate([gpu, host]))
+    groups = Groups.by_keys(_by_cycle(np.concatenate([gpu, host])))
     count = len(groups)
     of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
@@ -74,8 +72,8 @@ def phase_breakdown(
     many = np.bincount(of_gpu, minlength=count)[:count]
     by_range = matching(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
-    rank, step, phase = groups.keys.reshape(-1, 3).T
-    of_step = Groups.by_keys(groups.keys[:, :2])
+    rank, _, step, phase = groups.keys.reshape(-1, 4).T
+    of_step = Groups.by_keys(groups.keys[:, :3])
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
@@ -102,3 +100,9 @@ def _sources(kernel_passes: pa.Table) -> dict[str, int]:
     codes, bases = codes_of(kernel_passes["basis"])
     counts = np.bincount(codes[codes >= 0], minlength=len(bases))
     return dict(zip(bases.to_pylist(), counts.tolist(), strict=True))
+
+
+def _by_cycle(keys: Ints) -> Ints:
+    """Return rank, cycle, step and phase; what has no step is of no cycle, and comes last."""
+    cycle = np.where(keys[:, 1] == NO_STEP, NO_STEP, keys[:, 3])
+    return np.column_stack([keys[:, 0], cycle, keys[:, 1], keys[:, 2]]).astype(np.int64)

@@ -12,24 +12,30 @@ from htk.measures.passes import between_operators, phase_codes
 NO_STEP = np.iinfo(np.int32).max  # what has no step comes last
 
 
-def phase_keys(rank: pa.ChunkedArray, step: pa.ChunkedArray, phase: Ints) -> Ints:
-    columns = [numbers(rank, NONE), numbers(step, NO_STEP), phase]
+def phase_keys(rows: pa.Table, step: pa.ChunkedArray, phase: Ints) -> Ints:
+    """Return rank, step, phase and cycle of each row."""
+    columns = [
+        numbers(rows["rank"], NONE),
+        numbers(step, NO_STEP),
+        phase,
+        numbers(rows["cycle"], 0),
+    ]
     return np.column_stack([column.astype(np.int64) for column in columns])
 
 
 def host_phase_spans(
     cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
 ) -> tuple[Ints, Ints, Ints]:
-    """Rank, step and phase of outermost operators and of the time of ranges between them, with
-    their times."""
+    """Rank, step, phase and cycle of outermost operators and of the time of ranges between them,
+    with their times."""
     top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
     outer = cpu_ops.filter(top)
-    keys = phase_keys(
-        outer["rank"], op_links["step"].filter(top), phase_codes(op_passes.filter(top))
-    )
+    keys = phase_keys(outer, op_links["step"].filter(top), phase_codes(op_passes.filter(top)))
     ranges = between_operators(cpu_ops, op_links, annotations)
-    rank, step = unpaired(ranges.host)[0], _steps_at(annotations, ranges.host, ranges.start)
-    keys = np.concatenate([keys, np.column_stack([rank, step, ranges.phase])]).astype(np.int64)
+    rank, cycle = unpaired(ranges.host)
+    step = _steps_at(annotations, ranges.host, ranges.start)
+    between = np.column_stack([rank, step, ranges.phase, cycle])
+    keys = np.concatenate([keys, between]).astype(np.int64)
     start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
     return keys, np.append(start, ranges.start), np.append(end, ranges.end)
 

@@ -140,6 +140,12 @@ def test_a_breakdown_by_step_has_a_row_for_each(trace: Trace) -> None:
     assert [r["step"] for r in kinds if r["rank"] is None] == [1, 2, 1, 2]
 
 
+def test_phases_by_step_are_told_apart(trace: Trace) -> None:
+    rows = ask(trace, "phase_breakdown", per="step").to_pylist()
+    busy = [(r["step"], r["device_busy_ns"]) for r in rows if r["rank"] == 0 and r["kernels"]]
+    assert busy == [(1, 40 * US), (2, 70 * US), (1, 20 * US), (2, 70 * US)]
+
+
 def test_numbers_that_are_marked_twice_at_one_time_are_one_step(tmp_path: Path) -> None:
     twice = [{**step(n, 100 * n, 100), "tid": thread} for n in (1, 2, 3) for thread in (1, 2)]
     path = write(tmp_path / "t.json", *twice, **of_rank(0))
