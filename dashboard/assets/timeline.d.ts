@@ -113,6 +113,8 @@ declare namespace htk {
     folded(about: About): Set<string>;
     rows(about: About, folded: Set<string>): Rows;
     rowAt(rows: Rows, y: number): Row | null;
+    /** Start and end of each recording: between them lie hours. */
+    recordings(about: About): [start: number, end: number][];
     gaps(about: About, rank: number): any;
     listen(control: Control): void;
     pictures(S: State, data: any): void;

@@ -72,7 +72,8 @@
 
   /* Ctrl and Enter run the query that is being written. */
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.target.id !== "sql-text") return;
+    const { id } = /** @type {HTMLElement} */ (event.target);
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || id !== "sql-text") return;
     event.preventDefault();
     // The app hears of the text a moment after it was typed.
     setTimeout(() => document.getElementById("sql-run").click(), 250);
