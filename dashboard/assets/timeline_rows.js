@@ -78,6 +78,7 @@
   /* Recordings that lie further apart than they are long: each as a range of time, by start. */
   T.recordings = function (about) {
     const spans = (about.recorded || []).map(([, start, end]) => [start, end]).sort((a, b) => a[0] - b[0]);
+    /** @type {[start: number, end: number][]} */
     const found = [];
     for (const [start, end] of spans) {
       const last = found[found.length - 1];
