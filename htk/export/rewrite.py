@@ -33,11 +33,12 @@ class Written:
 
 
 def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
-    """The profiler traces among the files; other formats cannot be written anew."""
+    """The profiler traces among the files, a part for each file and rank: cycles of one file are
+    written together. Other formats cannot be written anew."""
     traces = [part for part in parts if part.format == kineto.NAME]
     if not traces:
         raise TraceError("no PyTorch profiler trace among the files, and only those can be written")
-    return traces
+    return list({(part.file, part.rank): part for part in reversed(traces)}.values())[::-1]
 
 
 def sources_of(inputs: Inputs) -> dict[str, Source]:
