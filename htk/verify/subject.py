@@ -1,5 +1,6 @@
 """What is verified: a trace, the files behind it, and the answers that the checks compare."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -102,16 +103,20 @@ class Subject:
         lost: set[int | None] = set()
         read_bytes = 0
         kinds = self._kinds()
+        cycles = Counter((row["file"], row["rank"]) for row in self.profiles)
         for row in self.profiles:
             source = self.sources.get(row["file"])
             try:
                 if source is None:
                     raise NotApplicable(f"{row['file']} cannot be read twice")
+                if cycles[row["file"], row["rank"]] > 1:
+                    raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
                 recording = read(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
                 merge(facts, File(recording, row["rank"], kinds).facts())
             except NotApplicable as reason:
-                left_out.append(str(reason))
+                if str(reason) not in left_out:  # once a file, however many cycles it holds
+                    left_out.append(str(reason))
                 lost.add(row["rank"])
         ranks = frozenset(row["rank"] for row in self.profiles) - lost
         if not ranks:

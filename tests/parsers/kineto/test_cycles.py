@@ -20,6 +20,8 @@ import pytest
 from htk.answers.ask import ask
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
+from htk.verify.outcome import DIFFERS, outcomes
+from htk.verify.subject import Subject
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 US = 1000
@@ -170,3 +172,12 @@ def test_numbers_that_begin_anew_without_end_are_said(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", *(step(1, 100 * k, 90) for k in range(300)), **of_rank(0))
     opened = open_trace(path, OpenOptions(cache=False))
     assert _rows(opened, "parse_issues", "kind", "count") == [("repeated_steps", 299)]
+
+
+def test_a_second_reading_says_that_it_cuts_no_cycles(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / f"rank{rank}.json", *_events(rank), **of_rank(rank, 2, base=7_000_000))
+    states = {o.check.name: (o.state, o.finding) for o in outcomes(Subject(str(tmp_path)))}
+    assert not [name for name, (state, _) in states.items() if state == DIFFERS]
+    assert states["steps fill the window"][0] == "ok"
+    assert states["kernels"][1].count("holds several cycles") == 2  # once a file
