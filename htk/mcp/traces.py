@@ -7,11 +7,12 @@ from pathlib import Path
 
 from htk.core.humanize import parse_int_ranges
 from htk.errors import UsageError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.io.sources import resolve
+from htk.trace.opening import SAMPLE, OpenOptions, open_trace
 from htk.trace.trace import Trace
 
 _MOST_OPEN = 4
-_Stamp = tuple[tuple[str, int, int], ...]
+_Identities = tuple[str | None, ...]  # what tells its files from those of a later recording
 
 
 class Traces:
@@ -20,7 +21,7 @@ class Traces:
     def __init__(self, roots: Sequence[Path], options: OpenOptions | None = None) -> None:
         self.roots = tuple(root.resolve() for root in roots)
         self._options = options or OpenOptions()
-        self._open: OrderedDict[tuple[str, _Stamp], Trace] = OrderedDict()
+        self._open: OrderedDict[tuple[str, _Identities], Trace] = OrderedDict()
 
     def select(self, path: str, ranks: str | None = None, steps: str | None = None) -> Trace:
         """Return a recording, narrowed to ranks and steps such as "0..3,8"."""
@@ -32,10 +33,8 @@ class Traces:
         return chosen
 
     def _opened(self, path: str) -> Trace:
-        if path == "sample":
-            return open_trace("sample", self._options)
-        inside = self.inside(path)
-        key = str(inside), _stamp(inside)
+        inside = SAMPLE if path == "sample" else self.inside(path)
+        key = str(inside), tuple(source.identity for source in resolve(inside))
         if key not in self._open:
             self._open[key] = open_trace(inside, self._options)
         self._open.move_to_end(key)
@@ -64,10 +63,3 @@ class Traces:
                 if len(names) >= most:
                     return names[:most]
         return names
-
-
-def _stamp(path: Path) -> _Stamp:
-    """Return what tells the files of a recording from those of a later one of the same path."""
-    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
-    facts = [(str(file), file.stat()) for file in sorted(files)]
-    return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
