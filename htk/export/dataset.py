@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import plain_text
+from htk.columns.csv_text import write_csv
 from htk.core.parser import Parsed
 from htk.io.store import MemoryEntry
 from htk.schema import TABLES
@@ -16,15 +16,19 @@ from htk.trace.trace import Trace
 _NO_RANK = "__HIVE_DEFAULT_PARTITION__"
 
 
-def write_dataset(trace: Trace, names: Iterable[str], folder: Path, form: str) -> dict[str, int]:
-    """Write tables that hold rows as folder/NAME/rank=R/part-0.FORM; says how many rows."""
+def write_dataset(
+    trace: Trace, names: Iterable[str], folder: Path, form: str, *, raw: bool = False
+) -> dict[str, int]:
+    """Write tables that hold rows as folder/NAME/rank=R/part-0.FORM; says how many rows.
+
+    `raw`: texts in CSV stay as they are, also those that a spreadsheet takes for formulas."""
     written = {}
     for name in names:
         table = trace.tables[name]
         if table.num_rows:
             written[name] = table.num_rows
             for where, piece in _pieces(table):
-                _write(piece, folder / name / f"{where}.{form}", form)
+                _write(piece, folder / name / f"{where}.{form}", form, raw=raw)
     return written
 
 
@@ -43,7 +47,7 @@ def _place(rank: int | None) -> str:
     return f"rank={_NO_RANK if rank is None else rank}"
 
 
-def _write(table: pa.Table, path: Path, form: str) -> None:
+def _write(table: pa.Table, path: Path, form: str, *, raw: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "parquet":
         from pyarrow import parquet
@@ -53,9 +57,7 @@ def _write(table: pa.Table, path: Path, form: str) -> None:
         with pa.ipc.new_file(str(path), table.schema) as writer:
             writer.write_table(table.unify_dictionaries())
     else:
-        from pyarrow import csv
-
-        csv.write_csv(plain_text(table), path)
+        write_csv(table, path, raw=raw)
 
 
 def read_dataset(folder: Path) -> Trace:

@@ -24,6 +24,7 @@ from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import heading_of, unit_of
 
 FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
+RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
 _BINARY = ("parquet", "arrow")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
@@ -51,8 +52,8 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     """The result as text of that form."""
     if form == "json":
         return _json(result)
-    if form == "csv":
-        return _csv(result)
+    if form in ("csv", RAW_CSV):
+        return _csv(result, raw=form == RAW_CSV)
     if form == "md":
         return _markdown(result, limit)
     target = io.StringIO()
@@ -361,20 +362,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv(result: Result) -> str:
+def _csv(result: Result, *, raw: bool) -> str:
     import pyarrow as pa
-    from pyarrow import csv
 
-    from htk.columns.arrow import plain_text
+    from htk.columns.csv_text import write_csv
 
     target = pa.BufferOutputStream()
-    table = plain_text(result.table)
-    for index, field in enumerate(table.schema):  # what a query of its own may answer with
-        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
-            cells = table.column(index).to_pylist()
-            words = pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
-            table = table.set_column(index, field.name, words)
-    csv.write_csv(table, target)
+    write_csv(result.table, target, raw=raw)
     return str(target.getvalue().to_pybytes().decode())
 
 

@@ -13,7 +13,8 @@ from htk.answers.ask import ask
 from htk.core.analysis import Analysis
 from htk.core.defer_imports import spare_pandas
 from htk.core.humanize import parse_duration, parse_int_ranges, visible
-from htk.output.render import FORMATS, form_by_name, write
+from htk.errors import UsageError
+from htk.output.render import FORMATS, RAW_CSV, form_by_name, write
 from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
 
@@ -66,12 +67,44 @@ _NARROWING = (
     click.option("--to", help="Only up to this time."),
     click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
 )
+
+
+def raw_option(help_: str) -> Callable[..., Any]:
+    """Return the option that leaves texts in CSV as they are; `form` says so, see `_form`."""
+    return click.option(
+        "--raw",
+        is_flag=True,
+        is_eager=True,  # before the option that says which form
+        expose_value=False,
+        callback=lambda ctx, _, raw: ctx.meta.__setitem__(_RAW, raw),
+        help=help_,
+    )
+
+
+_RAW = "htk.raw"
+
+
+def is_raw(ctx: click.Context) -> bool:
+    """Whether --raw was given."""
+    return bool(ctx.meta.get(_RAW))
+
+
+def _form(ctx: click.Context, form: str | None) -> str:
+    form = form or form_by_name(ctx.params.get("output"))
+    if not is_raw(ctx):
+        return form
+    if form != "csv":
+        raise UsageError(f"--raw is for --format csv; {form} holds texts as they are")
+    return RAW_CSV
+
+
 _WRITING = (
+    raw_option("With csv: texts as they are, also those that a spreadsheet takes for formulas."),
     click.option(
         "--format",
         "form",
         type=click.Choice(FORMATS),
-        callback=lambda ctx, _, form: form or form_by_name(ctx.params.get("output")),
+        callback=lambda ctx, _, form: _form(ctx, form),
         help="Else by the file's ending; table.",
     ),
     click.option(

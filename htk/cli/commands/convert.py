@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options
+from htk.cli.commands.common import is_raw, opening_options, raw_option
 from htk.errors import UsageError
 
 TABLES_AS = ("parquet", "arrow", "csv")
@@ -18,6 +18,7 @@ FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
 @click.option("--to", "form", type=click.Choice(FORMS), default="parquet", show_default=True)
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--table", "tables", multiple=True, help="Only this table; may be given again.")
+@raw_option("With csv: texts as they are, also those that a spreadsheet takes for formulas.")
 @click.option("--links", is_flag=True, help="Also what htk derived: links, windows, matches.")
 def command(
     paths: tuple[str, ...],
@@ -37,6 +38,9 @@ def command(
     OUTPUT/operations.parquet, a row for each forward, backward, reduction and optimizer of a
     data-parallel job, for the questions on stragglers of whole jobs.
     """
+    raw = is_raw(click.get_current_context())
+    if raw and form != "csv":
+        raise UsageError(f"--raw is for --to csv; {form} holds texts as they are")
     if form == "operations":
         _write_operations(paths, Path(output), arguments)
         return
@@ -59,7 +63,7 @@ def command(
             raise UsageError(f"no table {name!r}; there are {', '.join(vocabulary)}")
     trace = opened(paths, arguments)
     names = tables or (tuple(vocabulary) if links else tuple(TABLES))
-    for name, rows in write_dataset(trace, names, Path(output), form).items():
+    for name, rows in write_dataset(trace, names, Path(output), form, raw=raw).items():
         click.echo(f"{rows:>12,}  {name}", err=True)
 
 
