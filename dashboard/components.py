@@ -15,8 +15,10 @@ from htk.core.analysis import Option
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.url_state import UrlState, shown
 from htk.errors import HtkError, MissingTable
-from htk.output.figures import figure, is_waiting, meaning_of
-from htk.output.render import PROSE, coverage_lines
+from htk.output.coverage_text import coverage_lines
+from htk.output.figure_colours import is_waiting, meaning_of
+from htk.output.figures import figure
+from htk.output.render import PROSE
 from htk.output.result import Result
 from htk.output.tokens import DARK, LIGHT
 from htk.schema import ABSOLUTE_TIMES, doc_of

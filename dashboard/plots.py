@@ -8,7 +8,8 @@ from typing import Any
 
 from htk.core.humanize import shorten
 from htk.output import tokens
-from htk.output.figures import heat_scale, layout_of, marker_of
+from htk.output.figure_colours import heat_scale, marker_of
+from htk.output.figures import layout_of
 from htk.output.tokens import DARK, LIGHT
 
 _LAYERS = {

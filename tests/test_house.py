@@ -54,6 +54,7 @@ EMPTY_NAMES = {
     "found", "mine", "place", "one", "at", "made", "known", "given", "told", "said", "its",
     "which", "whole",
 }  # fmt: skip
+MOST_LINES = 400  # of a module: what is longer holds several things
 HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 
 
@@ -197,6 +198,17 @@ def test_locals_say_what_they_hold(package: str) -> None:
         for name in sorted(_locals(function) & EMPTY_NAMES)
     ]
     assert not empty
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_no_module_is_too_long_to_survey(package: str) -> None:
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines())
+        for file in sorted((ROOT / package).rglob("*.py"))
+        if _is_own(file)
+    }
+    assert lengths
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -1,24 +1,18 @@
 """What would a step take if …: sliders, answers with their bands, the badge always in sight."""
 
-import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.core.humanize import format_bytes, format_duration
 from htk.dashboard import whatif_plots
-from htk.dashboard.components import attributes, empty, grid, plot, problem, safely, section, tile
+from htk.dashboard.components import attributes, empty, grid, plot, safely, section
 from htk.dashboard.edits import (
     KNOWN,
-    PRICE,
     SAVED,
-    Edits,
     chosen,
     controls,
-    edits_of,
     moved,
     opening,
     plain,
@@ -29,12 +23,10 @@ from htk.dashboard.edits import (
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError, UsageError
+from htk.dashboard.whatif_answer import answer, edited, strips, untouched
 from htk.output.result import Result
 from htk.trace.selection import Selection
-from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.table import Terms
 from htk.whatif.text import error
 
 
@@ -73,54 +65,9 @@ def layout(visit: Visit) -> Any:
     )
 
 
-# What is asked, from the address.
-
-
-def _start(visit: Visit) -> WhatIf:
-    """The untouched step of the run, made once."""
-    trace = visit.runs.trace(visit.view.run)
-    if trace is None:
-        raise UsageError("the run is not open")
-
-    def compute() -> WhatIf:
-        asked = WhatIf(trace)
-        _ = asked.stage
-        return asked
-
-    start: WhatIf = visit.runs.kept(visit.view.run, Selection(), "whatif", compute)
-    return start
-
-
-def _asked(visit: Visit, edits: Edits) -> WhatIf:
-    asked = _start(visit)
-    price = visit.option(PRICE, "")
-    try:
-        terms = Terms(price=float(price)) if price else asked.terms
-    except ValueError:
-        raise UsageError(f"price {price!r}: a number was expected") from None
-    asked = replace(asked, terms=terms)
-    for name, value in edits:
-        asked = asked.change(name, value)
-    return asked
-
-
-def _row(visit: Visit, edits: Edits) -> dict[str, Any]:
-    key = ("whatif", edits, visit.option(PRICE, ""))
-
-    def compute() -> dict[str, Any]:
-        row: dict[str, Any] = _asked(visit, edits).run().to_pylist()[0]
-        return row
-
-    row: dict[str, Any] = visit.runs.kept(visit.view.run, Selection(), key, compute)
-    return row
-
-
-# The parts.
-
-
 def _badge(visit: Visit) -> Any:
     """Whether the replay can be believed, by which tests."""
-    judged = _start(visit).stage.gate
+    judged = untouched(visit).stage.gate
     word, _, why = judged.verdict.partition(":")
     held = judged.held_out_error_pct
     tests = (
@@ -139,7 +86,7 @@ def _badge(visit: Visit) -> Any:
 def _bounds(visit: Visit) -> Any:
     heading = "Best case of each remedy alone"
     rows = visit.runs.kept(
-        visit.view.run, Selection(), "bounds", lambda: _start(visit).run().to_pylist()
+        visit.view.run, Selection(), "bounds", lambda: untouched(visit).run().to_pylist()
     )
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
@@ -152,7 +99,7 @@ def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
 
     def compute() -> list[dict[str, Any]]:
-        asked = _start(visit).sweep("batch", *BATCHES)
+        asked = untouched(visit).sweep("batch", *BATCHES)
         cells: list[dict[str, Any]] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return cells
 
@@ -172,86 +119,12 @@ def _map(visit: Visit) -> Any:
     )
 
 
-def _answer(visit: Visit, *, with_strips: bool = True) -> Any:
-    """The answer to the edits of the address; with none, what to do."""
-    edits = edits_of(visit.view)
-    if not edits:
-        return section(
-            "What would change?", empty("Move a slider, choose a value or take a preset.")
-        )
-    try:
-        row = _row(visit, edits)
-    except HtkError as error:
-        return problem(str(error))
-    if row["step_time_ns"] is None:
-        return problem(str(row["verdict"]), "No prediction")
-    shown: list[Any] = [html.Div(_tiles(row), className="tiles")]
-    if any(json.loads(row["waterfall"]).values()):
-        fig = whatif_plots.change(row, visit.dark)
-        shown.append(section("What changes", plot(fig, "what changes", None, 260)))
-    strips = _strips(visit) if with_strips else None
-    strips_panel = html.Div(strips, id="whatif-strips", style={"minHeight": "330px"})
-    return html.Div([*shown, strips_panel, *_words(row)])
-
-
-def _strips(visit: Visit) -> Any:
-    """The two steps as strips: drawn after the numbers, which are there at once."""
-    asked = _asked(visit, edits_of(visit.view))
-    fig = whatif_plots.side_by_side(asked, visit.dark)
-    shown = len(whatif_plots.telling_ranks(asked.stage.graph))
-    ranks = len(set(asked.stage.graph.activities.rank.tolist()))
-    note = "Most compute first."
-    if shown < ranks:
-        note = f"{shown} of {ranks} ranks, from the most compute to the least."
-    return section("Measured and predicted step", plot(fig, "two steps", None, 260), note=note)
-
-
-def _tiles(row: dict[str, Any]) -> list[Any]:
-    low, high = (format_duration(row[f"step_time_ns_{end}90"]) for end in ("lo", "hi"))
-    band = f"{low} to {high} (90 %)"
-    naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
-    shown = [
-        tile(
-            "step time", format_duration(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"
-        ),
-        tile("measured", format_duration(row["measured_step_time_ns"]), naive),
-        tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
-        tile("exposed communication", format_duration(row["exposed_comm_ns"]), "mean over ranks"),
-    ]
-    if row["tokens_per_s"] is not None:
-        each = f"{row['tokens_per_s_per_gpu']:,.0f} a GPU"
-        shown.append(tile("tokens/s", f"{row['tokens_per_s']:,.0f}", each))
-    if row["mfu_pct"] is not None:
-        shown.append(tile("MFU", f"{row['mfu_pct']:.1f} %"))
-    if row["peak_memory_bytes"] is not None:
-        risk = "" if row["p_oom"] is None else f"out of memory: {100 * row['p_oom']:.0f} %"
-        shown.append(tile("peak memory", format_bytes(row["peak_memory_bytes"]), risk))
-    if row["cost_per_million_tokens"] is not None:
-        shown.append(tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
-    return shown
-
-
-def _words(row: dict[str, Any]) -> list[Any]:
-    doubt = json.loads(row["doubt"])
-    doubts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(doubt.items(), key=lambda d: -d[1]) if v)
-    lines = [
-        ("Verdict", row["verdict"]),
-        ("Assumed", row["assumptions"]),
-        ("Uncertainty, one standard deviation, from", doubts),
-        ("To record next", (row["narrow"] or "").replace(" (--with)", "")),
-    ]
-    return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]
-
-
-# Scenarios, side by side.
-
-
 def _compared(visit: Visit) -> Result:
     """Saved scenarios and the current one as a table."""
-    asked = _start(visit)
+    asked = untouched(visit)
     tables = []
     for name, edits in saved_of(visit.option(SAVED, "")):
-        result = _asked(visit, edits).run()
+        result = edited(visit, edits).run()
         row = result.table.slice(0, 1)
         label = row["whatif"].type
         named = pa.array([f"{name}: {row['whatif'][0].as_py()}"]).cast(label)
@@ -293,9 +166,6 @@ def _scenarios(visit: Visit) -> Any:
         for name, edits in saved
     ]
     return section("Scenarios", html.Div(opens, className="controls"), shown)
-
-
-# The callbacks: an answer is filled in place, and the address follows without a new page.
 
 
 def _register(app: Dash, runs: Runs) -> None:
@@ -358,7 +228,7 @@ def _register(app: Dash, runs: Runs) -> None:
     )
     def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
         now = moved(search, ids, values, saved)
-        quick = partial(_answer, with_strips=False)
+        quick = partial(answer, with_strips=False)
         return safely(quick, Visit(runs, now, bool(dark))), now.search() or "?"
 
     @app.callback(
@@ -370,7 +240,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def draw(search: str | None, dark: bool) -> Any:
         if not search:
             return no_update
-        return safely(_strips, Visit(runs, UrlState.of("whatif", search), bool(dark)))
+        return safely(strips, Visit(runs, UrlState.of("whatif", search), bool(dark)))
 
     @app.callback(
         Output("whatif-visit", "data"),
@@ -409,7 +279,7 @@ PAGE = Page(
         "badge": _badge,
         "bounds": _bounds,
         "map": _map,
-        "answer": _answer,
+        "answer": answer,
         "scenarios": _scenarios,
     },
     {},

@@ -8,7 +8,7 @@ turn, whoever waits for whom since.
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from htk.measures.flight import GroupId, Histories, RecordedCall
+from htk.measures.call_history import GroupId, Histories, RecordedCall
 
 _FEWEST = 3  # ranks in like places, of which a majority can be told
 

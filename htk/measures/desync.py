@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from htk.measures.flight import CallSite, Histories, RecordedCall
+from htk.measures.call_history import CallSite, Histories, RecordedCall
 
 _SIZE_FREE = ("all_to_all", "barrier", "coalesced", "unknown", "send_recv")
 

@@ -7,8 +7,8 @@ import numpy as np
 from htk.columns.arrow import numbers, valid
 from htk.core.humanize import format_bytes, format_duration, format_int_ranges
 from htk.errors import HtkError
+from htk.output.coverage_text import coverage_lines
 from htk.output.html import share_bar
-from htk.output.render import coverage_lines
 from htk.overview.summary import Verdict, verdict
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace

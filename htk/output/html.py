@@ -7,8 +7,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from htk.output.figures import colour_of, is_waiting
-from htk.output.render import PROSE, RenderedColumn, coverage_lines, left_out, text_columns
+from htk.output.coverage_text import coverage_lines
+from htk.output.figure_colours import colour_of, is_waiting
+from htk.output.render import PROSE, RenderedColumn, left_out, text_columns
 from htk.output.result import Result
 from htk.output.tokens import LIGHT
 

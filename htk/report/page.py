@@ -6,9 +6,9 @@ from html import escape
 
 from htk.core.extras import require
 from htk.core.humanize import format_bytes, format_duration
+from htk.output.coverage_text import coverage_lines
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, look, table
-from htk.output.render import coverage_lines
 from htk.output.result import Result
 from htk.output.tokens import FONT, MONO, css_variables
 from htk.report.content import Answered, Report, Section

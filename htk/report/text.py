@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from htk.core.humanize import format_duration
-from htk.output.render import coverage_lines, to_text
+from htk.output.coverage_text import coverage_lines
+from htk.output.render import to_text
 from htk.output.result import Result
 from htk.report.content import Answered, Report
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import constant_text, number
+from htk.core.parser import Source
 from htk.derived import registry
 from htk.io.store import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
@@ -16,6 +17,16 @@ _SAME_RANK = {
     "older_recording": "an older recording of the rank of {}; left out",
     "same_rank": "recorded the same time as {}, which says the same rank: two processes, both kept",
 }
+
+
+@dataclass(frozen=True)
+class FileRecording:
+    """One process of a file as it was read, before its rank and cycle are known."""
+
+    source: Source
+    parser: str
+    entry: Entry
+    process: int = 0  # which of the file's
 
 
 @dataclass(frozen=True)

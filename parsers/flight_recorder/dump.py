@@ -11,18 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import (
-    Issues,
-    refuse_costly_json,
-    salvaged_json,
-    whole_number,
-)
-from htk.parsers.common.safe_pickle import (
-    PlainUnpickler,
-    RefusedPickle,
-    left_over,
-    load_plain,
-)
+from htk.parsers.common.log_records import Issues, refuse_costly_json, salvaged_json, whole_number
+from htk.parsers.common.safe_pickle import PlainUnpickler, RefusedPickle, left_over, load_plain
 
 NAME = "flight_recorder"
 _MOST_ENTRIES = 1 << 18  # its ring holds 2,000 unless set otherwise

@@ -45,7 +45,8 @@ def command(
 
 def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     """Section by section; sentences go over several lines in a narrow terminal."""
-    from htk.output.render import coverage_lines, left_out
+    from htk.output.coverage_text import coverage_lines
+    from htk.output.render import left_out
 
     rows = diagnosis.table.slice(0, limit).to_pylist()
     lines: list[str] = []

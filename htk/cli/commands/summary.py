@@ -37,7 +37,7 @@ def command(
 
 
 def _lines(verdict: "Verdict") -> list[str]:
-    from htk.output.render import coverage_lines
+    from htk.output.coverage_text import coverage_lines
 
     return [
         verdict.headline,

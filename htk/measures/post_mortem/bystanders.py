@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
+from htk.measures.call_history import CallSite
 from htk.measures.desync import named
-from htk.measures.flight import CallSite
 from htk.measures.post_mortem.case import Case, frames_at, is_completed
 from htk.measures.post_mortem.causes import MOST_MISMATCHES
 from htk.measures.post_mortem.finding import Finding

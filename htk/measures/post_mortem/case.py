@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from htk.measures.call_history import RECORDER, CallSite, GroupId, Histories, RecordedCall
 from htk.measures.desync import Mismatch, mismatch
-from htk.measures.flight import RECORDER, CallSite, GroupId, Histories, RecordedCall
 
 
 @dataclass

@@ -5,9 +5,9 @@ Every finding is about the calls of `Case`; who only waits is told by `bystander
 
 from collections import defaultdict
 
+from htk.measures.call_history import CallSite, cycle_among
 from htk.measures.call_patterns import wrong_turns
 from htk.measures.desync import named
-from htk.measures.flight import CallSite, cycle_among
 from htk.measures.post_mortem.case import Case, frames_at, is_completed
 from htk.measures.post_mortem.finding import Finding
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from htk.measures.flight import CallSite, GroupId
+from htk.measures.call_history import CallSite, GroupId
 
 
 @dataclass(frozen=True)

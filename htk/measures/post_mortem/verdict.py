@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, valid
+from htk.measures.call_history import Histories
 from htk.measures.desync import named
-from htk.measures.flight import Histories, histories
+from htk.measures.flight import histories
 from htk.measures.post_mortem import bystanders, causes
 from htk.measures.post_mortem.case import Case
 from htk.measures.post_mortem.counted import JobState, counted

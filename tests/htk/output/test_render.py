@@ -11,7 +11,8 @@ import pytest
 
 from htk.core.humanize import format_value
 from htk.core.label import Label
-from htk.output.render import coverage_lines, form_by_name, print_table, to_text
+from htk.output.coverage_text import coverage_lines
+from htk.output.render import form_by_name, print_table, to_text
 from htk.output.result import Result
 
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"

@@ -1,0 +1,129 @@
+"""The answer to the edits of an address: numbers, waterfall, strips, assumptions."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from dash import html
+
+from htk.core.humanize import format_bytes, format_duration
+from htk.dashboard import whatif_plots
+from htk.dashboard.components import empty, plot, problem, section, tile
+from htk.dashboard.edits import PRICE, Edits, edits_of
+from htk.dashboard.page import Visit
+from htk.errors import HtkError, UsageError
+from htk.trace.selection import Selection
+from htk.whatif.api import WhatIf
+from htk.whatif.table import Terms
+
+
+def untouched(visit: Visit) -> WhatIf:
+    """Return the replayed step of the run, made once."""
+    trace = visit.runs.trace(visit.view.run)
+    if trace is None:
+        raise UsageError("the run is not open")
+
+    def compute() -> WhatIf:
+        asked = WhatIf(trace)
+        _ = asked.stage
+        return asked
+
+    start: WhatIf = visit.runs.kept(visit.view.run, Selection(), "whatif", compute)
+    return start
+
+
+def edited(visit: Visit, edits: Edits) -> WhatIf:
+    """Return the step with the edits and the price of the address."""
+    asked = untouched(visit)
+    price = visit.option(PRICE, "")
+    try:
+        terms = Terms(price=float(price)) if price else asked.terms
+    except ValueError:
+        raise UsageError(f"price {price!r}: a number was expected") from None
+    asked = replace(asked, terms=terms)
+    for name, value in edits:
+        asked = asked.change(name, value)
+    return asked
+
+
+def prediction(visit: Visit, edits: Edits) -> dict[str, Any]:
+    """Return the row that predicts the edited step, made once."""
+    key = ("whatif", edits, visit.option(PRICE, ""))
+
+    def compute() -> dict[str, Any]:
+        row: dict[str, Any] = edited(visit, edits).run().to_pylist()[0]
+        return row
+
+    row: dict[str, Any] = visit.runs.kept(visit.view.run, Selection(), key, compute)
+    return row
+
+
+def answer(visit: Visit, *, with_strips: bool = True) -> Any:
+    """The answer to the edits of the address; with none, what to do."""
+    edits = edits_of(visit.view)
+    if not edits:
+        return section(
+            "What would change?", empty("Move a slider, choose a value or take a preset.")
+        )
+    try:
+        row = prediction(visit, edits)
+    except HtkError as error:
+        return problem(str(error))
+    if row["step_time_ns"] is None:
+        return problem(str(row["verdict"]), "No prediction")
+    shown: list[Any] = [html.Div(_tiles(row), className="tiles")]
+    if any(json.loads(row["waterfall"]).values()):
+        fig = whatif_plots.change(row, visit.dark)
+        shown.append(section("What changes", plot(fig, "what changes", None, 260)))
+    drawn = strips(visit) if with_strips else None
+    strips_panel = html.Div(drawn, id="whatif-strips", style={"minHeight": "330px"})
+    return html.Div([*shown, strips_panel, *_words(row)])
+
+
+def strips(visit: Visit) -> Any:
+    """The two steps as strips: drawn after the numbers, which are there at once."""
+    asked = edited(visit, edits_of(visit.view))
+    fig = whatif_plots.side_by_side(asked, visit.dark)
+    shown = len(whatif_plots.telling_ranks(asked.stage.graph))
+    ranks = len(set(asked.stage.graph.activities.rank.tolist()))
+    note = "Most compute first."
+    if shown < ranks:
+        note = f"{shown} of {ranks} ranks, from the most compute to the least."
+    return section("Measured and predicted step", plot(fig, "two steps", None, 260), note=note)
+
+
+def _tiles(row: dict[str, Any]) -> list[Any]:
+    low, high = (format_duration(row[f"step_time_ns_{end}90"]) for end in ("lo", "hi"))
+    band = f"{low} to {high} (90 %)"
+    naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
+    shown = [
+        tile(
+            "step time", format_duration(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"
+        ),
+        tile("measured", format_duration(row["measured_step_time_ns"]), naive),
+        tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
+        tile("exposed communication", format_duration(row["exposed_comm_ns"]), "mean over ranks"),
+    ]
+    if row["tokens_per_s"] is not None:
+        each = f"{row['tokens_per_s_per_gpu']:,.0f} a GPU"
+        shown.append(tile("tokens/s", f"{row['tokens_per_s']:,.0f}", each))
+    if row["mfu_pct"] is not None:
+        shown.append(tile("MFU", f"{row['mfu_pct']:.1f} %"))
+    if row["peak_memory_bytes"] is not None:
+        risk = "" if row["p_oom"] is None else f"out of memory: {100 * row['p_oom']:.0f} %"
+        shown.append(tile("peak memory", format_bytes(row["peak_memory_bytes"]), risk))
+    if row["cost_per_million_tokens"] is not None:
+        shown.append(tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
+    return shown
+
+
+def _words(row: dict[str, Any]) -> list[Any]:
+    doubt = json.loads(row["doubt"])
+    doubts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(doubt.items(), key=lambda d: -d[1]) if v)
+    lines = [
+        ("Verdict", row["verdict"]),
+        ("Assumed", row["assumptions"]),
+        ("Uncertainty, one standard deviation, from", doubts),
+        ("To record next", (row["narrow"] or "").replace(" (--with)", "")),
+    ]
+    return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]

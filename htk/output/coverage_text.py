@@ -1,0 +1,91 @@
+"""What an answer rests on, in a line or two of text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from htk.core.humanize import format_duration, format_int_ranges, format_value, pluralize, visible
+from htk.schema.columns import unit_of
+
+
+def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
+    """What the numbers rest on, in a line or two."""
+    parts = []
+    ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    world_size = coverage.get("world_size")
+    if ranks:
+        of = f" of {world_size}" if world_size else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
+    absent = [r for r in missing if world_size is None or r < world_size]
+    if absent:
+        parts.append(f"missing rank{'s' * (len(absent) > 1)} {format_int_ranges(absent)}")
+    beyond = missing[len(absent) :]  # they are sorted
+    if beyond:
+        parts.append(f"no rank{'s' * (len(beyond) > 1)} {format_int_ranges(beyond)} in this job")
+    if coverage.get("gpu_activities"):
+        parts.append(f"{coverage['gpu_activities']:,} GPU activities")
+        parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
+    if coverage.get("carry_in_activities"):
+        carried = format_duration(coverage["carry_in_ns"])
+        parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
+    if coverage.get("unlinked_activities"):
+        parts.append(f"{coverage['unlinked_activities']:,} unlinked")
+    if coverage.get("dropped"):
+        parts.append(f"{pluralize(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+    for name in ("failed", "unread"):
+        if coverage.get(f"files_{name}"):
+            parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
+    parts += _clocks(coverage)
+    lines = ["coverage: " + ", ".join(parts)] if parts else []
+    generic = _GENERIC
+    own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
+    if own:
+        lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
+    return lines
+
+
+def _clocks(coverage: Mapping[str, Any]) -> list[str]:
+    """Whether ranks were put on one clock, and what that leaves."""
+    word = coverage.get("clock_alignment")
+    if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):
+        return []
+    if word == "off":
+        return ["clocks as recorded"]
+    offset, left = (format_duration(coverage[f"clock_{k}_max_ns"]) for k in ("offset", "residual"))
+    return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
+
+
+_GENERIC = {
+    "clock_alignment",
+    "clock_offset_max_ns",
+    "clock_residual_max_ns",
+    "clock_sigma_max_ns",
+    "clock_sets",
+    "ranks",
+    "world_size",
+    "missing_ranks",
+    "events",
+    "dropped",
+    "issues",
+    "files_unread",
+    "files_failed",
+    "gpu_activities",
+    "gpu_activities_linked_pct",
+    "carry_in_activities",
+    "carry_in_ns",
+    "unlinked_activities",
+    "unlinked_ns",
+    "origin_ns",
+}
+
+
+def _own(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return _few(value)
+    return visible(format_value(value, unit_of(name)))
+
+
+def _few(values: list[Any]) -> str:
+    text = visible(", ".join(map(str, values[:8])))
+    return text + (f", … ({len(values)})" if len(values) > 8 else "")

@@ -1,0 +1,231 @@
+"""The marks of each kind of chart, as plotly's traces."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
+from htk.output.figure_colours import blended, colour_of, heat_scale, is_waiting, marker_of
+from htk.output.figure_columns import WITH_NUMBER, categories, scaled, series_of, title_of, words_of
+from htk.output.tokens import DARK, series_colour
+
+_MOST_LINES = 4  # of ranks; of more the median and the range are drawn
+_DASHES = ("solid", "dot", "dash", "dashdot")
+
+
+def marks_of(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
+    match chart:
+        case Bar():
+            return _bars(table, chart, palette)
+        case Line():
+            return _lines(table, chart, palette)
+        case Scatter():
+            return _points(table, chart, palette)
+        case Heatmap():
+            return _heat(table, chart, palette)
+        case TimelineChart():
+            return _spans(table, chart, palette)
+
+
+def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    traces = []
+    used: list[object] = []
+    x = categories(table, chart.x)
+    for number, (name, rows, y) in enumerate(series_of(table, chart.y, chart.color)):
+        along = [x[k] for k in rows]
+        values = scaled(table, y, rows)
+        by_kind = _by_kind(table, chart, palette)
+        colour = colour_of(name, palette, number)
+        again = used.count((colour, is_waiting(name)))
+        used.append((colour, is_waiting(name)))
+        traces.append(
+            go.Bar(
+                x=values if chart.horizontal else along,
+                y=along if chart.horizontal else values,
+                orientation="h" if chart.horizontal else "v",
+                name=name,
+                marker={"color": by_kind} if by_kind else marker_of(name, colour, palette, again),
+            )
+        )
+    return traces
+
+
+def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] | None:
+    """Where each bar is a thing of one kind, the kinds' colours."""
+    if chart.color is not None or not isinstance(chart.y, str) or "kind" not in table.column_names:
+        return None
+    return [palette.get(kind or "", palette["cpu"]) for kind in table["kind"].to_pylist()]
+
+
+def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    series = _split_by_rank(table, chart)
+    by_rank = any(line.rank is not None for line in series)
+    if chart.x in WITH_NUMBER and len({line.rank for line in series}) > _MOST_LINES:
+        return _bands(table, chart, series, palette)
+    ranks = list(dict.fromkeys(line.rank for line in series))
+    names = list(dict.fromkeys(line.name for line in series))
+    traces = []
+    for number, line in enumerate(series):
+        colour = colour_of(line.name, palette, number)
+        if by_rank:  # a colour a rank, a dash for each series of it
+            colour = series_colour(ranks.index(line.rank), dark=palette is DARK)
+        traces.append(
+            go.Scatter(
+                x=scaled(table, chart.x, line.rows),
+                y=scaled(table, line.y, line.rows),
+                mode="lines+markers" if len(line.rows) < 3 else "lines",
+                name=_line_name(line, len(names)),
+                line={
+                    "color": colour,
+                    "width": 1.6,
+                    "shape": "hv" if chart.steps else "linear",
+                    "dash": _DASHES[names.index(line.name) % len(_DASHES)] if by_rank else "solid",
+                },
+            )
+        )
+    return traces
+
+
+def _bands(
+    table: pa.Table, chart: Line, series: Sequence["_Drawn"], palette: dict[str, str]
+) -> list[Any]:
+    """Of many ranks the median, and the range between the least and the most."""
+    import plotly.graph_objects as go
+
+    traces = []
+    names = list(dict.fromkeys(line.name for line in series))
+    for number, name in enumerate(names):
+        values: dict[Any, list[tuple[float, int | None]]] = {}
+        lines = [line for line in series if line.name == name]
+        for line in lines:
+            points = zip(
+                scaled(table, chart.x, line.rows), scaled(table, line.y, line.rows), strict=True
+            )
+            for x, y in points:
+                if x is not None and y is not None:
+                    values.setdefault(x, []).append((y, line.rank))
+        x = sorted(values)
+        colour = series_colour(number, dark=palette is DARK)
+        most = [max(values[k], key=lambda point: point[0]) for k in x]
+        shared = {"x": x, "mode": "lines", "hoverinfo": "skip", "showlegend": False}
+        edge = {"width": 0.5, "color": blended(colour, palette["panel"], 0.5)}
+        fill = blended(colour, palette["panel"], 0.22)
+        traces += [
+            go.Scatter(y=[y for y, _ in most], line=edge, **shared),
+            go.Scatter(
+                y=[min(y for y, _ in values[k]) for k in x],
+                line=edge,
+                fill="tonexty",
+                fillcolor=fill,
+                **{**shared, "showlegend": True, "name": f"{name}: least to most"},
+            ),
+            go.Scatter(
+                x=x,
+                y=[median(y for y, _ in values[k]) for k in x],
+                mode="lines+markers",
+                name=f"{name}: median of {len(lines)} ranks",
+                line={"color": colour, "width": 2},
+                customdata=[[y, rank] for y, rank in most],
+                hovertemplate="%{y:.4g}, most %{customdata[0]:.4g} on rank %{customdata[1]}"
+                "<extra></extra>",
+            ),
+        ]
+    return traces
+
+
+def _line_name(line: "_Drawn", series: int) -> str:
+    if line.rank is None:
+        return line.name
+    return f"rank {line.rank}" if series == 1 else f"{line.name}, rank {line.rank}"
+
+
+class _Drawn(NamedTuple):
+    """A line of a figure; of one rank, where several ranks have lines."""
+
+    name: str
+    rank: int | None
+    rows: list[int]
+    y: str
+
+
+def _split_by_rank(table: pa.Table, chart: Line) -> list[_Drawn]:
+    """A line does not run from one rank to the next."""
+    series = series_of(table, chart.y, chart.color)
+    if "rank" not in table.column_names or chart.x == "rank":
+        return [_Drawn(name, None, rows, y) for name, rows, y in series]
+    if chart.color == "rank":
+        series = [(words_of(str(chart.y)), list(range(table.num_rows)), str(chart.y))]
+    ranks = table["rank"].to_pylist()
+    every = list(dict.fromkeys(ranks))
+    if len(every) < 2:
+        return [_Drawn(name, None, rows, y) for name, rows, y in series]
+    return [
+        _Drawn(name, rank, of_rank, y)
+        for name, rows, y in series
+        for rank in every
+        if (of_rank := [k for k in rows if ranks[k] == rank])
+    ]
+
+
+def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    names = categories(table, "name") if "name" in table.column_names else None
+    traces = []
+    for number, (name, rows, y) in enumerate(series_of(table, chart.y, chart.color)):
+        traces.append(
+            go.Scatter(
+                x=scaled(table, chart.x, rows),
+                y=scaled(table, y, rows),
+                mode="markers",
+                name=name,
+                text=[names[k] for k in rows] if names else None,
+                marker={"color": colour_of(name, palette, number), "size": 8, "opacity": 0.8},
+            )
+        )
+    return traces
+
+
+def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    cells = scaled(table, chart.value, range(table.num_rows))
+    return [
+        go.Heatmap(
+            x=categories(table, chart.x),
+            y=categories(table, chart.y),
+            z=cells,
+            zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
+            colorscale=heat_scale(dark=palette is DARK),
+            colorbar={"title": title_of(table, chart.value)},
+        )
+    ]
+
+
+def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    start = scaled(table, chart.start, range(table.num_rows))
+    end = scaled(table, chart.end, range(table.num_rows))
+    origin = min((s for s in start if s is not None), default=0)
+    lanes = categories(table, chart.lane)
+    traces = []
+    for number, (name, every, _) in enumerate(series_of(table, chart.start, chart.color)):
+        rows = [k for k in every if start[k] is not None and end[k] is not None]
+        traces.append(
+            go.Bar(
+                base=[start[k] - origin for k in rows],
+                x=[end[k] - start[k] for k in rows],
+                y=[lanes[k] for k in rows],
+                orientation="h",
+                name=name,
+                marker={"color": colour_of(name, palette, number)},
+            )
+        )
+    return traces

@@ -1,0 +1,83 @@
+"""Which rank each recording is of: from the file, its name, a pattern, or its GPU."""
+
+import re
+
+from htk.errors import UnknownRank
+from htk.io.sources import rank_from_name
+from htk.schema import TABLES
+from htk.trace.file import FileRecording
+
+_CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
+
+
+def ranks_of(
+    read: list[FileRecording], only_rank: int | None, pattern: str | None
+) -> list[tuple[int | None, str]]:
+    """The rank of each file and how it is known; never a guess between several files."""
+    ranks = [_rank_of(item, pattern) for item in read]
+    lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
+    if lost and len({item.source.name for item in read}) == 1:
+        first, rank_from = (0, "only file") if only_rank is None else (only_rank, "given")
+        for k in lost:
+            ranks[k] = (first + read[k].process, rank_from)
+    elif lost and (by_device := _ranks_by_device([read[k] for k in lost])):
+        for k, rank in zip(lost, by_device, strict=True):
+            ranks[k] = (rank, "GPU of the host")
+    elif lost:
+        names = ", ".join(read[k].source.file_name for k in lost[:3])
+        raise UnknownRank(
+            f"{len(lost)} of {len(read)} files do not say which rank they are ({names}"
+            f"{', …' if len(lost) > 3 else ''}); give a pattern whose group finds it in the "
+            "name: --rank-pattern 'node-(\\d+)'"
+        )
+    return ranks
+
+
+def _ranks_by_device(read: list[FileRecording]) -> list[int] | None:
+    """The GPU of each recording, if all are of one host and each has a GPU of its own that its
+    format numbers as the host does."""
+    facts = [item.entry.parsed.facts for item in read]
+    devices = [f.get("host_device") for f in facts]
+    hosts = {f.get("host") for f in facts}
+    recorded = [d for d in devices if isinstance(d, int)]
+    alone = len(hosts) == 1 and None not in hosts and len(set(recorded)) == len(read)
+    return recorded if alone else None
+
+
+def _rank_of(item: FileRecording, pattern: str | None) -> tuple[int | None, str]:
+    """A name gives the rank of a file's first process; its others count on from there."""
+    if pattern is not None:
+        matched = _rank_by_pattern(item.source.name, pattern)
+        return None if matched is None else matched + item.process, "given"
+    parsed = item.entry.parsed
+    if parsed.rank is not None:
+        return parsed.rank, str(parsed.facts.get("rank_from") or "distributedInfo")
+    named = rank_from_name(item.source.name)
+    if named is None and item.parser in _CALLED_BY_RANK:
+        named = _rank_at_end(item.source.name)
+    return (named + item.process, "file name") if named is not None else (None, "")
+
+
+def _rank_at_end(name: str) -> int | None:
+    """The digits that end a name, before `.json` if it has that: how flight recorder dumps are
+    called."""
+    match = re.search(r"(?:^|[\\/!])[^.\\/!]*?(\d{1,7})(?:\.json)?$", name)
+    return int(match[1]) if match else None
+
+
+def _rank_by_pattern(name: str, pattern: str) -> int | None:
+    try:
+        match = re.search(pattern, name)
+        return int(match[1]) if match else None
+    except (re.error, IndexError, ValueError) as error:
+        raise UnknownRank(f"--rank-pattern {pattern!r}: {error}") from None
+
+
+def _needs_rank(item: FileRecording) -> bool:
+    """Whether any of its tables speaks of a rank without naming it."""
+    exempt = ("ranks", "parse_issues")
+    return any(
+        name not in exempt and "rank" in TABLES[name].names and "rank" not in table.column_names
+        for name, table in item.entry.tables.items()
+        if table.num_rows
+    )
