@@ -19,6 +19,7 @@ from htk.measures.call_tree import (
     CallTree,
     DeviceTimes,
     Paths,
+    functions_of,
     labels_of,
     without_operator,
 )
@@ -181,7 +182,7 @@ def _python_stacks(
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     if not python_calls.num_rows:
         raise MissingTable(f"no stacks; they need {hint('python_calls')}")
-    name, names = labels_of(python_calls["name"])
+    name, names = functions_of(python_calls["name"])
     paths = Paths.of(CallTree.of(python_calls, python_links), name)
     row = numbers(op_callers["python_row"], NONE)
     path = np.append(paths.of_row, NONE)[row]

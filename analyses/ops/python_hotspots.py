@@ -12,7 +12,7 @@ from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree, DeviceTimes, labels_of
+from htk.measures.call_tree import CallTree, DeviceTimes, functions_of
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -51,7 +51,7 @@ def python_hotspots(
     """
     tree = CallTree.of(python_calls, python_links)
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-    name, names = labels_of(python_calls["name"])
+    name, names = functions_of(python_calls["name"])
     groups = Groups.by_keys(name)
     once = tree.outermost(groups.group_ids)
     row, outer = _called(op_links, op_callers)

@@ -63,10 +63,11 @@ def format_value(value: object, unit: str) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """'1.5ms' -> 1500000 ns; a bare number is ns."""
+    """'1.5ms' -> 1500000 ns; only 0 may stand without a unit."""
     match = _DURATION.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{text!r} is no duration; write one as 250us, 1.5ms or 2s")
+    if match is None or (match[2] is None and float(match[1])):
+        what = "is not a time" if match is None else "has no unit"
+        raise UsageError(f"{text!r} {what}; write a time as 250us, 1.5ms or 2s")
     return round(float(match[1]) * _SCALE[match[2] or "ns"])
 
 
@@ -76,7 +77,7 @@ def parse_int_ranges(text: str) -> list[int]:
     for piece in text.split(","):
         low, dots, high = piece.strip().partition("..")
         if not low.isdigit() or (dots and not high.isdigit()):
-            raise UsageError(f"{text!r} is no list of numbers; write one as 0,2..5")
+            raise UsageError(f"{text!r} is not a list of numbers; write it as 0,2..5")
         last = int(high) if dots else int(low)
         if last < int(low):
             raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")

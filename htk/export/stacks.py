@@ -20,7 +20,7 @@ from htk.columns.nesting import Nested, Threads
 from htk.columns.types import NONE
 from htk.errors import MissingTable
 from htk.export.rewrite import part_of
-from htk.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of, without_operator
+from htk.measures.call_tree import CallTree, DeviceTimes, Paths, functions_of, without_operator
 from htk.trace.trace import Trace
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -120,7 +120,7 @@ def _of_rank(trace: Trace, rank: int) -> RankStacks:
     tree = CallTree(
         nested.parent, nested.depth.astype(np.int64), threads.astype(np.int64), start, end
     )
-    name, names = labels_of(calls["name"])
+    name, names = functions_of(calls["name"])
     paths = Paths.of(tree, name)
     texts = _texts(paths, names)
     return RankStacks(rank, _cpu(tree, paths, texts), _gpu(trace, paths, texts, len(python)))

@@ -19,7 +19,7 @@ _PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
 Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
 Rows = Annotated[int, "Most rows to return."]
 Ranks = Annotated[str | None, "Only these ranks: 0,2..5."]
-Steps = Annotated[str | None, "Only these profiler steps: 3..4."]
+Steps = Annotated[str | None, "Only these profiler steps: 3..4, or first:2."]
 
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:

@@ -27,7 +27,7 @@ class Traces:
         """Return a recording, narrowed to ranks and steps such as "0..3,8"."""
         chosen = self._opened(path).sel(
             ranks=None if ranks is None else parse_int_ranges(ranks),
-            steps=None if steps is None else parse_int_ranges(steps),
+            steps=steps,
         )
         chosen.check_selection()
         return chosen

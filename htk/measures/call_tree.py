@@ -1,5 +1,6 @@
 """What the analyses of operators share: sums over the call tree, and keys that survive nesting."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,8 @@ from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.segments import heads, running_max
 from htk.columns.types import NONE, Ints, Mask
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+\b")
 
 
 @dataclass(frozen=True)
@@ -200,3 +203,16 @@ def labels_of(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str]]:
     codes, dictionary = codes_of(column)
     labels = [*dictionary.to_pylist(), ""]
     return np.where(codes < 0, len(labels) - 1, codes).astype(np.int64), labels
+
+
+def functions_of(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """Return codes of Python functions and their names, without addresses of objects in them.
+
+    `mul_ of Parameter object at 0x7f71fc3b5540` is another text in each process, so that neither
+    ranks nor runs could be compared.
+    """
+    codes, labels = labels_of(column)
+    bare = [_ADDRESS.sub("", label) for label in labels]
+    names = sorted(set(bare))
+    code_of = {name: code for code, name in enumerate(names)}
+    return np.array([code_of[name] for name in bare], np.int64)[codes], names

@@ -164,10 +164,10 @@ class Session(Questions, Trace):
 
         Args:
             ranks: a rank, a list of ranks, or text such as "0..3,8".
-            steps: steps by their recorded numbers, in the same forms.
+            steps: steps by their recorded numbers, in the same forms; "first:2" is the first two.
             from_ns: start of a time window, in ns since the recording's first event.
             to_ns: end of that window.
-            annotation: name of a user range; a pattern with `*` matches several.
+            annotation: a regular expression that names of user ranges are searched for.
 
         >>> import htk
         >>> one = htk.open("sample").sel(ranks=0, steps="10..11")
@@ -176,7 +176,7 @@ class Session(Questions, Trace):
         """
         return super().sel(
             ranks=_listed(ranks),
-            steps=_listed(steps),
+            steps=[steps] if isinstance(steps, int) else steps,
             from_ns=from_ns,
             to_ns=to_ns,
             annotation=annotation,

@@ -27,7 +27,6 @@ _PHASES = (
     (OTHER, "other operators"),
 )
 REST = "outside operators"
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
 _LOADING_PCT, _WAITING_PCT, _FUNCTION_PCT, _REST_PCT = 10.0, 5.0, 10.0, 20.0
 
@@ -145,7 +144,7 @@ def _function(trace: Trace, shares: dict[str, Share], window: int) -> Cause | No
         if first is not None:
             own = int(first["python_ns"] or 0) // max(len(trace.ranks), 1)
             pct = 100.0 * own / max(window, 1)
-            name = _ADDRESS.sub("", first["function"])
+            name = first["function"]
             if pct >= _FUNCTION_PCT and not _WAITS.search(name):
                 evidence = f"{name} takes {pct:.0f} % of the time by itself"
                 advice = "do it once, before the step, in worker processes, or in compiled code"

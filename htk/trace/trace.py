@@ -1,6 +1,7 @@
 """A trace: the files of all ranks as one set of tables, made when first asked for."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,13 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import numbers
-from htk.core.humanize import format_duration, format_int_ranges
+from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
 from htk.core.recording_hints import hint
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.trace.file import TraceFile
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
+
+_FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
 class Tables(Mapping[str, pa.Table]):
@@ -89,12 +92,15 @@ class Trace:
         self,
         *,
         ranks: Sequence[int] | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | str | None = None,
         from_ns: int | None = None,
         to_ns: int | None = None,
         annotation: str | None = None,
     ) -> Self:
-        """The same trace, narrowed: nothing is computed until a table is asked for."""
+        """Return the same trace, narrowed; nothing is computed until a table is asked for.
+
+        `steps` may be a text: "3,5..7", or "first:2" for the recording's own first two.
+        """
         if from_ns is not None and to_ns is not None and from_ns >= to_ns:
             raise UsageError(
                 f"from {format_duration(from_ns)} to {format_duration(to_ns)}: "
@@ -105,7 +111,7 @@ class Trace:
         now = self.selection
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),
-            now.steps if steps is None else frozenset(steps),
+            now.steps if steps is None else self._steps_named(steps),
             now.from_ns if from_ns is None else from_ns,
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
@@ -114,6 +120,16 @@ class Trace:
         if ranks is not None:
             narrowed.check_ranks()
         return narrowed
+
+    def _steps_named(self, steps: Sequence[int] | str) -> frozenset[int]:
+        if not isinstance(steps, str):
+            return frozenset(steps)
+        match = _FIRST_STEPS.fullmatch(steps)
+        if match is None:
+            return frozenset(parse_int_ranges(steps))
+        if not self._known_steps:
+            raise MissingTable(f"steps {steps}: the recording holds no steps")
+        return frozenset(sorted(self._known_steps)[: int(match[1])])
 
     def under(self, selection: Selection) -> Self:
         """The same files under another selection; what is made of them all is made once."""

@@ -148,7 +148,7 @@ def test_a_brushed_range_becomes_the_time_filter(page: Any) -> None:
 def test_a_bad_filter_is_said_not_thrown(page: Any) -> None:
     go(page, "/kernel_top?steps=abc")
     page.wait_for_selector(".problem")
-    assert "is no list of numbers" in page.inner_text(".problem")
+    assert "is not a list of numbers" in page.inner_text(".problem")
 
 
 def test_rows_group(page: Any) -> None:

@@ -62,7 +62,7 @@ _OPENING = (
 )
 _NARROWING = (
     click.option("--ranks", help="Only these ranks: 0,2..5."),
-    click.option("--steps", help="Only these profiler steps: 3..4."),
+    click.option("--steps", help="Only these profiler steps: 3..4; or first:2."),
     click.option("--from", "from_", help="Only from this time on, since the trace began: 1.5ms."),
     click.option("--to", help="Only up to this time."),
     click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
@@ -176,7 +176,7 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     from_, to = arguments.get("from_"), arguments.get("to")
     chosen = trace.sel(
         ranks=None if ranks is None else parse_int_ranges(ranks),
-        steps=None if steps is None else parse_int_ranges(steps),
+        steps=steps,
         from_ns=None if from_ is None else parse_duration(from_),
         to_ns=None if to is None else parse_duration(to),
         annotation=arguments.get("annotation"),

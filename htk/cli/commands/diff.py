@@ -1,6 +1,7 @@
 """`htk diff`: two recordings, or two ranks, side by side; with limits, the gate of a CI."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,8 @@ from htk.errors import GateFailed
 if TYPE_CHECKING:
     from htk.compare.baseline import RecordedBaseline
     from htk.compare.regression import Judgement
+
+_GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
 
 
 @click.command("diff")
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 @click.option(
     "--md", type=click.Path(dir_okay=False), help="Also write the judgement as Markdown here."
 )
+@click.option(
+    "--junit", type=click.Path(dir_okay=False), help="Also write the judgement as JUnit XML here."
+)
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -62,9 +68,9 @@ def command(
     from htk.compare.baseline import is_baseline
 
     base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
-    gate = {name: arguments.pop(name) for name in ("min_abs", "run_noise", "fail_unjudged", "md")}
+    gate = {name: arguments.pop(name) for name in _GATE}
     sides = (base_path, base_ranks), (new_path, new_ranks)
-    if rules or gate["md"] or is_baseline(base_path) or is_baseline(new_path):
+    if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
         return
     from htk.cli.commands.common import opened
@@ -93,6 +99,7 @@ def _by_baselines(
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
     from htk.compare import regression
+    from htk.compare.gate_junit import junit
     from htk.compare.gate_markdown import markdown
     from htk.compare.rules import rule
     from htk.compare.runs import DIFF, changes
@@ -120,6 +127,8 @@ def _by_baselines(
     write(Result(label, table, dict(coverage_of(table))), form, output, limit=limit)
     if gate["md"]:
         _write_markdown(gate["md"], markdown(judged, changed, base, new))
+    if gate["junit"]:
+        Path(gate["junit"]).write_bytes(junit(judged, gate["fail_unjudged"]))
     _say(changed)
     _enforce(judged, gate["fail_unjudged"])
 

@@ -31,3 +31,20 @@ def test_recursion_counts_once_and_an_operator_may_call_python(tmp_path: Path) -
     assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 100_000, 100_000)
     assert row["operators_ns"] == 60_000  # autograd's 20 beside the inner call, and mul's 40
     assert row["python_ns"] == 40_000
+
+
+def test_a_function_bound_to_objects_is_one_function_on_every_rank(tmp_path: Path) -> None:
+    name = "<built-in method mul_ of Parameter object"
+    paths = [
+        write(
+            tmp_path / f"r{rank}.json",
+            call(f"{name} at 0x7f{rank}1FFe0>", 0, 10 + rank),
+            call(f"{name} at 0x{rank}>", 40, 5),
+            **of_rank(rank),
+        )
+        for rank in range(3)
+    ]
+    trace = open_trace([str(p) for p in paths], OpenOptions(cache=False))
+    (row,) = ask(trace, "python_hotspots").to_pylist()
+    assert row["function"] == f"{name}>"
+    assert (row["count"], row["total_ns"]) == (6, 1_000 * (10 + 11 + 12 + 3 * 5))

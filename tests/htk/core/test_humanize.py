@@ -33,16 +33,21 @@ def test_sizes_are_binary_and_say_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ns"), [("250us", 250_000), ("1.5ms", 1_500_000), ("2s", 2 * 10**9), ("7", 7)]
+    ("text", "ns"), [("250us", 250_000), ("1.5ms", 1_500_000), ("2s", 2 * 10**9), ("0", 0)]
 )
 def test_durations(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
 
 
 @pytest.mark.parametrize("text", ["", "fast", "1h", "1 2"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration"):
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
         parse_duration(text)
+
+
+def test_a_time_without_a_unit_is_refused() -> None:
+    with pytest.raises(UsageError, match="'5' has no unit; write a time as 250us"):
+        parse_duration("5")
 
 
 def test_lists_of_numbers() -> None:

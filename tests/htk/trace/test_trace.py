@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
+from htk.errors import MissingTable, UsageError
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
@@ -122,6 +122,20 @@ def test_steps_on_the_host_are_chosen_too(trace: Trace) -> None:
     chosen = ask(trace.sel(steps=[1]), "step_times").table
     assert set(steps["step"].to_pylist()) > {1}
     assert set(chosen["step"].to_pylist()) == {1}
+
+
+def test_the_first_steps_are_those_of_the_recording_whatever_their_numbers(trace: Trace) -> None:
+    recorded = sorted(set(ask(trace, "step_times").table["step"].to_pylist()))
+    assert len(recorded) > 1, "one of more is chosen"
+    for text, steps in (("first:1", recorded[:1]), ("first:99", recorded)):
+        chosen = ask(trace.sel(steps=text), "step_times").table
+        assert sorted(set(chosen["step"].to_pylist())) == steps
+
+
+def test_steps_may_be_named_as_text(trace: Trace) -> None:
+    assert trace.sel(steps="1..2,5").selection.steps == {1, 2, 5}
+    with pytest.raises(UsageError, match="not a list of numbers"):
+        trace.sel(steps="last:2")
 
 
 @pytest.mark.parametrize(
