@@ -17,6 +17,7 @@ import htk
 from htk import analyses
 from htk.analyses import ANALYSES, menu
 from htk.core.parser import HEAD_BYTES, Head
+from htk.economics.goodput import RETURNS as goodput_columns
 from htk.io.sources import head, resolve
 from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
@@ -147,6 +148,7 @@ def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) ->
 def _columns() -> list[tuple[str, typing.Any]]:
     """Every column of tables and analyses, what-ifs and plans."""
     schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_columns}
+    schemas["goodput"] = goodput_columns
     schemas |= {name: analyses.find(name).returns for name in ANALYSES}
     return [(owner, field) for owner, schema in schemas.items() for field in schema]
 

@@ -7,8 +7,10 @@ import math
 from dataclasses import dataclass
 
 from htk.errors import UsageError
+from htk.models.failures import Checkpointing, best_interval, shares
 
 _HOUR = 3600.0
+_SHORTEST_S = 1.0  # between checkpoints that cost nothing
 
 
 def per_million_tokens(price_per_gpu_hour: float, gpus: float, tokens_per_s: float) -> float:
@@ -45,18 +47,17 @@ def goodput(
 ) -> Goodput:
     """What checkpoints, restarts and lost work leave, of the time that a run takes.
 
-    A failure costs the restart and on average half of what lies between two checkpoints; without an
-    interval the best one is taken, √(2 · checkpoint · time between failures) (Young 1974).
+    Without an interval the best one is taken. Exact for failures at a constant rate
+    (`models.failures`).
     """
     if min(nodes, node_hours_between_failures) <= 0 or min(restart_s, checkpoint_s) < 0:
         raise UsageError(
             "goodput: nodes and hours between failures must be positive, times not less"
         )
     between = node_hours_between_failures * _HOUR / nodes
-    every = checkpoint_every_s or math.sqrt(2 * checkpoint_s * between)
-    saving = checkpoint_s / (every + checkpoint_s) if every else 0.0
-    lost = (restart_s + (every + checkpoint_s) / 2) / between
-    return Goodput(max((1 - saving) * (1 - lost), 0.0), every, between / _HOUR)
+    every = checkpoint_every_s or max(best_interval(1 / between, checkpoint_s), _SHORTEST_S)
+    useful = shares(1 / between, restart_s, Checkpointing(every, checkpoint_s)).useful
+    return Goodput(useful, every, between / _HOUR)
 
 
 def run_seconds(steps: float, step_ns: float, share: float = 1.0) -> float:

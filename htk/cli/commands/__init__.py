@@ -28,6 +28,9 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"
     ),
+    "goodput": Command(
+        "htk.cli.commands.goodput", "What do failures and checkpoints leave of a job's time?"
+    ),
     "doctor": Command(
         "htk.cli.commands.doctor", "What was recorded, what is missing, what is damaged?"
     ),

@@ -29,12 +29,12 @@ def test_goodput_loses_restarts_and_half_an_interval() -> None:
     found = goodput(10, 1000, restart_s=600, checkpoint_s=0, checkpoint_every_s=3600)
     # a failure every 100 h, each costs 600 + 1800 s of 360,000
     assert found.hours_between_failures == 100
-    assert found.share == pytest.approx(1 - 2400 / 360_000)
+    assert found.share == pytest.approx(1 - 2400 / 360_000, rel=1e-4)
 
 
-def test_the_best_interval_is_youngs() -> None:
+def test_the_best_interval_is_about_youngs() -> None:
     found = goodput(1, 1, restart_s=0, checkpoint_s=2)
-    assert found.checkpoint_every_s == pytest.approx(math.sqrt(2 * 2 * 3600))
+    assert found.checkpoint_every_s == pytest.approx(math.sqrt(2 * 2 * 3600), rel=0.02)
 
 
 def test_a_run_lasts_longer_by_what_is_lost() -> None:
