@@ -1,0 +1,305 @@
+"""How many small mistakes in the code that makes numbers do the tests notice?
+
+    python bench/mutation.py                          40 mutants, other ones each time
+    python bench/mutation.py --seed 7 --mutants 150 -o bench/quality/mutation.json
+    python bench/mutation.py --path htk/derived/waits.py --mutants 20
+    python bench/mutation.py --again FILE             the survivors of an earlier run
+
+Expressions are drawn from the packages below, each is changed once (a comparison, an operator, a
+constant by one, a side, a minimum for a maximum, two arguments swapped) in a copy of the tree, and
+the tests run: first the module's mirrored test file and those that import it, then the other tests
+of its package and those of the modules that use it, nearest first, up to 16 files. A mutant is
+killed when a test fails that passes without it, or when the tests end within the limit only without
+it. Mutants that nobody can tell from the original are listed with their reasons in
+bench/mutation_equivalents.toml and are not counted.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from bench.mutants import Mutant, mutants
+from htk.analyses import ANALYSES
+from htk.derived import registry
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")
+EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
+WIDER_FILES = 16  # tests of users of a module: the nearest so many
+PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+LIMITED = f'ulimit -v {8 << 20}; exec "$@"'  # KiB: a mutant may allocate without end
+
+
+@dataclass(frozen=True)
+class Verdict:
+    mutant: Mutant
+    outcome: str  # killed, survived
+    by: str = ""  # the test that failed, or "time"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How many small mistakes do the tests notice?")
+    parser.add_argument("--mutants", type=int, default=40)
+    parser.add_argument("--seed", type=int, help="of the draw; another one each time unless given")
+    parser.add_argument("--path", action="append", help="only modules whose path begins so")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for the tests of a mutant")
+    parser.add_argument("--again", type=Path, help="the survivors that a file of -o lists")
+    parser.add_argument("-o", "--output", type=Path, help="where the figures are written as JSON")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    if options.again:
+        drawn = again(json.loads(options.again.read_text())["survivors"])
+    else:
+        drawn = draw(options.mutants, seed, tuple(options.path or ("htk", "parsers")))
+    print(f"seed {seed}, {len(drawn)} mutants", flush=True)
+    verdicts = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder) / "htk", options.limit)
+        tests = {mutant.path: tests_of(mutant.path) for mutant in drawn}  # of the tree as copied
+        for number, mutant in enumerate(drawn, 1):
+            verdict = tree.judge(mutant, *tests[mutant.path])
+            verdicts.append(verdict)
+            where = f"{mutant.path}:{mutant.line} {_short(mutant.before)} -> {mutant.after}"
+            print(f"{number:4} {verdict.outcome:8} {where}  {verdict.by}", flush=True)
+            if options.output:
+                options.output.write_text(json.dumps(summary(verdicts, seed), indent=1) + "\n")
+    figures = summary(verdicts, seed)
+    print(f"{figures['killed']} of {figures['mutants']} killed, seed {seed}")
+    return 0
+
+
+def draw(count: int, seed: int, prefixes: tuple[str, ...]) -> list[Mutant]:
+    """Return mutants of the packages, every expression as likely as any other."""
+    equivalent = {
+        tuple(entry[k] for k in ("path", "code", "before", "after")) for entry in listed()
+    }
+    every = [
+        mutant
+        for path in modules()
+        if path.startswith(prefixes)
+        for mutant in mutants(path, (ROOT / path).read_bytes())
+        if mutant.key not in equivalent
+    ]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def listed() -> list[dict[str, str]]:
+    """Return the mutants that are judged equivalent, with the reasons."""
+    return list(tomllib.loads(EQUIVALENTS.read_text(encoding="utf-8"))["equivalent"])
+
+
+def again(survivors: list[dict[str, str]]) -> list[Mutant]:
+    """Return the same mutants in the tree as it stands; what is gone from it is left out."""
+    keys = {tuple(entry[k] for k in ("path", "code", "before", "after")) for entry in survivors}
+    paths = sorted({entry["path"] for entry in survivors})
+    every = (m for path in paths for m in mutants(path, (ROOT / path).read_bytes()))
+    return list({mutant.key: mutant for mutant in every if mutant.key in keys}.values())
+
+
+def summary(verdicts: list[Verdict], seed: int) -> dict[str, object]:
+    """Return the figures, by package too, and the survivors."""
+    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    for verdict in verdicts:
+        rooms[room_of(verdict.mutant.path)][verdict.outcome] += 1
+    survivors = [asdict(v.mutant) for v in verdicts if v.outcome == "survived"]
+    return {
+        "seed": seed,
+        "mutants": len(verdicts),
+        "killed": sum(verdict.outcome == "killed" for verdict in verdicts),
+        "packages": {room: dict(rooms[room]) for room in ROOMS if room in rooms},
+        "survivors": survivors,
+    }
+
+
+class Tree:
+    """A copy of the checkout in which one module at a time holds a mistake."""
+
+    def __init__(self, root: Path, limit: int) -> None:
+        self.root, self.limit = root, limit
+        self._passing: dict[str, bool] = {}
+        names = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+        ).stdout.split("\0")
+        compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "htk").glob("*.so")]
+        for name in filter(None, (*names, *compiled)):
+            target = root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target, follow_symlinks=False)
+
+    def judge(self, mutant: Mutant, *selections: tuple[str, ...]) -> Verdict:
+        """Run the tests nearest to the module, then those further off."""
+        file = self.root / mutant.path
+        original = file.read_bytes()
+        for selection in filter(None, selections):
+            self._write(file, mutant.apply(original))
+            by = self._failure(selection)
+            self._write(file, original)
+            if by and self._passes(by, selection):
+                return Verdict(mutant, "killed", by)
+        return Verdict(mutant, "survived")
+
+    def _failure(self, selection: tuple[str, ...]) -> str:
+        """Return the first test that fails; "" if none does, "time" if they do not end."""
+        done = self._pytest(*selection)
+        if done is None:
+            return "time"
+        if done.returncode in (0, 5):
+            return ""
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\S+)?)", done.stdout, re.M)
+        return failed[1] if failed else "import"
+
+    def _passes(self, test: str, selection: tuple[str, ...]) -> bool:
+        """Whether what failed passes in the tree without a mistake; asked once."""
+        asked = selection if test in ("time", "import") else (test,)
+        key = " ".join(asked)
+        if key not in self._passing:
+            done = self._pytest(*asked)
+            self._passing[key] = done is not None and done.returncode == 0
+        return self._passing[key]
+
+    def _pytest(self, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+        """Run tests in the copy; None if they take longer than the limit."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root),
+            "HTK_SHARED": os.environ.get("HTK_SHARED", str(ROOT.parent / "shared")),
+        }
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", LIMITED, "sh", sys.executable, *PYTEST, *arguments],
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=self.limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:  # with what the tests started
+            if process.poll() is None or _has_group(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return subprocess.CompletedProcess(arguments, process.returncode, output)
+
+    def _write(self, file: Path, source: bytes) -> None:
+        file.write_bytes(source)
+        # A change of the same length within a second would be taken for the compiled file's source.
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+            compiled.unlink()
+
+
+def _has_group(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def modules() -> list[str]:
+    """Return the modules of the packages that make numbers."""
+    folders = [ROOT / ("parsers" if room == "parsers" else f"htk/{room}") for room in ROOMS]
+    return sorted(str(p.relative_to(ROOT)) for folder in folders for p in folder.rglob("*.py"))
+
+
+def room_of(path: str) -> str:
+    first, second, *_ = path.split("/")
+    return second if first == "htk" else first
+
+
+def tests_of(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the test files of a module, and those beside them and of the modules that use it."""
+    near = _tests_that_know(path)
+    beside = (ROOT / "tests" / Path(path).parent).glob("test_*.py")
+    wider = dict.fromkeys(str(file.relative_to(ROOT)) for file in sorted(beside))
+    seen, front = {path}, [path]
+    while front and len(wider) < WIDER_FILES:
+        front = sorted({user for module in front for user in users()[module]} - seen)
+        seen |= set(front)
+        wider |= dict.fromkeys(test for module in front for test in _tests_that_know(module))
+    return near, tuple(test for test in wider if test not in near)[:WIDER_FILES]
+
+
+@cache
+def _tests_that_know(path: str) -> tuple[str, ...]:
+    """The mirrored test file, and those that name the module or what it makes."""
+    stem, folder = Path(path).stem, Path("tests") / Path(path).parent
+    mirrored = ROOT / folder / f"test_{stem}.py"
+    names = _spellings(path)
+    files = [mirrored] if mirrored.is_file() else []
+    files += [file for file, words in _words_of_tests().items() if names & words]
+    return tuple(dict.fromkeys(str(file.relative_to(ROOT)) for file in files))
+
+
+@cache
+def users() -> dict[str, set[str]]:
+    """Return, for each module, the modules that import it or read a table that it makes."""
+    every = [p for top in ("htk", "parsers", "analyses") for p in (ROOT / top).rglob("*.py")]
+    words = {str(p.relative_to(ROOT)): _words(p) for p in every if not _is_linked(p)}
+    owners = {name: path for path in words for name in _spellings(path)}
+    result: dict[str, set[str]] = defaultdict(set)
+    for path, used in words.items():
+        for name in used & owners.keys():
+            result[owners[name]].add(path)
+    return result
+
+
+@cache
+def _spellings(path: str) -> set[str]:
+    """How others name a module: its import, the tables that it makes, its analysis."""
+    parts = Path(path).with_suffix("").parts
+    module = ".".join(parts if parts[0] == "htk" else ("htk", *parts)).removesuffix(".__init__")
+    tables = {t for t in registry.NAMES if registry.maker(t).function.__module__ == module}
+    return {module} | tables | ({parts[-1]} & ANALYSES.keys() if parts[0] == "analyses" else set())
+
+
+@cache
+def _words_of_tests() -> dict[Path, set[str]]:
+    return {path: _words(path) for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+
+
+def _words(path: Path) -> set[str]:
+    """Imported modules, identifiers and texts of a file."""
+    return set(_words_in(ast.parse(path.read_bytes())))
+
+
+def _words_in(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str() as module, names=names):
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield name
+            case ast.Constant(value=str() as text):
+                yield text.replace("-", "_")
+
+
+def _is_linked(path: Path) -> bool:
+    return any(folder.is_symlink() for folder in path.parents)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
