@@ -8,7 +8,7 @@
 Expressions are drawn from the packages below, each is changed once (a comparison, an operator, a
 constant by one, a side, a minimum for a maximum, two arguments swapped) in a copy of the tree, and
 the tests run: first the module's mirrored test file and those that import it, then the other tests
-of its package and those of the modules that use it, nearest first, up to 16 files. A mutant is
+of its package and those of the modules that use it, nearest first, up to 10 files. A mutant is
 killed when a test fails that passes without it, or when the tests end within the limit only without
 it. Mutants that nobody can tell from the original are listed with their reasons in
 bench/mutation_equivalents.toml and are not counted.
@@ -39,7 +39,7 @@ from htk.derived import registry
 ROOT = Path(__file__).parents[1]
 ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")
 EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
-WIDER_FILES = 16  # tests of users of a module: the nearest so many
+WIDER_FILES = 10  # tests of users of a module: the nearest so many
 PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
 LIMITED = f'ulimit -v {8 << 20}; exec "$@"'  # KiB: a mutant may allocate without end
 
@@ -176,6 +176,7 @@ class Tree:
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.root),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a second less for each mutant
             "HTK_SHARED": os.environ.get("HTK_SHARED", str(ROOT.parent / "shared")),
         }
         process = subprocess.Popen(
@@ -226,13 +227,14 @@ def room_of(path: str) -> str:
 def tests_of(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the test files of a module, and those beside them and of the modules that use it."""
     near = _tests_that_know(path)
-    beside = (ROOT / "tests" / Path(path).parent).glob("test_*.py")
-    wider = dict.fromkeys(str(file.relative_to(ROOT)) for file in sorted(beside))
+    beside = sorted((ROOT / "tests" / Path(path).parent).glob("test_*.py"))
+    wider: dict[str, None] = {}
     seen, front = {path}, [path]
     while front and len(wider) < WIDER_FILES:
         front = sorted({user for module in front for user in users()[module]} - seen)
         seen |= set(front)
         wider |= dict.fromkeys(test for module in front for test in _tests_that_know(module))
+        wider |= dict.fromkeys(str(file.relative_to(ROOT)) for file in beside)
     return near, tuple(test for test in wider if test not in near)[:WIDER_FILES]
 
 
