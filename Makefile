@@ -1,16 +1,18 @@
 # The two commands of the README, and what they need.
 #   make demo   set up and analyse the sample that comes with htk
 #   make test   set up and pass the tests
-# Beside them: make lint, make docs, make menu, make nightly; CONTRIBUTING.md says what each does.
+# Beside them: make lint, make docs, make menu, make mutation, make nightly; CONTRIBUTING.md says
+# what each does.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
+MUTANTS ?= 40
 
 NIGHTLY := tests fuzz oldest newest
 
-.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu docs clean
+.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu mutation docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -45,6 +47,9 @@ lint: $(VENV)/.dev
 types:  # of the pages' scripts, where node is installed
 	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p .; \
 	else echo "node is not installed: the types of the scripts are not checked"; fi
+
+mutation: $(VENV)/.dev  # how many small mistakes in the code that makes numbers the tests notice
+	PYTHONPATH=. $(BIN)/python bench/mutation.py --mutants $(MUTANTS)
 
 docs: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/mkdocs build

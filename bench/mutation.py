@@ -69,7 +69,9 @@ def main() -> int:
     verdicts = []
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder) / "htk", options.limit)
-        tests = {mutant.path: tests_of(mutant.path) for mutant in drawn}  # of the tree as copied
+        tests = {
+            mutant.path: nearest_tests(mutant.path) for mutant in drawn
+        }  # of the tree as copied
         for number, mutant in enumerate(drawn, 1):
             verdict = tree.judge(mutant, *tests[mutant.path])
             verdicts.append(verdict)
@@ -224,7 +226,7 @@ def room_of(path: str) -> str:
     return second if first == "htk" else first
 
 
-def tests_of(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def nearest_tests(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the test files of a module, and those beside them and of the modules that use it."""
     near = _tests_that_know(path)
     beside = sorted((ROOT / "tests" / Path(path).parent).glob("test_*.py"))

@@ -13,7 +13,9 @@ from htk.columns.intervals import (
     subtract,
     sweep,
     union,
+    union_lengths,
 )
+from htk.columns.intervals import covered as covered_until
 
 Pairs = list[tuple[int, int]]
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], sum(p))))
@@ -83,3 +85,29 @@ def test_windows_on_one_axis_do_not_touch() -> None:
     found = union(start, end)
     assert axis.window(found.start).tolist() == [0, 0, 1]
     assert axis.measure(found).tolist() == [4, 5]
+
+
+@given(PAIRS, st.lists(st.integers(-5, 60), max_size=8))
+def test_how_much_lies_before_each_time(a: Pairs, times: list[int]) -> None:
+    found = covered_until(spans(a), np.array(times, np.int64))
+    assert found.tolist() == [sum(t < time for t in points(a)) for time in times]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(-2, 12)), max_size=12))
+def test_the_union_of_each_group_has_its_length(rows: list[tuple[int, int, int]]) -> None:
+    group, start, length = (np.array([row[k] for row in rows], np.int64) for k in range(3))
+    found = union_lengths(group, start, start + length, 5)
+    expected = [len(points([(s, s + n) for g, s, n in rows if g == k])) for k in range(5)]
+    assert found.tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(-99, 99), st.integers(0, 9)), min_size=1, max_size=5))
+def test_each_point_of_the_axis_is_a_time_of_its_window(windows: list[tuple[int, int]]) -> None:
+    start = np.array([s for s, _ in windows])
+    axis = ConcatenatedTimeline.of(start, start + [n for _, n in windows])
+    window = np.repeat(np.arange(len(windows)), [n + 1 for _, n in windows])
+    time = np.concatenate([np.arange(s, s + n + 1) for s, n in windows])
+    point = axis.point(window, time)
+    assert point.tolist() == list(range(len(point))), "one behind the other, none twice"
+    assert axis.window(point).tolist() == window.tolist()
+    assert axis.time(window, point).tolist() == time.tolist()

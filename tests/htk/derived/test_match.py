@@ -8,7 +8,7 @@ import pytest
 
 from htk.columns.arrow import with_column
 from htk.derived.clocks import aligned_matches, corrections, rank_clocks
-from htk.derived.match import collective_matches
+from htk.derived.match import CollectiveRows, collective_matches
 from htk.schema import DERIVED, TABLES
 
 Row = dict[str, Any]
@@ -112,6 +112,35 @@ def test_by_sequence_within_groups_of_one_name() -> None:
     found = matched(*rows)
     assert column(found, "match") == [0, 0, 1, 1]
     assert set(column(found, "matched_by")) == {"sequence"}
+
+
+def test_a_group_whose_ranks_one_record_lacks_is_the_one_of_its_name_and_size() -> None:
+    """dp of four ranks is known by one list, tp by two: there a record without ranks fits none."""
+    numbered = {"seq": 3, "seq_kind": "collective"}
+    rows = [
+        call(0, 10, 20, group="dp", group_size=4, group_ranks="[0,1,2,3]", **numbered),
+        call(1, 11, 20, group="dp", group_size=4, **numbered),
+        call(2, 12, 20, group="dp", group_size=4, group_ranks="[0,1,2,3]", **numbered),
+        call(0, 30, 40, group="tp", group_size=2, group_ranks="[0,1]", **numbered),
+        call(1, 31, 40, group="tp", group_size=2, group_ranks="[0,1]", **numbered),
+        call(2, 32, 40, group="tp", group_size=2, group_ranks="[2,3]", **numbered),
+        call(3, 33, 40, group="tp", group_size=2, **numbered),
+        call(0, 50, 60, group="dp", group_size=2, **numbered),
+    ]
+    assert column(matched(*rows), "match") == [0, 0, 0, 1, 1, None, None, None]
+
+
+@pytest.mark.parametrize(
+    "known", [{"group": "tp"}, {"comm_hash": 7}, {"group_ranks": "[0,1]"}], ids=str
+)
+def test_any_name_makes_a_group_known(known: Row) -> None:
+    """Ranks 0 and 1 call out of turn with the unnamed groups of ranks 2 and 3."""
+    rows = [call(r, 10 * r, 100, group=None) | known for r in (0, 1)]
+    unnamed = [call(r, 10 * r, 100, group=None) for r in (2, 3)]
+    found = CollectiveRows(collectives(*rows, *unnamed))
+    assert found.unknown_group.tolist() == [False, False, True, True]
+    assert len(set(found.group[:2].tolist())) == 1
+    assert found.group[0] not in found.group[2:]
 
 
 def steps(rank: int, names: str, first: int = 0) -> list[Row]:

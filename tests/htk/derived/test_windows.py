@@ -3,10 +3,11 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.derived.windows import fill, rank_windows, step_windows
+from htk.derived.windows import cut_to_windows, fill, rank_windows, step_windows
 from tests.tables import make
 
 LAUNCHED = st.tuples(st.integers(-1, 4), st.integers(0, 40), st.integers(0, 10))
@@ -89,6 +90,68 @@ def test_each_device_of_each_rank_fills_its_own_windows() -> None:
     pieces = sorted(zip(filled.row.tolist(), filled.window.tolist(),
                         (filled.end - filled.start).tolist(), strict=True))  # fmt: skip
     assert pieces == [(0, 0, 6), (1, 1, 3), (2, 2, 4)]
+
+
+LANES = [(rank, cycle, device) for rank in (1, 2) for cycle in (0, 1) for device in (0, 1, 3)]
+SPANS = st.lists(st.tuples(st.sampled_from(LANES), st.integers(0, 30), st.integers(0, 9)))
+
+
+@given(SPANS, st.lists(st.sampled_from(LANES), unique=True), st.integers(0, 12))
+def test_spans_meet_the_windows_of_their_rank_cycle_and_device(
+    spans: list[tuple[tuple[int, int, int], int, int]],
+    lanes: list[tuple[int, int, int]],
+    edge: int,
+) -> None:
+    """Two windows to a lane, one behind the other, in an order of lanes that means nothing."""
+    names = ("rank", "cycle", "device", "start_ns", "end_ns")
+    windows = [(*lane, low, low + 10) for low in (edge + 10, edge) for lane in lanes]
+    rows = [(*lane, start, start + length) for lane, start, length in spans]
+    found = cut_to_windows(
+        make("activities", [dict(zip(names, row, strict=True)) for row in rows]),
+        make("rank_windows", [dict(zip(names, row, strict=True)) for row in windows]),
+    )
+    pieces = {
+        (row, window, t)
+        for row, window, start, end in zip(*(c.tolist() for c in found), strict=True)
+        for t in range(start, end)
+    }
+    assert pieces == {
+        (r, w, t)
+        for r, (*lane, start, end) in enumerate(rows)
+        for w, (*of_window, low, high) in enumerate(windows)
+        if lane == of_window
+        for t in range(max(start, low), min(end, high))
+    }
+
+
+def test_recordings_of_each_device_run_from_the_first_start_to_the_last_end() -> None:
+    spans = [(3, 20, 25), (1, 5, 9), (3, 4, 30), (0, 50, 60), (1, 7, 8), (3, 40, 41), (0, 55, 58)]
+    kernels = [{"device": d, "start_ns": s, "end_ns": e} for d, s, e in spans]
+    found = rank_windows(make("kernels", kernels)).to_pylist()
+    assert [(r["device"], r["step"], r["start_ns"], r["end_ns"], r["complete"]) for r in found] == [
+        (0, None, 50, 60, True),
+        (1, None, 5, 9, True),
+        (3, None, 4, 41, True),
+    ]
+
+
+def test_steps_of_each_device_are_its_own() -> None:
+    spans = [(1, 0, 5, 9), (0, 0, 2, 4), (1, 1, 9, 30), (0, 1, 6, 8), (2, -1, 0, 3), (2, 1, 5, 7)]
+    kernels = make("kernels", [{"device": d, "start_ns": s, "end_ns": e} for d, _, s, e in spans])
+    links = make("kernel_links", [{"step": k if k >= 0 else None} for _, k, _, _ in spans])
+    found = step_windows(kernels, links, make("annotations", [])).to_pylist()
+    assert [(r["device"], r["step"], r["start_ns"], r["end_ns"]) for r in found] == [
+        *[(0, 0, 2, 4), (0, 1, 4, 8)],
+        *[(1, 0, 5, 9), (1, 1, 9, 30)],
+        (2, 1, 0, 7),
+    ]
+
+
+@pytest.mark.parametrize(("length", "complete"), [(4, False), (5, True), (6, True)])
+def test_a_last_step_of_less_than_half_the_others_is_cut(length: int, complete: bool) -> None:
+    rows = [(k, 10 * k, 10) for k in range(3)]
+    steps = host_steps((0, 8), (10, 20), (20, 32), (32, 32 + length))
+    assert steps_of([*rows, (3, 32, length)], steps)[-1][-1] is complete
 
 
 def test_a_step_after_an_unrecorded_gap_begins_with_its_own_first_activity() -> None:

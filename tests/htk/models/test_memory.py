@@ -101,6 +101,28 @@ def test_checkpointing_keeps_inputs_or_every_second_result() -> None:
     assert selective == 512 * 2 * (4096 + 4096 + products / 2)
 
 
+@pytest.mark.parametrize(
+    ("split", "of_a_rank"),
+    [
+        ({}, 3 * 512 * 2 * 4096),
+        ({"context": 4}, 3 * 512 * 2 * 4096 / 4),
+        ({"tensor": 8}, 3 * 512 * 2 * 4096),  # whole on each rank
+        ({"tensor": 8, "sequence_parallel": True}, 3 * 512 * 2 * 4096 / 8),
+        ({"tensor": 8, "sequence_parallel": True, "context": 4}, 3 * 512 * 2 * 4096 / 32),
+    ],
+)
+def test_what_goes_into_a_layer_is_split_with_the_sequence(
+    split: dict[str, int], of_a_rank: float
+) -> None:
+    """Two bytes of 4096 elements for each token; with full checkpointing a layer keeps no more."""
+    layout = Layout(seq=512, micro_batch=3, checkpointing="full", **split)  # type: ignore[arg-type]
+    assert layer_input(LLAMA_7B, layout) == of_a_rank
+    need = memory(LLAMA_7B, layout)
+    gathered = 4 * layout.tokens * 4096 if layout.sequence_parallel else 0
+    working = whole_layer(LLAMA_7B, layout) + gathered
+    assert need.activations == pytest.approx(32 * of_a_rank + working)
+
+
 def test_a_model_replicated_takes_16_bytes_a_parameter() -> None:
     model = decoder("gpt3-126m")
     need = memory(model_size(model), Layout("ddp", 1, 8, seq=128))

@@ -109,6 +109,16 @@ def test_a_broken_header_entry_costs_only_itself(read):
     assert set(raw.issue_counts) == {"broken_header"}
 
 
+@pytest.mark.parametrize("key", ["with_stack", "_", "2nd key", "rank"])
+def test_after_a_broken_header_entry_any_usual_key_is_read(key, read):
+    """The rest of the broken one looks like keys too, but no colon follows."""
+    before = b'"broken":"say "hi", "a_b", x","%b":7,"z":8,' % key.encode()
+    raw = read(trace(event(1), before=before))
+    assert correlations(raw) == [1]
+    assert {name: raw.header[name] for name in (key, "z", "x")} == {key: 7, "z": 8, "x": 1}
+    assert raw.issue_counts == {"broken_header": 1}
+
+
 @pytest.mark.parametrize("text", [b"", b"   ", b"\x00\x01garbage", b"<html></html>", b"ph"])
 def test_what_is_no_json_is_no_trace(text, read):
     raw = read(text)
