@@ -74,6 +74,7 @@ def critical_path(
 def _facts(graph: Graph, judged: Gate) -> dict[str, object]:
     return {
         "step": graph.step,
+        **({} if graph.cycle is None else {"cycle": graph.cycle}),
         "step_ns": graph.period_ns,
         "ranks": graph.ranks,
         "verdict": judged.verdict,

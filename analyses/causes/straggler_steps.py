@@ -19,6 +19,7 @@ from htk.schema import TEXT, table
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     host=(TEXT, "Its node, recorded or inferred; null: not known."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step that the collectives began in."),
     lateness_ns=(pa.int64(), "Own time beyond the fastest rank's where the others waited for it."),
     cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
@@ -48,17 +49,19 @@ def straggler_steps(
     blames = blame(collectives, aligned_matches if align else collective_matches, activities)
     step = _steps(blames, collectives, step_windows)
     chosen = np.flatnonzero(blames.matched & (step != NONE) & (blames.rows.rank >= 0))
-    cells = Groups.by_keys(np.column_stack([blames.rows.rank[chosen], step[chosen]]))
+    cycle = numbers(collectives["cycle"], 0)
+    keys = np.column_stack([blames.rows.rank, cycle, step]).astype(np.int64)[chosen]
+    cells = Groups.by_keys(keys)
     blamed = blames.blamed[chosen]
     late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
     cost = cells.sum(blames.cost[chosen])
-    rank, of_step = cells.keys[:, 0], cells.keys[:, 1]
+    rank, of_step = cells.keys[:, 0], cells.keys[:, 1:]
     costliest = _costliest(of_step, cost)
     hosts = Hosts.of(ranks, collectives)
     columns = [
         number(rank, pa.int32()),
         texts([hosts.of_rank.get(k) for k in rank.tolist()]),
-        number(of_step, pa.int32()),
+        *(number(column, pa.int32()) for column in of_step.T),
         number(late, pa.int64()),
         number(cost, pa.int64()),
         number(cells.sum(blamed.astype(np.int64)), pa.int64()),
@@ -69,7 +72,7 @@ def straggler_steps(
     return with_coverage(
         answer,
         pattern=pattern,
-        steps=len(np.unique(of_step)),
+        steps=len(np.unique(of_step, axis=0)),
         outside_steps=int((blames.matched & (step == NONE)).sum()),
         **hosts.facts(),
         **clock_facts(align),

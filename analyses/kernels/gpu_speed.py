@@ -10,6 +10,7 @@ from htk.columns.groups import Groups, quotient
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.measures.breakdown import pooled
 from htk.schema import table
 
 Per = Literal["rank", "step", "time"]
@@ -17,6 +18,7 @@ Per = Literal["rank", "step", "time"]
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched the kernels, per step."),
     slice=(pa.int32(), "Part of the recorded window, from 0, per time."),
     kernels=(pa.int64(), "Kernels compared: their name, grid and block come often enough."),
@@ -55,8 +57,8 @@ def gpu_speed(
     who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
     usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
-    step, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(parts, 1))
-    groups = Groups.by_keys(np.column_stack([who, step, part]))
+    steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(parts, 1))
+    groups = Groups.by_keys(np.column_stack([who, steps, part]))
     k = groups.keys
     spent = groups.sum(np.where(has_usual, length, 0))
     should = np.bincount(groups.group_ids, np.where(has_usual, usual, 0), minlength=len(groups))
@@ -65,7 +67,7 @@ def gpu_speed(
     slow = has_usual & (length > _SLOW * usual)
     table = pa.table(
         [
-            *(number(k[:, c], pa.int32(), k[:, c] >= 0) for c in range(4)),
+            *(number(k[:, c], pa.int32(), k[:, c] >= 0) for c in range(5)),
             number(groups.sum(has_usual.astype(np.int64)), pa.int64()),
             number(spent, pa.int64()),
             number(should, pa.int64()),
@@ -109,13 +111,15 @@ def _usual(
 def _when(
     per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, parts: int
 ) -> tuple[Ints, Ints]:
+    """Return cycle and step, and the part of the window, as far as asked for."""
     nothing = np.full(len(rows), NONE, np.int64)
+    anytime = np.column_stack([nothing, nothing])
     if per == "rank" or not len(rows):
-        return nothing, nothing
+        return anytime, nothing
     if per == "step":
-        return numbers(kernel_links["step"], NONE).astype(np.int64)[rows], nothing
+        return pooled("step", kernels, kernel_links["step"])[rows, 1:], nothing
     start = numbers(kernels["start_ns"])[rows]
     devices = Groups.by_keys(gpu)
     low = devices.min(start)[devices.group_ids]
     span = (devices.max(start)[devices.group_ids] - low) + 1
-    return nothing, (start - low) * parts // span
+    return anytime, (start - low) * parts // span

@@ -10,12 +10,13 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
-from htk.measures.breakdown import Pool, percent, pooled
+from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
     family=(
         TEXT,
@@ -53,21 +54,20 @@ def kernel_families(
     name, _ = codes_of(kernels["name"])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     uses = _tensor_core(kernels)
-    who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
+    who = pooled(per, kernels, kernel_links["step"])
     groups = Groups.by_keys(np.column_stack([who, family, kind]))
     total = groups.sum(length)
-    pools = Groups.by_keys(groups.keys[:, :2])
+    pools = Groups.by_keys(groups.keys[:, :3])
     share = pools.sum(total)[pools.group_ids]
     on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
-    matrix = np.isin(groups.keys[:, 2], [families.to_pylist().index(f) for f in _present(families)])
+    matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
     classified = np.where(matrix, on + off, 0)
-    order = np.lexsort((-total, groups.keys[:, 1], groups.keys[:, 0]))
+    order = np.lexsort((-total, *groups.keys[:, 2::-1].T))
     table = pa.table(
         [
-            number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
-            number(groups.keys[:, 1], pa.int32(), groups.keys[:, 1] >= 0),
-            text(groups.keys[:, 2], families),
-            text(groups.keys[:, 3], kinds),
+            *who_columns(groups.keys),
+            text(groups.keys[:, 3], families),
+            text(groups.keys[:, 4], kinds),
             number(groups.distinct(name.astype(np.int64)), pa.int64()),
             number(groups.count, pa.int64()),
             number(total, pa.int64()),

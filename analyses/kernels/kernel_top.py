@@ -10,7 +10,7 @@ from htk.columns.arrow import codes_of, number, numbers, texts
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
-from htk.measures.breakdown import Pool, percent, pooled
+from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
 
@@ -18,6 +18,7 @@ By = Literal["total", "count", "mean", "max"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
     name=(TEXT, "Kernel, copy or set; 'others' for the rest."),
     kind=(TEXT, "compute, comm or memory."),
@@ -57,8 +58,7 @@ def kernel_top(
     """
     names, dictionary = codes_of(kernels["name"])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    who = pooled(per, numbers(kernels["rank"], -1), numbers(kernel_links["step"], -1))
-    pools = Groups.by_keys(who)
+    pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
     kept = _others(names, pools.group_ids, length, n, by)
     groups = Groups.by_keys(np.column_stack([pools.group_ids, kept]))
@@ -71,8 +71,7 @@ def kernel_top(
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
     return pa.table(
         [
-            number(pool[pool_of, 0][rows], pa.int32(), pool[pool_of, 0][rows] >= 0),
-            number(pool[pool_of, 1][rows], pa.int32(), pool[pool_of, 1][rows] >= 0),
+            *who_columns(pool[pool_of[rows]]),
             texts([kinds[k][0] for k in rows]),
             texts([kinds[k][1] for k in rows]),
             texts([kinds[k][2] for k in rows]),

@@ -23,6 +23,7 @@ from htk.schema import TEXT, table
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     window_ns=(pa.int64(), "The GPU period of the step, or the whole window."),
@@ -91,7 +92,7 @@ def flops(
     ]
     table_ = pa.table(
         [
-            *(columns[c] for c in ("rank", "device", "step", "complete")),
+            *(columns[c] for c in ("rank", "device", "cycle", "step", "complete")),
             number(sums["window"], pa.int64()),
             number(added.device, pa.int64()),
             percent(added.modelled, added.device),

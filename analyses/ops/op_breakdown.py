@@ -14,7 +14,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.measures.breakdown import Pool, percent, pooled
+from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.measures.call_tree import (
     CallTree,
     DeviceTimes,
@@ -29,6 +29,7 @@ By = Literal["name", "shape", "stack", "module", "thread"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "ProfilerStep it ran in; null when pooled over steps."),
     op=(TEXT, "Operator; in brackets: GPU time that belongs to none, and why."),
     by=(TEXT, "Input shapes, Python stack, module or thread, as asked for; null by name."),
@@ -89,14 +90,14 @@ def op_breakdown(
     name, names = labels_of(cpu_ops["name"])
     selected = truths(op_links["selected"])
     kept = np.flatnonzero(selected)
-    who = pooled(per, numbers(cpu_ops["rank"], NONE), numbers(op_links["step"], NONE))
+    who = pooled(per, cpu_ops, op_links["step"])
     groups = Groups.by_keys(np.column_stack([who, name, apart])[kept])
     first = kept[groups.first_row]
     sums = _sums(tree, times, groups, kept)
     with_operator = pa.table(
         [
-            *_rank_and_step(groups.keys[:, 0], groups.keys[:, 1]),
-            texts([names[k] for k in groups.keys[:, 2].tolist()]),
+            *who_columns(groups.keys),
+            texts([names[k] for k in groups.keys[:, 3].tolist()]),
             texts(label(first)),
             _types(by, cpu_ops, first),
             *(number(sums[c], pa.int64()) for c in _BEFORE_SHARE),
@@ -108,7 +109,7 @@ def op_breakdown(
         ],
         schema=RETURNS,
     )
-    launcher = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
+    launcher = pooled(per, kernels, kernel_links["step"])
     lost = _without_operator(launcher, kernel_links, times, selected)
     ranked = _ranked(pa.concat_tables([with_operator, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
@@ -136,10 +137,6 @@ def _sums(tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints) -> dic
         "kernels": total(tree.subtree(times.kernels)),
         "launching_calls": groups.sum((times.kernels[kept] > 0).astype(np.int64)),
     }
-
-
-def _rank_and_step(rank: Ints, step: Ints) -> list[pa.Array]:
-    return [number(v, pa.int32(), v >= 0) for v in (rank, step)]
 
 
 def _told_apart(
@@ -208,10 +205,12 @@ def _without_operator(
     for why, lost in without_operator(kernel_links, times, selected):
         groups = Groups.by_keys(who[lost])
         device, kernels = groups.sum(times.length[lost]), groups.count
-        for k, (rank, step) in enumerate(groups.keys.tolist()):
+        for k, keys in enumerate(groups.keys.tolist()):
+            rank, cycle, step = (key if key >= 0 else None for key in keys)
             row = {
-                "rank": rank if rank >= 0 else None,
-                "step": step if step >= 0 else None,
+                "rank": rank,
+                "cycle": cycle,
+                "step": step,
                 "op": why,
                 "device_total_ns": int(device[k]),
                 "device_self_ns": int(device[k]),
@@ -230,11 +229,12 @@ def _without_operator(
 
 
 def _ranked(rows: pa.Table) -> pa.Table:
-    """Most GPU time first, then most time on the CPU; ranks and steps one after the other."""
+    """Most GPU time first, then most time on the CPU; ranks, cycles, steps one after the other."""
     keys: list[NDArray[np.int64]] = [
         -numbers(rows["cpu_self_ns"]),
         -numbers(rows["device_self_ns"]),
         numbers(rows["step"], np.iinfo(np.int32).max).astype(np.int64),
+        numbers(rows["cycle"], np.iinfo(np.int32).max).astype(np.int64),
         numbers(rows["rank"], NONE).astype(np.int64),
     ]
     return rows.take(pa.array(np.lexsort(keys)))

@@ -5,12 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, number, numbers, texts
+from htk.columns.arrow import matching, number, texts
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.measures.breakdown import Pool, percent, pooled
+from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import common_device, peak_tflops
 from htk.models.hardware import Gpu, gpu
@@ -19,6 +19,7 @@ from htk.schema import TEXT, table
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched it; null when pooled over steps."),
     op=(TEXT, "Operator that answers for the GPU time."),
     shapes=(TEXT, "Shapes of its inputs."),
@@ -70,7 +71,7 @@ def roofline(
         cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
     )
     rows = np.flatnonzero(work.row != NONE)
-    who = pooled(per, numbers(kernels["rank"], NONE), numbers(kernel_links["step"], NONE))
+    who = pooled(per, kernels, kernel_links["step"])
     groups = Groups.by_keys(np.column_stack([who[rows], work.kind[rows]]))
     bearer = work.row[rows][groups.first_row]
     _, begun = work.first_activity(np.ones(len(work.row), bool))
@@ -99,7 +100,7 @@ def roofline(
     total = np.full(len(groups), int(work.length.sum()))
     answer = pa.table(
         [
-            *(number(groups.keys[:, k], pa.int32(), groups.keys[:, k] >= 0) for k in (0, 1)),
+            *who_columns(groups.keys),
             *(named[c].combine_chunks() for c in named.column_names),
             texts([c.family if c else None for c in costs]),
             number(count, pa.int64()),
@@ -111,7 +112,7 @@ def roofline(
         ],
         schema=RETURNS,
     )
-    order = np.lexsort((-time, groups.keys[:, 1], groups.keys[:, 0]))
+    order = np.lexsort((-time, *groups.keys[:, 2::-1].T))
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,

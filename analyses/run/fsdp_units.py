@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, texts
-from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.groups import Groups, event_keys, hosts, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
 from htk.errors import MissingTable
-from htk.measures.breakdown import Pool, pooled
+from htk.measures.breakdown import Pool, pooled, who_columns
 from htk.measures.exposure import comm_shares, lanes_of
 from htk.measures.passes import is_backward
 from htk.schema import TEXT, table
@@ -23,6 +23,7 @@ _COPY_OUT = ("split_with_sizes_copy", "all_gather_copy_out")
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched it; null when pooled over steps."),
     type=(TEXT, "all_gather or reduce_scatter."),
     phase=(TEXT, "forward or backward: the pass that launched it."),
@@ -74,25 +75,26 @@ def fsdp_units(
             )
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
-    rank, step, group, gather = _who(source, kernel_links, kernel)
+    step = kernel_links["step"].take(pa.array(kernel))
+    in_step, group = pooled("step", source, step), _group_size(source)
+    gather = matching(source["type"], "all_gather".__eq__)
     back = is_backward(kernel_passes)[kernel]
-    keys = np.column_stack([rank, step, group, gather, back]).astype(np.int64)
+    keys = np.column_stack([in_step, group, gather, back]).astype(np.int64)
     order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
-    lead, copied, ahead = _copy_outs(rank, gather, start, end, kernels, copies)
+    lead, copied, ahead = _copy_outs(hosts(source), gather, start, end, kernels, copies)
     exposed = comm_shares(activities, lanes_of(source), start, end)[:, 1]
-    wanted = [pooled(per, rank, step), ~gather, back, order, group]
+    wanted = [pooled(per, source, step), ~gather, back, order, group]
     rows = Groups.by_keys(np.column_stack(wanted).astype(np.int64))
-    tail = _last_reduction(rank, step, gather, end)
+    tail = _last_reduction(in_step, gather, end)
     small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
     first = rows.first_row
     answer = pa.table(
         [
-            number(rows.keys[:, 0], pa.int32(), rows.keys[:, 0] >= 0),
-            number(rows.keys[:, 1], pa.int32(), rows.keys[:, 1] >= 0),
-            text(rows.keys[:, 2], pa.array(["all_gather", "reduce_scatter"])),
-            text(rows.keys[:, 3], pa.array(["forward", "backward"])),
-            number(rows.keys[:, 4], pa.int32()),
+            *who_columns(rows.keys),
+            text(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
+            text(rows.keys[:, 4], pa.array(["forward", "backward"])),
+            number(rows.keys[:, 5], pa.int32()),
             texts(_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),
             number(rows.count, pa.int64()),
@@ -117,11 +119,8 @@ def _sharding(collectives: pa.Table) -> Mask:
     return np.asarray((kinds[0] | kinds[1]) & ours & both[0] & both[1])
 
 
-def _who(source: pa.Table, kernel_links: pa.Table, kernel: Ints) -> tuple[Ints, Ints, Ints, Mask]:
-    rank = numbers(source["rank"], NONE).astype(np.int64)
-    step = numbers(kernel_links["step"], NONE)[kernel].astype(np.int64)
-    group = numbers(source["group_size"], NONE).astype(np.int64)
-    return rank, step, group, matching(source["type"], "all_gather".__eq__)
+def _group_size(source: pa.Table) -> Ints:
+    return numbers(source["group_size"], NONE).astype(np.int64)
 
 
 def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
@@ -132,16 +131,16 @@ def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Int
 
 
 def _copy_outs(
-    rank: Ints, gather: Mask, start: Ints, end: Ints, kernels: pa.Table, copies: Ints
+    host: Ints, gather: Mask, start: Ints, end: Ints, kernels: pa.Table, copies: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Lead, length of the copy-out, gathers ahead; NONE where copy-outs cannot be matched."""
-    lead, copied, ahead = (np.full(len(rank), NONE, np.int64) for _ in range(3))
+    lead, copied, ahead = (np.full(len(host), NONE, np.int64) for _ in range(3))
     begun, ended = numbers(kernels["start_ns"])[copies], numbers(kernels["end_ns"])[copies]
-    owner = numbers(kernels["rank"], NONE)[copies]
-    for own_rank in np.unique(rank).tolist():  # ranks
-        gathers = np.flatnonzero((rank == own_rank) & gather)
+    owner = hosts(kernels)[copies]
+    for recording in np.unique(host).tolist():  # cycles of ranks
+        gathers = np.flatnonzero((host == recording) & gather)
         gathers = gathers[np.argsort(start[gathers], kind="stable")]
-        theirs = np.flatnonzero(owner == own_rank)
+        theirs = np.flatnonzero(owner == recording)
         theirs = theirs[np.argsort(begun[theirs], kind="stable")]
         if len(gathers) != len(theirs):
             continue
@@ -152,12 +151,12 @@ def _copy_outs(
     return lead, copied, ahead
 
 
-def _last_reduction(rank: Ints, step: Ints, gather: Mask, end: Ints) -> Mask:
+def _last_reduction(in_step: Ints, gather: Mask, end: Ints) -> Mask:
     """The last reduce-scatter of each step."""
-    is_last = np.zeros(len(rank), bool)
-    rows = np.flatnonzero(~gather & (step != NONE))
+    is_last = np.zeros(len(in_step), bool)
+    rows = np.flatnonzero(~gather & (in_step[:, 2] != NONE))
     if len(rows):
-        steps = Groups.by_keys(np.column_stack([rank, step])[rows])
+        steps = Groups.by_keys(in_step[rows])
         is_last[rows] = end[rows] == steps.max(end[rows])[steps.group_ids]
     return is_last
 

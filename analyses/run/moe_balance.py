@@ -55,11 +55,11 @@ def moe_balance(
         raise MissingTable("no all-to-alls: no experts on several ranks seen")
     rank = calls.rows.rank[rows].astype(np.int64)
     group, names = codes_of(calls.table["group"])
-    step = _steps(calls.table, rows, kernels, kernel_links)
-    keys = np.column_stack([rank, group[rows], step]).astype(np.int64)
+    steps = _steps(calls.table, rows, kernels, kernel_links)
+    keys = np.column_stack([rank, group[rows], steps]).astype(np.int64)
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
-    common = _on_every_rank(np.column_stack([group[rows], layer, step]).astype(np.int64), rank)
-    rows, rank, layer, step = rows[common], rank[common], layer[common], step[common]
+    common = _on_every_rank(np.column_stack([group[rows], layer, steps]).astype(np.int64), rank)
+    rows, rank, layer = rows[common], rank[common], layer[common]
     groups = Groups.by_keys(np.column_stack([group[rows], layer, rank]).astype(np.int64))
     layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
@@ -112,9 +112,10 @@ def _on_every_rank(call: Ints, rank: Ints) -> Mask:
 
 
 def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
-    """Step that launched each, by its kernel; NONE for what has none."""
+    """Cycle, and step that launched each, by its kernel; NONE for what has none."""
     kernel = row_of(event_keys(kernels), event_keys(table_)[rows])
-    return np.append(numbers(kernel_links["step"], NONE), NONE)[kernel].astype(np.int64)
+    step = np.append(numbers(kernel_links["step"], NONE), NONE)[kernel]
+    return np.column_stack([numbers(table_["cycle"], 0)[rows], step]).astype(np.int64)
 
 
 def _tokens(table_: pa.Table, rows: Ints) -> Ints:

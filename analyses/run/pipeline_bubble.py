@@ -19,6 +19,7 @@ PARTS = ("warm-up", "steady", "cool-down", "rest")
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null: no steps are recorded."),
     stage=(pa.int32(), "Place of the rank in its pipeline; null where no group tells it."),
     part=(TEXT, "warm-up, steady, cool-down; rest: after the last compute of the backward pass."),
@@ -67,13 +68,14 @@ def pipeline_bubble(
     ]
     either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
     row, part = np.nonzero(length > 0)
-    rank, step = _ranks(windows)[row], numbers(windows["step"], NONE)[row]
+    rank, cycle, step = (numbers(windows[c], NONE)[row] for c in ("rank", "cycle", "step"))
     window_length = (edges[:, -1] - edges[:, 0])[row]
     stage = np.array([stages.get(r, NONE) for r in rank.tolist()], np.int64)
     bubble = (length - busy)[row, part]
     answer = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
+            number(cycle, pa.int32(), step >= 0),
             number(step, pa.int32(), step >= 0),
             number(stage, pa.int32(), stage >= 0),
             text(part, pa.array(PARTS), compact=False),

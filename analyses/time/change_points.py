@@ -21,10 +21,12 @@ _ALONE = 0.8  # of what all ranks together became slower by: one rank has it
 _LEAST_SHARE = 0.0005  # of the time of all: smaller things are left out
 
 _I32, _F64 = pa.int32(), pa.float64()
+_PLACES = ("cycle", "step", "low", "high")
 
 RETURNS = table(
     name=(TEXT, "Name of the GPU activities; (step): the GPU step itself."),
     rank=(_I32, "The rank it happened on; null: their mean."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(_I32, "First step that is slower, or faster."),
     earliest_step=(_I32, "The same at the earliest, with 95 % confidence."),
     latest_step=(_I32, "The same at the latest."),
@@ -38,6 +40,7 @@ RETURNS = table(
 class _Series(NamedTuple):
     names: list[str]
     ranks: Ints
+    cycles: Ints
     steps: Ints
     time: Floats  # name, rank, step
 
@@ -96,7 +99,9 @@ def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
     everywhere = (time > 0).all(axis=(1, 2))  # what some steps lack is other work, not slower work
     rows = np.flatnonzero(everywhere)
     labels = [*names, STEP]
-    return _Series([labels[k] for k in rows.tolist()], ranks, common[:, 1], time[rows])
+    return _Series(
+        [labels[k] for k in rows.tolist()], ranks, common[:, 0], common[:, 1], time[rows]
+    )
 
 
 def _names(kernels: pa.Table) -> tuple[list[str], Ints, Ints]:
@@ -128,6 +133,7 @@ def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str,
     return {
         "name": name[rows],
         "rank": rank,
+        "cycle": series.cycles[shift.split[rows]],
         "step": series.steps[shift.split[rows]],
         "low": series.steps[shift.low[rows]],
         "high": series.steps[shift.high[rows]],
@@ -158,7 +164,7 @@ def _table(
     names = [series.names[int(k)] for k in shifted["name"][order].tolist()]
     rank = shifted["rank"][order].astype(np.int64)
     columns = [texts(names), number(rank, _I32, rank != NONE)]
-    columns += [number(shifted[k][order].astype(np.int64), _I32) for k in ("step", "low", "high")]
+    columns += [number(shifted[k][order].astype(np.int64), _I32) for k in _PLACES]
     columns += [number(shifted[k][order], _F64) for k in ("before", "after")]
     columns += [number(share[order], _F64), number(shifted["confidence"][order], _F64)]
     return pa.table(columns, schema=RETURNS)

@@ -30,6 +30,7 @@ By = Literal["group", "collective"]
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     group=(TEXT, "Process group, when asked by group or collective; null: not recorded."),
@@ -143,6 +144,7 @@ def _split(
     who = {
         "rank": number(rank[first], pa.int32(), rank[first] >= 0),
         "device": number(device[first], pa.int32(), device[first] >= 0),
+        "cycle": number(cycle[first], pa.int32(), (step[first] >= 0) & (per == "step")),
         "step": number(step[first], pa.int32(), (step[first] >= 0) & (per == "step")),
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
         "group": text(group[first], groups),

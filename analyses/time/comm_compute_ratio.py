@@ -16,6 +16,7 @@ from htk.schema import table
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     compute_ns=(pa.int64(), "At least one compute kernel runs."),
@@ -55,7 +56,7 @@ def comm_compute_ratio(
             "comm_kernel": _added(times.filled, activities, "comm"),
         },
     )
-    columns = [who["rank"], who["device"], who["step"], who["complete"]]
+    columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
     columns += [number(value, pa.int64()) for value in sums.values()]
     both = sums["compute_kernel"] + sums["comm_kernel"]
     columns += [percent(sums["comm_kernel"], both), ratio(sums["comm"], sums["compute"])]

@@ -15,11 +15,13 @@ from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, perc
 from htk.schema import TEXT, table
 
 _KINDS = ("compute", "comm", "memory")
+_WHO = ("rank", "device", "cycle", "step", "complete")
 _CLASSES = tuple(c for n in (1, 2, 3) for c in combinations(_KINDS, n))
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null for all ranks together."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     kinds=(TEXT, "Kinds that run at the same time: compute, comm, memory, joined by +."),
@@ -66,7 +68,7 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """Sums over ranks: of everything, or of each step."""
     keys = np.stack([numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
     unique, step_of_row = np.unique(keys, axis=0, return_inverse=True)
-    steps, step_of_row = unique[:, 1], step_of_row.ravel()
+    cycles, steps, step_of_row = unique[:, 0], unique[:, 1], step_of_row.ravel()
     total = np.zeros((len(steps), len(_CLASSES)), np.int64)
     np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)
@@ -75,6 +77,7 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     together = {
         "rank": nobody,
         "device": nobody,
+        "cycle": number(cycles, pa.int32(), steps >= 0),
         "step": number(steps, pa.int32(), steps >= 0),
         "complete": boolean(complete),
     }
@@ -86,7 +89,7 @@ def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
     row, kind = np.nonzero(times)
     busy = times.sum(axis=1)
     windows = pa.array(row)
-    columns = [who[name].take(windows) for name in ("rank", "device", "step", "complete")]
+    columns = [who[name].take(windows) for name in _WHO]
     columns += [
         texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
         number(times[row, kind], pa.int64()),

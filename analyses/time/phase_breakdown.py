@@ -21,6 +21,7 @@ from htk.schema import TEXT, table
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched it; null per rank, or for what no step launched."),
     phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
     inferred=(pa.bool_(), "Operators, not user ranges, tell it for most of its GPU time."),
@@ -72,12 +73,13 @@ def phase_breakdown(
     many = np.bincount(of_gpu, minlength=count)[:count]
     by_range = matching(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
-    rank, _, step, phase = groups.keys.reshape(-1, 4).T
+    rank, cycle, step, phase = groups.keys.reshape(-1, 4).T
     of_step = Groups.by_keys(groups.keys[:, :3])
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
+            number(cycle, pa.int32(), step < NO_STEP),
             number(step, pa.int32(), step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
             boolean(2 * guessed > device_ns, many > 0),

@@ -16,6 +16,7 @@ from htk.schema import table
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process; null where the step ran nothing on a GPU."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "k of ProfilerStep#k."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     start_ns=(pa.int64(), "Start of the GPU step, else of the step on the host."),
@@ -66,6 +67,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     columns = {
         "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
         "device": number(device, pa.int32(), device >= 0),
+        "cycle": number(who[:, 1], pa.int32()),
         "step": number(who[:, 2], pa.int32()),
         "complete": boolean(complete),
         "start_ns": number(start, pa.int64()),

@@ -17,6 +17,7 @@ from htk.schema import table
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     duration_ns=(pa.int64(), "GPU step time."),
@@ -56,7 +57,7 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     wait, host = _less(exposed, reference), _less(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
-    columns = [windows["rank"], windows["device"], windows["step"], boolean(complete)]
+    columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [boolean(complete)]
     columns += [number(times.total, pa.int64()), number(excess, pa.int64())]
     columns += [number(p, pa.int64()) for p in (parts.speed, parts.work, wait, host, overlap)]
     columns += [percent(excess, median)]

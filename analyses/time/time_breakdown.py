@@ -16,6 +16,7 @@ _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "i
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     device=(pa.int32(), "GPU index within the process."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     total_ns=(pa.int64(), "Length of the window: first GPU activity to last end, or the step."),
@@ -80,7 +81,7 @@ def time_breakdown(
             "idle": times.idle,
         },
     )
-    columns = [who["rank"], who["device"], who["step"], who["complete"]]
+    columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
     columns += [number(value, pa.int64()) for value in sums.values()]
     columns += [percent(sums[name], sums["total"]) for name in _NS]
     return pa.table(columns, schema=RETURNS)

@@ -3,9 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from dash import dcc, html
 
 from htk.columns.arrow import numbers, truths
+from htk.columns.groups import Groups
 from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
 from htk.dashboard import plots
 from htk.dashboard.cause_cards import card
@@ -133,10 +135,11 @@ def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
 def _median_steps(visit: Visit) -> list[float]:
     """The step of a median rank, in the order of steps."""
     table = visit.ask("step_times").table
-    step, length = numbers(table["step"], -1), numbers(table["duration_ns"], 0)
     complete = truths(table["complete"])
-    chosen = complete if complete.any() else np.ones(len(step), bool)
-    return [float(np.median(length[chosen & (step == k)])) for k in np.unique(step[chosen])]
+    table = table.filter(pa.array(complete)) if complete.any() else table
+    steps = Groups.by_keys(np.column_stack([numbers(table[c]) for c in ("cycle", "step")]))
+    medians: list[float] = steps.quantiles(numbers(table["duration_ns"], 0), [0.5])[0].tolist()
+    return medians
 
 
 def _mfu(visit: Visit) -> Any:

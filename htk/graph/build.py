@@ -50,6 +50,7 @@ class Graph:
     dropped: int  # edges that ran against the clock
     notes: tuple[str, ...] = field(default=())
     is_lone: bool = False  # nothing was recorded of the step before: see `lone_step`
+    cycle: int | None = None  # of the step, where several cycles have its number
     # Of each edge: ns in it that nothing recorded explains, where such delays were kept.
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -101,16 +102,18 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     if chosen is not None and chosen not in steps.numbers:
         raise MissingTable(f"step {chosen} is not whole on every rank; there are {steps.numbers}")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
-    calls = calls_of(tables, chosen, origin, steps.cycle)
-    activities = activities_of(tables, calls, chosen, origin, steps.cycle)
+    cycle = steps.cycle_for(chosen)
+    calls = calls_of(tables, chosen, origin, cycle)
+    activities = activities_of(tables, calls, chosen, origin, cycle)
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
     edges = edges_of(tables, activities, calls, origin)
-    is_lone = chosen is not None and repeat_lone_step(edges, tables, activities, calls, chosen)
-    low, high = steps.window(chosen, origin)
-    return replace(
-        _numbered(chosen, origin, (low, high), activities, calls, edges), is_lone=is_lone
+    is_lone = chosen is not None and repeat_lone_step(
+        edges, tables["annotations"], activities, calls, (chosen, cycle)
     )
+    low, high = steps.window(chosen, origin)
+    graph = _numbered(chosen, origin, (low, high), activities, calls, edges)
+    return replace(graph, is_lone=is_lone, cycle=None if chosen is None else cycle)
 
 
 def _numbered(

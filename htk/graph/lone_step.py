@@ -6,8 +6,6 @@ done. The replay then finds the period, which the recorded window, from the firs
 the last, is shorter than: it lacks the time before the first launch.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 
@@ -19,10 +17,10 @@ from htk.graph.nodes import Activities, LaunchCalls
 
 def repeat_lone_step(
     edges: Edges,
-    tables: Mapping[str, pa.Table],
+    annotations: pa.Table,
     activities: Activities,
     calls: LaunchCalls,
-    step: int,
+    step: tuple[int, int | None],
 ) -> bool:
     """Add the edges into the next step, and return whether there were none."""
     if len(edges.wrap_src) or not len(calls.start):
@@ -32,7 +30,7 @@ def repeat_lone_step(
     own = ~np.isin(first, handed)
     first, last = first[own], last[own]
     span = calls.end[last] - calls.start[first]
-    rest = np.maximum(_lengths(tables["annotations"], step, calls.rank[first]) - span, 0)
+    rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
     first, last = _ends(activities.lane)
     long_ago = np.full(len(first), int(calls.start.min()))
@@ -48,9 +46,11 @@ def _ends(lane: Ints) -> tuple[Ints, Ints]:
     return first, np.append(first[1:], len(lane)) - 1
 
 
-def _lengths(annotations: pa.Table, step: int, ranks: Ints) -> Ints:
+def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:
     """Return how long the step's range on the CPU of each of these ranks lasts; 0: not recorded."""
     of_step = (numbers(annotations["step"], -1) == step) & ~truths(annotations["on_gpu"])
+    if cycle is not None:
+        of_step &= numbers(annotations["cycle"], 0) == cycle
     rank = numbers(annotations["rank"], -1)[of_step]
     length = (numbers(annotations["end_ns"]) - numbers(annotations["start_ns"]))[of_step]
     longest = [int(length[rank == r].max(initial=0)) for r in ranks.tolist()]  # a few threads

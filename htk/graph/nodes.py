@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,11 @@ class Steps:
     high: dict[int, int]
     recording: tuple[int, int]  # where none are marked: all of one recording
     cycle: int = 0  # which of them: that with the most GPU time
+    cycle_of: dict[int, int] = field(default_factory=dict)  # of numbers that several cycles have
+
+    def cycle_for(self, step: int | None) -> int | None:
+        """Return the cycle whose rows are meant; None: the number tells the step alone."""
+        return self.cycle if step is None else self.cycle_of.get(step)
 
     @property
     def periods(self) -> dict[int, int]:
@@ -46,17 +51,35 @@ class Steps:
 
 def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
     is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
-    rank = numbers(step_windows["rank"], -1)
+    rank, cycle = numbers(step_windows["rank"], -1), numbers(step_windows["cycle"], 0)
     step = numbers(step_windows["step"], -1)
+    recording, longest = _longest(rank_windows)
     low, high = numbers(step_windows["start_ns"]), numbers(step_windows["end_ns"])
     ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
-    complete_steps, lows, highs = [], {}, {}
+    complete_steps, lows, highs, cycle_of = [], {}, {}, {}
     for k in np.unique(step[is_complete]).tolist():  # a few steps
         of_step = is_complete & (step == k)
+        if _is_repeated(rank[of_step], cycle[of_step]):
+            cycle_of[int(k)] = _cycle_of_all(rank[of_step], cycle[of_step], longest)
+            of_step &= cycle == cycle_of[int(k)]
         if len(np.unique(rank[of_step])) == ranks:
             complete_steps.append(int(k))
             lows[int(k)], highs[int(k)] = int(low[of_step].max()), int(high[of_step].max())
-    return Steps(complete_steps, lows, highs, *_longest(rank_windows))
+    return Steps(complete_steps, lows, highs, recording, longest, cycle_of)
+
+
+def _is_repeated(rank: Ints, cycle: Ints) -> bool:
+    """Whether some rank has the step in more than one of its cycles."""
+    ranks = Groups.by_keys(rank.astype(np.int64))
+    return bool((ranks.distinct(cycle.astype(np.int64)) > 1).any())
+
+
+def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
+    """Return the cycle in which most ranks have the step; of several the preferred, or the last."""
+    cycles = Groups.by_keys(cycle.astype(np.int64))
+    of_cycle = cycles.keys[:, 0]
+    ranks = cycles.distinct(rank.astype(np.int64))
+    return int(of_cycle[np.lexsort((of_cycle, of_cycle == preferred, ranks))[-1]])
 
 
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
@@ -112,7 +135,7 @@ class LaunchCalls:
 def calls_of(
     tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
 ) -> LaunchCalls:
-    """Calls of a step; without one those of a recording, or of all."""
+    """Calls of a step, of a cycle, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
@@ -184,7 +207,7 @@ def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | Non
     every: Mask = np.ones(len(table), bool)
     if step is not None:
         every &= numbers(links["step"], -1) == step
-    elif cycle is not None:
+    if cycle is not None:
         every &= numbers(table["cycle"]) == cycle
     return every
 

@@ -117,12 +117,25 @@ def step_cycles(windows: pa.Table, step: Ints) -> Ints:
     return cycles
 
 
-def pooled(per: Pool, rank: Ints, step: Ints) -> Ints:
-    """Rank and step of each row, as far as they are kept apart (-1 where they are not)."""
-    anyone = np.full(len(rank), -1, np.int64)
-    return np.column_stack(
-        [anyone if per == "all" else rank, step if per == "step" else anyone]
-    ).astype(np.int64)
+def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
+    """Rank, cycle and step of each row, as far as they are kept apart (-1 where they are not).
+
+    Two cycles may have equal step numbers; their rows without a number are one.
+    """
+    rank, number_of = numbers(rows["rank"], -1), numbers(step, -1)
+    nothing = np.full(len(rank), -1, np.int64)
+    cycle = np.where(number_of < 0, nothing, numbers(rows["cycle"], 0))
+    columns = (
+        nothing if per == "all" else rank,
+        cycle if per == "step" else nothing,
+        number_of if per == "step" else nothing,
+    )
+    return np.column_stack(columns).astype(np.int64)
+
+
+def who_columns(keys: Ints) -> list[pa.Array]:
+    """Return the columns rank, cycle and step of what `pooled` keeps apart."""
+    return [_nullable(keys[:, k]) for k in range(3)]
 
 
 def percent(part: Ints, total: Ints) -> pa.Array:

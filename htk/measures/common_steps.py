@@ -42,7 +42,7 @@ def comparable_compute(times: pa.Table, activities: pa.Table, step_windows: pa.T
         return Compute(rank.astype(np.int64), scaled, basis)
     lanes = Groups.by_keys(_columns(windows, "rank", "device"))
     in_steps = kind_times(activities, windows)
-    steps = pluralize(len(np.unique(numbers(windows["step"]))), "step")
+    steps = pluralize(len(np.unique(_columns(windows, "cycle", "step"), axis=0)), "step")
     share = total.mean() / max(lanes.sum(in_steps.total).mean(), 1)
     scaled = _rounded(lanes.sum(in_steps.any("compute")) * share)
     basis = f"in proportion to {steps} that all ranks recorded whole, "

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats
+from htk.columns.groups import Groups, row_of
+from htk.columns.types import NONE, Floats, Ints
 from htk.measures.chance import shared
 from htk.measures.change_points import LEAST_STEPS, shifts
 
@@ -26,6 +26,7 @@ class KernelChange:
 
     name: str
     rank: int
+    cycle: int
     step: int  # the first slow one
     before_ns: float  # of a call
     after_ns: float
@@ -50,19 +51,18 @@ def _of_rank(
     rank: int, kernels: pa.Table, kernel_links: pa.Table, step_windows: pa.Table
 ) -> list[KernelChange]:
     complete = (numbers(step_windows["rank"], NONE) == rank) & truths(step_windows["complete"])
-    steps = np.unique(numbers(step_windows["step"], NONE)[complete])
-    steps = steps[steps >= 0]
+    recorded = _cycle_and_step(step_windows, step_windows["step"])
+    steps = np.unique(recorded[complete & (recorded[:, 1] >= 0)], axis=0)
     if len(steps) < LEAST_STEPS:
         return []
     chosen = (numbers(kernels["rank"], NONE) == rank) & matching(kernels["kind"], "compute".__eq__)
-    step = numbers(kernel_links["step"], NONE)
-    rows = np.flatnonzero(chosen & np.isin(step, steps))
+    step = row_of(steps, _cycle_and_step(kernels, kernel_links["step"]))
+    rows = np.flatnonzero(chosen & (step != NONE))
     length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
     code, names = codes_of(kernels["name"])
     shape = [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
     kinds = Groups.by_keys(np.column_stack([code[rows].astype(np.int64), *shape]))
-    column = np.searchsorted(steps, step[rows])
-    cells = Groups.by_keys(np.column_stack([kinds.group_ids, column]))
+    cells = Groups.by_keys(np.column_stack([kinds.group_ids, step[rows]]))
     total = np.zeros((len(kinds), len(steps)))
     count = np.zeros((len(kinds), len(steps)))
     total[cells.keys[:, 0], cells.keys[:, 1]] = cells.sum(length)
@@ -78,8 +78,13 @@ def _of_rank(
         lost = round(float(total[kind, split:].sum()) - before * float(calls[split:].sum()))
         if lost > 0:
             name = str(names[int(kinds.keys[kind, 0])])
-            changes.append(KernelChange(name, rank, int(steps[split]), before, after, lost))
+            cycle, first = steps[split].tolist()
+            changes.append(KernelChange(name, rank, cycle, first, before, after, lost))
     return changes
+
+
+def _cycle_and_step(rows: pa.Table, step: pa.ChunkedArray) -> Ints:
+    return np.column_stack([numbers(rows["cycle"], 0), numbers(step, NONE)]).astype(np.int64)
 
 
 def _changed(series: Floats) -> list[tuple[int, int]]:

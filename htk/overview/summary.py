@@ -266,7 +266,7 @@ def _steps(trace: Trace) -> _Steps:
         int(length.max() - length.min()),
         int(np.median(cpu)) if len(cpu) else None,
         int(cpu.max() - cpu.min()) if len(cpu) else None,
-        len(np.unique(numbers(steps["step"]))),
+        len(np.unique(np.column_stack([numbers(steps[c]) for c in ("cycle", "step")]), axis=0)),
         covered,
     )
 

@@ -94,12 +94,12 @@ def _window(trace: Trace) -> tuple[str, int, int]:
         windows = trace.tables["rank_windows"]
         low, high = int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
         return "The whole recording", low, high
-    step = numbers(steps["step"])[complete]
+    step = np.stack([numbers(steps[c])[complete] for c in ("cycle", "step")], axis=1)
     start, end = numbers(steps["start_ns"])[complete], numbers(steps["end_ns"])[complete]
     length = end - start
-    step = step[np.argsort(length, kind="stable")][len(length) // 2]
-    of_step = numbers(steps["step"])[complete] == step
-    return f"Step {step}", int(start[of_step].min()), int(end[of_step].max())
+    median = step[np.argsort(length, kind="stable")][len(length) // 2]
+    of_step = (step == median).all(axis=1)
+    return f"Step {median[1]}", int(start[of_step].min()), int(end[of_step].max())
 
 
 def _chosen(lane_of_row: Ints, start: Ints, end: Ints, length: int, rank: Ints) -> dict[int, Ints]:

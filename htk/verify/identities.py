@@ -15,7 +15,7 @@ _MOST_RANGES = 12
 _PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
 _SUMS = ("total_ns", "busy_ns", *_PARTS, "comm_ns", "memory_ns")
 _DEVICE = ("rank", "device")
-_WINDOW = (*_DEVICE, "step")
+_WINDOW = (*_DEVICE, "cycle", "step")
 
 
 def checks() -> list[Check]:
@@ -95,7 +95,7 @@ def _steps(subject: Subject, tally: Tally) -> None:
     tally.rows("time_breakdown per step", parts, {key: per_rank[key] for key in parts})
     periods = keyed(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
     for key, row in keyed(steps, _WINDOW, ["total_ns"]).items():
-        if key[2] is not None:
+        if key[3] is not None:
             period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
             tally.equal(f"step_times, {_named(key)}", period, row["total_ns"])
 
@@ -341,5 +341,5 @@ def _waits(subject: Subject, tally: Tally) -> None:
 
 
 def _named(key: tuple[object, ...]) -> str:
-    names = ("rank", "device", "step")
+    names = ("rank", "device", "cycle", "step")
     return " ".join(f"{n} {v}" for n, v in zip(names, key, strict=False) if v is not None)

@@ -46,7 +46,7 @@ def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
     largest_group = int(scene.facts.group_size.max(initial=1))
     world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
     gpus = max(largest_group, world_size, len(scene.graph.ranks))
-    work, peak = _work(tables, scene.graph.step)
+    work, peak = _work(tables, scene.graph.step, scene.graph.cycle)
     gpu = scene.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
     tokens = inputs(scene).tokens
@@ -63,7 +63,9 @@ def _micro_batches(scene: StepModel) -> int:
     return max([*counts, 1])
 
 
-def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | None, float | None]:
+def _work(
+    tables: Mapping[str, pa.Table], step: int | None, cycle: int | None
+) -> tuple[float | None, float | None]:
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
     try:
         read = (tables[name] for name in flops.reads)
@@ -71,6 +73,8 @@ def _work(tables: Mapping[str, pa.Table], step: int | None) -> tuple[float | Non
     except (AnalysisError, UsageError):
         return None, None
     ours = np.ones(per_gpu.num_rows, bool) if step is None else numbers(per_gpu["step"], -1) == step
+    if cycle is not None:
+        ours &= numbers(per_gpu["cycle"], -1) == cycle
     work = numbers(per_gpu["model_flops"], np.nan)[ours]
     peak = numbers(per_gpu["peak_tflops"], np.nan)[ours]
     if not len(work) or not np.nansum(work) > 0:

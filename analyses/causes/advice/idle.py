@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice, costliest, longest, mostly
 from htk.columns.arrow import codes_of, matching, numbers, valid
-from htk.columns.groups import hosts
+from htk.columns.groups import hosts, unpaired
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration, pluralize
@@ -209,4 +209,5 @@ def _steps_that_free(idle: Idle, rows: Mask) -> int:
     begun = SegmentTimes(idle.stalls.host[calls], idle.stalls.start[calls])
     last = begun.last(idle.host[rows], idle.end[rows] - 1)
     inside = (last != NONE) & (np.append(idle.stalls.end[calls], 0)[last] > idle.start[rows])
-    return len(np.unique(idle.step[rows][inside & (idle.step[rows] >= 0)]))
+    steps = np.column_stack([unpaired(idle.host[rows])[1], idle.step[rows]])
+    return len(np.unique(steps[inside & (idle.step[rows] >= 0)], axis=0))

@@ -69,6 +69,10 @@ class UnclaimedTime:
         )
 
 
+def _begun(change: KernelChange) -> tuple[str, int, int]:
+    return change.name, change.cycle, change.step
+
+
 def changed_findings(
     work: UnclaimedTime, changes: list[KernelChange], exposed: Exposed, waits: BlamedWaits
 ) -> tuple[list[Advice], Mask]:
@@ -78,7 +82,7 @@ def changed_findings(
     if not changes:
         return [], explained
     worst = changes[0]
-    ranks = sorted({c.rank for c in changes if (c.name, c.step) == (worst.name, worst.step)})
+    ranks = sorted({c.rank for c in changes if _begun(c) == _begun(worst)})
     everywhere = set(ranks) >= set(work.rank[work.compute].tolist())
     slow = np.zeros(len(work.length), bool)
     share = np.zeros(len(work.length))
@@ -99,8 +103,9 @@ def changed_findings(
         gain += int(waits.wait_ns[explained].sum())
     others = len({c.name for c in changes}) - 1
     where = "all ranks" if everywhere and len(ranks) > 1 else f"rank {format_int_ranges(ranks)}"
+    cycle = f" of cycle {worst.cycle}" if worst.cycle else ""
     evidence = (
-        f"{shorten(worst.name)} takes {worst.ratio:.2f}x as long from step {worst.step} on "
+        f"{shorten(worst.name)} takes {worst.ratio:.2f}x as long from step {worst.step}{cycle} on "
         f"({format_duration(worst.before_ns)} → {format_duration(worst.after_ns)} a call) on "
         f"{where}; {pluralize(others, 'other kernel')} too"
     )

@@ -53,7 +53,10 @@ def changing_shapes(cpu_ops: pa.Table, op_links: pa.Table) -> float | None:
     rows = np.flatnonzero((dims >= 0) & (step >= 0))
     name, _ = codes_of(cpu_ops["name"])
     rank = numbers(cpu_ops["rank"], NONE)
-    columns = [column[rows].astype(np.int64) for column in (rank, name, dims, step)]
+    cycle = numbers(cpu_ops["cycle"], 0)
+    cycle_and_step = np.column_stack([cycle, step])[rows].astype(np.int64)
+    columns = [column[rows].astype(np.int64) for column in (rank, name, dims)]
+    columns.append(Groups.by_keys(cycle_and_step).group_ids)
     steps = Groups.by_keys(np.column_stack([columns[0], columns[3]]))
     is_inner = _inner_steps(steps.keys, steps.count)[steps.group_ids]
     columns = [column[is_inner] for column in columns]

@@ -17,7 +17,7 @@ def exchange(rank: int, event: int, tokens: int | None, **more: object) -> dict:
 
 def answer(rows: list[dict]) -> list[dict]:
     matches = [{"wait_ns": None} for _ in rows]
-    kernels = [{"rank": r["rank"], "event": r["event"]} for r in rows]
+    kernels = [{k: r.get(k, 0) for k in ("rank", "cycle", "event")} for r in rows]
     return answer_of(
         moe_balance,
         collectives=make("collectives", rows),
@@ -51,6 +51,19 @@ def test_two_ranks_and_two_layers_over_two_steps() -> None:
     assert found[0]["received_bytes"] == 480
     assert found[0]["wait_ns"] is None  # not matched
     assert found[0]["total_ns"] == 100
+
+
+def test_layers_are_numbered_within_the_steps_of_a_cycle() -> None:
+    """Both cycles have steps 0 and 1, of two layers each."""
+    rows = [
+        exchange(rank, step * 2 + layer, (30, 20)[layer], cycle=cycle)
+        for rank in (0, 1)
+        for cycle in (0, 1)
+        for step in (0, 1)
+        for layer in (0, 1)
+    ]
+    answered = [(r["layer"], r["rank"], r["count"], r["received_tokens"]) for r in answer(rows)]
+    assert answered == [(0, 0, 4, 120), (0, 1, 4, 120), (1, 0, 4, 80), (1, 1, 4, 80)]
 
 
 def test_what_is_not_recorded_is_no_zero() -> None:
