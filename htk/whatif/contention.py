@@ -2,6 +2,8 @@
 
 φ is the share of a kernel's time with communication beside it. κ comes from the trace: kernels of
 the same name and shapes on one GPU, with and without. Where none appears both ways it is 0.
+Transfers slow down beside compute too, by less; only an edit that takes compute away from beside
+them asks for it.
 """
 
 import numpy as np
@@ -15,6 +17,7 @@ from htk.whatif.step_model import StepModel
 _ALONE, _BESIDE = 0.05, 0.5
 _FEWEST = 8  # kernels seen with communication beside them
 _MOST = 0.4  # published: 0.189 on average, 0.4 at most (arXiv 2507.03114)
+_LEAST_SPREAD = 1.0  # sum of squares of a transfer's share beside compute, about that of its like
 _OUTLIER = 1.0  # what differs more does other work
 _ROUNDS = 8
 _SETTLED = 5e-4  # of the period
@@ -92,3 +95,47 @@ def settled(scene: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
         if abs(after.period_ns - last) <= _SETTLED * last:
             break
     return slowed, after
+
+
+def of_transfers(scene: StepModel) -> tuple[float, Floats]:
+    """Return how much slower transfers are beside compute, and each one's share of time beside it.
+
+    Fitted over collectives of one kind, size and group that had more or less compute beside them.
+    Of the ranks' parts of a collective the mean counts: they end together.
+    """
+    facts, parts = scene.facts, np.flatnonzero(scene.is_comm & (scene.lengths() > 0))
+    phi = np.zeros(len(facts.op))
+    if not len(parts):
+        return 0.0, phi
+    whole = Groups.by_keys(scene.graph.src[scene.run_edge[parts]])
+    phi[parts] = _mean(whole, _beside_compute(scene, parts))
+    kinds = sorted({c or "" for c in facts.collective})
+    code = np.array([kinds.index(c or "") for c in facts.collective])
+    of_kind = (code, facts.in_bytes, facts.out_bytes, facts.group_size, facts.per_node)
+    alike = Groups.by_keys(np.column_stack(of_kind)[parts])
+    length = np.log(scene.lengths()[parts])
+    more, longer = phi[parts] - _mean(alike, phi[parts]), length - _mean(alike, length)
+    seen = float((more**2).sum())
+    if seen < _LEAST_SPREAD:
+        return 0.0, phi
+    return float(np.clip((more * longer).sum() / seen, 0.0, _MOST)), phi
+
+
+def _beside_compute(scene: StepModel, parts: Ints) -> Floats:
+    """Return the share of each transfer, from the last rank's arrival, with compute beside it."""
+    graph = scene.graph
+    start, end = graph.time[graph.start], graph.time[graph.end]
+    moving = graph.time[graph.src[scene.run_edge[parts]]]
+    covered_ns = np.zeros(len(parts))
+    for device in np.unique(graph.activities.device).tolist():  # a few
+        computing = scene.is_compute & (graph.activities.device == device)
+        busy = union(start[computing], end[computing])
+        own = graph.activities.device[parts] == device
+        covered_ns[own] = covered(busy, end[parts[own]]) - covered(busy, moving[own])
+    return np.asarray(covered_ns / np.maximum(end[parts] - moving, 1))
+
+
+def _mean(groups: Groups, values: Floats) -> Floats:
+    """Return the mean of each row's group."""
+    total = np.bincount(groups.group_ids, values, len(groups))
+    return np.asarray((total / groups.count)[groups.group_ids])

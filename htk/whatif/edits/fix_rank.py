@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from htk.columns.groups import Groups
 from htk.errors import UsageError
 from htk.whatif.contention import factor, share
+from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel
 
 NAME = "fix_rank"
@@ -21,8 +21,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     chosen = scene.is_compute & (
         (value == "all") | (acts.rank == (int(value) if value.isdigit() else -1))
     )
-    nth = _nth(np.column_stack([acts.rank, acts.name]))
-    alike = Groups.by_keys(np.column_stack([acts.name, nth]))
+    alike = same_calls(scene)
     # While the others wait for a slow rank their compute has communication beside it.
     slower = 1 + factor(scene) * share(scene, scene.graph.time)
     alone = scene.lengths() / slower
@@ -35,13 +34,3 @@ def apply(scene: StepModel, value: str) -> StepModel:
             "without what communication beside it costs"
         )
     )
-
-
-def _nth(keys: np.ndarray) -> np.ndarray:
-    """How many of the same key came before."""
-    groups = Groups.by_keys(keys)
-    order = np.argsort(groups.group_ids, kind="stable")
-    first = np.cumsum(groups.count) - groups.count
-    nth = np.empty(len(keys), np.int64)
-    nth[order] = np.arange(len(keys)) - first[groups.group_ids[order]]
-    return nth

@@ -6,6 +6,8 @@ import numpy as np
 
 from htk.columns.groups import Groups
 from htk.errors import UsageError
+from htk.whatif.contention import factor, share
+from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import parted
 
@@ -18,12 +20,32 @@ def apply(scene: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = scene.is_comm & scene.facts.single
     changed = _shortest(scene, alone) if alone.any() else scene
+    changed = _evened(changed)
     # The transfer hangs on the last arrival: without it each part starts when its rank does.
     joined = scene.is_comm & ~scene.facts.single
-    return replace(parted(changed, joined), arrival_scale=0.0).with_assumption(
-        "a rank's collective lasts as long as its transfer; with one rank at hand that is at least "
-        "the 10th percentile of equal ones"
+    return (
+        replace(parted(changed, joined), arrival_scale=0.0)
+        .with_uncertainty("compute", 0.3)
+        .with_assumption(
+            "a kernel takes on each rank what it takes on average over ranks, and a rank's "
+            "collective lasts as long as its transfer; with one rank at hand that is at least the "
+            "10th percentile of equal ones"
+        )
     )
+
+
+def _evened(scene: StepModel) -> StepModel:
+    """Return the scene in which the same call computes as long on every rank: the mean of them."""
+    ranks = len(scene.graph.ranks)
+    if ranks < 2:
+        return scene
+    alike = same_calls(scene)
+    # Compute that has communication beside it while others wait is slower for it.
+    slower = 1 + factor(scene) * share(scene, scene.graph.time)
+    alone = scene.lengths() / slower
+    mean = np.bincount(alike.group_ids, alone, len(alike)) / alike.count
+    everywhere = scene.is_compute & (alike.count == ranks)[alike.group_ids]
+    return scene.with_lengths(everywhere, mean[alike.group_ids] * slower)
 
 
 def _shortest(scene: StepModel, alone: np.ndarray) -> StepModel:

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from htk.columns.intervals import subtract, union
-from htk.columns.types import Floats
+from htk.columns.types import Floats, Ints
 from htk.errors import UsageError
 from htk.graph.replay import replay
-from htk.whatif.contention import factor, share
+from htk.whatif.contention import factor, of_transfers, share
 from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import linked
 
 NAME = "overlap"
 HELP = (
@@ -16,6 +16,9 @@ HELP = (
 )
 
 _PRIOR = 0.189  # of compute beside communication, where the trace does not tell: arXiv 2507.03114
+
+_FITTED = 0.25  # one sigma of a fitted factor, relative
+_TRANSFERS = 0.5  # and of how much quicker transfers are with nothing beside them
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
@@ -77,17 +80,50 @@ def _beside(scene: StepModel) -> Floats:
 
 
 def _serial(scene: StepModel) -> StepModel:
-    """The step is longer by what compute hides of communication, on a GPU of the middle."""
-    graph, acts = scene.graph, scene.graph.activities
-    time = replay(graph, scene.weight, scene.wrap_weight).time
-    start, end = time[graph.start], time[graph.end]
-    hidden = []
-    for device in np.unique(acts.device).tolist():  # a few
-        on_device = acts.device == device
-        comm = union(start[on_device & scene.is_comm], end[on_device & scene.is_comm])
-        compute = union(start[on_device & scene.is_compute], end[on_device & scene.is_compute])
-        hidden.append(comm.total - subtract(comm, compute).total)
-    alone = float(np.median(hidden))
-    return scene.add_step_time("communication", alone, exposed=alone).with_assumption(
-        "compute stands still while communication runs"
+    """Communication runs on the compute stream, in the order in which both were launched."""
+    slower, beside = of_transfers(scene)
+    alone = scene.lengths() / (1 + slower * beside)
+    turns = _in_turn(scene.with_lengths(scene.is_comm, alone))
+    turns = turns.without(turns.graph.edges("capacity"))  # nothing runs beside to make room for
+    return (
+        turns.with_uncertainty("communication", _TRANSFERS)
+        .with_uncertainty("contention", _contention_sigma(scene))
+        .with_assumption(
+            "compute stands still while communication runs; both run in the order in which they "
+            "were launched, and neither slows the other"
+        )
     )
+
+
+def _contention_sigma(scene: StepModel) -> float:
+    """Return what is uncertain of compute that nothing slows any more, relative to the step."""
+    beside = share(scene, scene.graph.time)
+    slowed = float((beside * scene.lengths())[scene.is_compute].sum())
+    fitted = factor(scene)
+    doubt = _FITTED * fitted if fitted else _PRIOR / 2
+    return doubt * slowed / len(np.unique(scene.graph.activities.device)) / scene.graph.period_ns
+
+
+def _in_turn(scene: StepModel) -> StepModel:
+    """Return the scene in which each activity of a device waits for the one launched before it."""
+    graph, acts = scene.graph, scene.graph.activities
+    launched = _launched(scene)
+    tails, heads = [], []
+    for device in np.unique(acts.device).tolist():  # a few
+        own = np.flatnonzero((acts.device == device) & (scene.is_comm | scene.is_compute))
+        own = own[np.lexsort((acts.start[own], launched[own]))]
+        turns = acts.lane[own[1:]] != acts.lane[own[:-1]]
+        tails.append(graph.end[own[:-1][turns]])
+        heads.append(graph.start[own[1:][turns]])
+    return linked(scene, np.concatenate(tails), np.concatenate(heads))
+
+
+def _launched(scene: StepModel) -> Ints:
+    """Return when each activity was launched, no earlier than what precedes it on its stream."""
+    graph, acts = scene.graph, scene.graph.activities
+    launched = np.where(acts.call >= 0, graph.time[graph.call_start[acts.call]], acts.start)
+    for lane in np.unique(acts.lane).tolist():  # a few a device
+        own = np.flatnonzero(acts.lane == lane)
+        own = own[np.argsort(acts.start[own], kind="stable")]
+        launched[own] = np.maximum.accumulate(launched[own])
+    return launched
