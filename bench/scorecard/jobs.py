@@ -100,12 +100,12 @@ def write(job: Job, folder: Path) -> None:
 
 
 def step_ns(job: Job, change: Change | None = None) -> float:
-    """The median step, the first left out; nothing is written."""
+    """The median step of the GPUs, the first left out; nothing is written."""
     made = program(job)
     schedule = Schedule(job, change(made) if change else made, process_groups(job))
-    now, periods = schedule.now, []
+    done, periods = schedule.gpus_done, []
     for number in range(job.first_step, job.first_step + job.steps):
         schedule.step(number)
-        periods.append(float((schedule.now - now).mean()))
-        now = schedule.now
+        periods.append(float((schedule.gpus_done - done).mean()))
+        done = schedule.gpus_done
     return float(np.median(periods[1:]))

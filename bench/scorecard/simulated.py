@@ -7,12 +7,13 @@ anew.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from bench.scorecard.jobs import Change, Job, staged, step_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
-from htk.simulate.instructions import Do, RankProgram
+from htk.simulate.instructions import COMPUTE, COPY_IN, GATHER, MAIN, Do, RankProgram, StreamEvent
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 
@@ -52,9 +53,27 @@ def halved(whole: RankProgram) -> RankProgram:
 
 
 def hurried(whole: RankProgram) -> RankProgram:
-    """The host takes half as long."""
-    cost = [c if what == "data" else c // 2 for c, what in zip(whole.cost, whole.what, strict=True)]
+    """The host takes half as long, its loader too."""
+    return replace(whole, cost=[cost // 2 for cost in whole.cost])
+
+
+def captured(whole: RankProgram) -> RankProgram:
+    """The host takes no time but to load data."""
+    cost = [c if what == "data" else 0 for c, what in zip(whole.cost, whole.what, strict=True)]
     return replace(whole, cost=cost)
+
+
+def never_blocked(whole: RankProgram) -> RankProgram:
+    """No call waits for the GPU; parameters are gathered once the optimizer is done with them."""
+    kept = [do != Do.SYNC for do in whole.do]
+    updated = StreamEvent(0, COMPUTE)
+    waits = [(updated, stream, MAIN) for stream in (COPY_IN, GATHER)]
+    return replace(
+        whole,
+        do=[Do.RECORD, Do.WAIT, Do.WAIT, *compress(whole.do, kept)],
+        cost=[0, 0, 0, *compress(whole.cost, kept)],
+        what=[(updated, MAIN), *waits, *compress(whole.what, kept)],
+    )
 
 
 def fed_at_once(job: RankProgram) -> RankProgram:
@@ -89,11 +108,20 @@ CASES = (
 )
 
 
+# Of a step that its host bounds, or nearly so: small kernels on a fast GPU.
+HOST_BOUND = (
+    Case("host", "2x", program=hurried),
+    Case("graphs", "on", program=captured),
+    Case("remove_syncs", "on", program=never_blocked),
+)
+
+
 def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]:
     for seed in seeds:
         for given in MODELS[:models]:
             job = replace(_BASE, **given).drawn(seed)
             yield from from_full_shard(job, (*CASES, faster_links(job), longer_sequences(job)))
+            yield from from_host_bound(job)
             yield from from_straggler(job)
             yield from from_others(job)
 
@@ -113,6 +141,13 @@ def faster_links(job: Job) -> Case:
 def longer_sequences(job: Job) -> Case:
     """Twice as many tokens."""
     return Case("seq", "2x", {"seq": 2 * job.seq})
+
+
+def from_host_bound(job: Job) -> Iterator[Prediction]:
+    small = replace(job, micro_batch=1, gpu="h100")
+    start = staged(small)
+    for case in HOST_BOUND:
+        yield from _held(small, start, case)
 
 
 def from_straggler(job: Job) -> Iterator[Prediction]:

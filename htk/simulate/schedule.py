@@ -133,6 +133,11 @@ class Schedule:
         """The hosts' clocks: nothing launched later starts earlier."""
         return self._state.now
 
+    @property
+    def gpus_done(self) -> Ints:
+        """When each GPU has nothing left to do."""
+        return np.asarray(np.maximum.reduce([self._none, *self._state.free.values()]))
+
     def step(self, number: int) -> Timed:
         """Time the next step."""
         self._at = number - self.config.first_step

@@ -107,8 +107,8 @@ def of_transfers(scene: StepModel) -> tuple[float, Floats]:
     phi = np.zeros(len(facts.op))
     if not len(parts):
         return 0.0, phi
-    whole = Groups.by_keys(scene.graph.src[scene.run_edge[parts]])
-    phi[parts] = _mean(whole, _beside_compute(scene, parts))
+    collectives = Groups.by_keys(scene.graph.src[scene.run_edge[parts]])
+    phi[parts] = _mean(collectives, _beside_compute(scene, parts))
     kinds = sorted({c or "" for c in facts.collective})
     code = np.array([kinds.index(c or "") for c in facts.collective])
     of_kind = (code, facts.in_bytes, facts.out_bytes, facts.group_size, facts.per_node)

@@ -81,11 +81,11 @@ def _repeated(scene: StepModel) -> StepModel:
     )
     weight = np.where(heads & graph.edges("sync"), NEVER, weight)
     repeated = replace(bare, weight=weight)
-    return _in_order(repeated) if len(graph.wrap_src) else repeated
+    return in_order(repeated) if len(graph.wrap_src) else repeated
 
 
-def _in_order(scene: StepModel) -> StepModel:
-    """A communicator's first collective comes after its last one of the micro-batch before."""
+def in_order(scene: StepModel) -> StepModel:
+    """A communicator's first collective comes after its last one of what is repeated."""
     graph, size = scene.graph, scene.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
     for rank in graph.ranks:

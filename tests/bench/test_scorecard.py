@@ -18,7 +18,7 @@ from bench.scorecard.memory import classified, reliability
 from bench.scorecard.page import bands, page
 from bench.scorecard.rows import batches, load, pairs
 from bench.scorecard.score import Prediction, by_kind, evidence, held_pct, summary
-from bench.scorecard.simulated import CASES, faster_links, from_full_shard, halved
+from bench.scorecard.simulated import CASES, faster_links, from_full_shard, from_host_bound, halved
 from htk.simulate.program import program
 
 # Percent of the step that a prediction of the small cluster below may be off: what it is off now,
@@ -32,6 +32,8 @@ LIMITS = {
     "replace": 4.0,
     "host": 3.0,
     "checkpointing": 4.0,
+    "no_skew": 3.0,
+    "overlap": 4.0,
 }
 FACTS = Path(planned.__file__).parent / "facts"
 SMALL = Job(model="gpt3-126m", layers=2, seq=256, gpus_per_node=2, micro_batch=2, steps=3)
@@ -125,6 +127,16 @@ def test_simulated_jobs_are_predicted_within_their_limits() -> None:
         sums = summary(rows)
         assert sums["refused"] == sums["wrong_way"] == 0, kind
         assert max(100 * abs(r.error or 0.0) for r in rows) <= LIMITS[kind], kind
+
+
+def test_what_the_host_costs_is_predicted_within_limits() -> None:
+    """A step that its host bounds, without waits, launches, or half of its time."""
+    job = Job(model="gpt3-126m", seq=512, layers=4, gpus_per_node=2, steps=4).drawn(1)
+    found = by_kind(from_host_bound(job))
+    assert set(found) == {"host", "graphs", "remove_syncs"}
+    for kind, (row,) in found.items():
+        assert row.truth_ns < 0.9 * row.base_ns, kind
+        assert abs(row.error or 1.0) < 0.06, kind
 
 
 def test_two_recordings_tell_a_larger_global_batch() -> None:

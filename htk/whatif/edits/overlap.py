@@ -81,6 +81,8 @@ def _beside(scene: StepModel) -> Floats:
 
 def _serial(scene: StepModel) -> StepModel:
     """Communication runs on the compute stream, in the order in which both were launched."""
+    if not scene.is_comm.any():
+        return scene
     slower, beside = of_transfers(scene)
     alone = scene.lengths() / (1 + slower * beside)
     turns = _in_turn(scene.with_lengths(scene.is_comm, alone))

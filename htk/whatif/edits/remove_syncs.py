@@ -1,15 +1,61 @@
-"""No call waits for the GPU."""
+"""No call waits for the GPU.
 
-from htk.errors import UsageError
+Steps then overlap where the host runs ahead: what the next one gathers waits for the optimizer of
+this one, and a communicator takes its collectives in turn.
+"""
+
+import numpy as np
+
+from htk.columns.types import Mask
+from htk.whatif.edit_arguments import switched_on
+from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.micro_batches import in_order
 from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import followed
 
 NAME = "remove_syncs"
 HELP = "No synchronising call or blocking copy in the step: on."
 
+_NEXT_STEP = 0.01  # of the step, one sigma: how steps overlap is not in the recording
+
 
 def apply(scene: StepModel, value: str) -> StepModel:
-    if value != "on":
-        raise UsageError(f"{NAME} {value!r}: it can only be on")
-    return scene.without(scene.graph.edges("sync")).with_assumption(
-        "calls that waited for the GPU return at once"
+    switched_on(value, NAME)
+    blocked = scene.graph.edges("sync")
+    if not blocked.any():
+        return scene
+    free = scene.without(blocked)
+    if len(scene.graph.wrap_src):
+        free = in_order(_updated(free))
+    return free.with_uncertainty("structure", _NEXT_STEP).with_assumption(
+        "calls that waited for the GPU return at once; parameters are gathered once the optimizer "
+        "of the step before is done"
     )
+
+
+def _updated(scene: StepModel) -> StepModel:
+    """Return the scene in which gathers, and copies for them, wait for the last optimizer."""
+    acts = scene.graph.activities
+    optimizer = np.array([family == "optimizer" for family in scene.facts.family], bool)
+    gathers = scene.is_collective("all_gather")
+    lasts, firsts = [], []
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        updates = lane[optimizer[lane]]
+        last = updates[-1:] if len(updates) else lane[-1:]
+        for first in _begins(scene, gathers & (acts.rank == rank)) if len(last) else ():
+            lasts.append(int(last[0]))
+            firsts.append(first)
+    return followed(scene, np.array(lasts, np.int64), np.array(firsts, np.int64))
+
+
+def _begins(scene: StepModel, gathers: Mask) -> list[int]:
+    """Return the first of these gathers, and the first copy that one of them waits for."""
+    graph, acts = scene.graph, scene.graph.activities
+    rows = np.flatnonzero(gathers)
+    if not len(rows):
+        return []
+    feeding = graph.src[graph.edges("event") & np.isin(graph.dst, graph.start[rows])]
+    lanes = np.unique(acts.lane[compute_lane(scene, int(acts.rank[rows[0]]))])
+    copies = np.flatnonzero(np.isin(graph.end, feeding) & ~np.isin(acts.lane, lanes))
+    return [int(each[np.argmin(acts.start[each])]) for each in (rows, copies) if len(each)]

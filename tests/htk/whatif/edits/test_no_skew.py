@@ -35,6 +35,19 @@ def test_ranks_that_are_never_late_win_nothing() -> None:
     assert period(no_skew.apply(scene, "on")) == period(scene) == 190
 
 
+def test_a_rank_that_is_always_slower_is_evened_out() -> None:
+    # computes 100 + 100 beside 50 + 50: all take 75 + 75, and both transfers
+    scene = small_scene(unequal(0, 100, 100) + unequal(1, 50, 50))
+    assert period(scene) == 240
+    assert period(no_skew.apply(scene, "on")) == 75 + 20 + 75 + 20
+
+
+def test_calls_that_not_every_rank_makes_stay() -> None:
+    # e, on one rank alone, runs beside its second transfer, which is shorter
+    scene = small_scene([*unequal(0, 100, 50), Act("e", 30), *unequal(1, 50, 100)])
+    assert period(no_skew.apply(scene, "on")) == 75 + 20 + 75 + 30
+
+
 def test_what_the_network_then_takes_is_still_waited_for() -> None:
     scene = small_scene(unequal(0, 100, 50) + unequal(1, 50, 100))
     slower = network.apply(scene, "latency=10x")  # all of a transfer of 20 ns is latency

@@ -1,5 +1,8 @@
 """Communication hidden, or not."""
 
+import pytest
+
+from htk.whatif.contention import of_transfers
 from htk.whatif.edits import overlap
 from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
 
@@ -35,6 +38,53 @@ def test_perfect_waits_for_whom_is_late() -> None:
     scene = small_scene([*fast, *slow, *ends])
     assert period(scene) == 160
     assert period(overlap.apply(scene, "perfect")) == 110
+
+
+def test_serial_runs_in_the_order_of_launches() -> None:
+    # c waits for g, which is launched before it; h, launched last, runs last: 50 + 80 + 50 + 100
+    step = (
+        Act("a", 50),
+        comm("g", 80, "all_gather"),
+        Act("c", 50, waits=("g",)),
+        comm("h", 100, "reduce_scatter", lane="other", waits=("a",)),
+    )
+    assert period(small_scene(step)) == 150
+    assert period(overlap.apply(small_scene(step), "serial")) == 280
+
+
+def test_serial_leaves_waiting_for_late_ranks_where_it_is() -> None:
+    # Rank 1 computes 60 more before the collective, during which g of rank 0 waits and moves
+    # nothing: in turn they take 100 + 40 + 30, and not what g was seen running for besides.
+    early = [
+        Act("a", 40),
+        comm("g", 40, "all_reduce", waits=("a",), joined="g"),
+        Act("b", 30),
+    ]
+    late = [
+        Act("a", 100, rank=1),
+        comm("g", 40, "all_reduce", rank=1, waits=("a",), joined="g"),
+        Act("b", 30, rank=1),
+    ]
+    assert period(overlap.apply(small_scene([*early, *late]), "serial")) == 170
+
+
+def test_transfers_are_quicker_with_no_compute_beside_them() -> None:
+    """Every other one of 16 gathers has compute beside it and takes a tenth longer."""
+    step = []
+    for k in range(16):
+        beside = k % 2 == 0
+        length = 1100 if beside else 1000
+        before = (f"a{k - 1}",) if k else ()
+        step.append(Act(f"i{k}", 10, waits=before))
+        step.append(comm(f"g{k}", length, "all_gather", waits=(f"i{k}",), in_bytes=1 << 20))
+        waits = (f"i{k}",) if beside else (f"g{k}",)
+        step.append(Act(f"a{k}", 1100, waits=(*waits,)))
+    scene = small_scene(step)
+    slower, share = of_transfers(scene)
+    assert slower == pytest.approx(0.0953, abs=0.001)  # ln 1.1
+    assert share[scene.is_comm].tolist() == [1.0, 0.0] * 8
+    serial = period(overlap.apply(scene, "serial"))
+    assert serial == pytest.approx(16 * (10 + 1000 + 1100), rel=0.001)
 
 
 def test_serial_adds_what_was_hidden() -> None:

@@ -1,0 +1,71 @@
+"""Time in which a thread that launches loads data instead."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, numbers, truths
+from htk.columns.intervals import Spans, covered, union
+from htk.columns.nesting import Threads
+from htk.columns.types import Ints, Mask
+from htk.derived.clocks import corrections
+from htk.derived.host_states import LOADING, span_state
+from htk.whatif.step_model import StepModel
+
+
+def loading_ns(scene: StepModel) -> tuple[Ints, Ints]:
+    """Return how much of each edge, and of each edge into the next step, is loading of data."""
+    graph, loading = scene.graph, _loading(scene)
+    of_edge, of_wrap = np.zeros_like(scene.weight), np.zeros_like(scene.wrap_weight)
+    lane = np.full(len(graph.time), -1, np.int64)
+    lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
+    gaps = np.flatnonzero(graph.edges("host_gap"))
+    tail, head = graph.src[gaps], graph.dst[gaps]
+    within = _within(loading, lane[head], graph.time[tail], graph.time[head])
+    of_edge[gaps] = np.minimum(within, np.maximum(scene.weight[gaps], 0))
+    between = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
+    head = graph.wrap_dst[between]
+    within = _within(loading, lane[head], graph.wrap_seen[between], graph.time[head])
+    of_wrap[between] = np.minimum(within, np.maximum(scene.wrap_weight[between], 0))
+    return of_edge, of_wrap
+
+
+def _within(loading: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> Ints:
+    """Return how much of each interval its thread loads data."""
+    lost = np.zeros(len(lane), np.int64)
+    for thread, spans in loading.items():  # a few threads
+        own = lane == thread
+        lost[own] = covered(spans, end[own]) - covered(spans, start[own])
+    return lost
+
+
+def _loading(scene: StepModel) -> dict[int, Spans]:
+    """Return when each thread that launches loads data, in the graph's time, by its lane."""
+    tables, calls = scene.facts.tables, scene.graph.calls
+    if not tables["launches"].num_rows:
+        return {}
+    threads = Threads()
+    launching = threads.of(tables["launches"])[calls.row]
+    by_lane: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
+    for table in (tables[name] for name in ("cpu_ops", "annotations", "python_calls")):
+        rows = np.flatnonzero(_loads(table))
+        thread = threads.of(table)[rows].astype(np.int64)
+        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        start = numbers(table["start_ns"])[rows]
+        shift = corrections(tables["rank_clocks"], rank, start) - scene.graph.origin_ns
+        end = numbers(table["end_ns"])[rows] + shift
+        start = start + shift
+        for lane, spans in by_lane.items():
+            first = int(np.flatnonzero(calls.lane == lane)[0])
+            own = (thread == launching[first]) & (rank == calls.rank[first])
+            spans.append((start[own], end[own]))
+    return {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
+
+
+def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    return np.concatenate([s for s, _ in spans]), np.concatenate([e for _, e in spans])
+
+
+def _loads(table: pa.Table) -> Mask:
+    codes, names = codes_of(table["name"])
+    loads = np.array([*(span_state(n) == LOADING for n in names.to_pylist()), False], bool)[codes]
+    return loads & ~truths(table["on_gpu"]) if "on_gpu" in table.column_names else loads
