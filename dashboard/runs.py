@@ -170,7 +170,7 @@ class Runs:
         try:
             options = replace(self._options, progress=job)
             if key.startswith(_UPLOAD):
-                options = replace(options, cache=False)
+                options = replace(options, cache=False, confined=True)
             trace = open_trace(path, options)
             with self._lock:
                 self._open[key] = trace

@@ -1,14 +1,13 @@
 """DuckDB behind a fence, in a process of its own: reads requests, writes answers.
 
 The process reads no file but a dataset's, reaches no network, and may be killed at any moment. It
-imports nothing of htk but this module, so that it starts fast. A request is a line of JSON,
+imports little of htk, so that it starts fast. A request is a line of JSON,
 followed by an Arrow stream where it brings a table; so is an answer.
 """
 
 import faulthandler
 import json
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -16,6 +15,8 @@ from typing import Any, BinaryIO
 import duckdb
 import pyarrow as pa
 import pyarrow.ipc
+
+from htk.core.process_limits import limit_private_bytes, private_bytes
 
 _READING = {"SELECT", "EXPLAIN"}
 _SLACK_BYTES = 512 << 20  # stacks of DuckDB's threads, and the answer on its way out
@@ -37,17 +38,8 @@ class RefusedQuery(Exception):
         self.kind = kind
 
 
-def main() -> None:
-    """Serve the process that started this one, over standard input and output."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    serve(requests, answers)
-
-
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more, then end the process."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
+    """Answer requests until there are no more."""
     engine = None
     while line := requests.readline():
         request = json.loads(line)
@@ -57,7 +49,6 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             engine.register(request["name"], pa.ipc.open_stream(requests).read_all())
         elif request["do"] == "query" and engine is not None:
             _answer(engine, request, answers)
-    os._exit(0)
 
 
 def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> None:
@@ -92,7 +83,7 @@ class _Engine:
         )
         self._connection.execute(macros)
         self._fence(dataset)
-        self._base_bytes = _data_bytes()  # with the tables, what no query is charged for
+        self._base_bytes = private_bytes()  # with the tables, what no query is charged for
         self._table_bytes: dict[str, int] = {}
 
     def _fence(self, dataset: Mapping[str, str]) -> None:
@@ -125,7 +116,7 @@ class _Engine:
             raise RefusedQuery("statement", seen)
         stop = threading.Timer(seconds, self._connection.interrupt)
         held = self._base_bytes + sum(self._table_bytes.values())
-        _limit_data(held + self._memory_bytes + _SLACK_BYTES)
+        limit_private_bytes(held + self._memory_bytes + _SLACK_BYTES)
         faulthandler.dump_traceback_later(max(seconds, 0) + _ORPHANED_S, exit=True, file=_SILENT)
         stop.start()
         try:
@@ -137,7 +128,7 @@ class _Engine:
         finally:
             stop.cancel()
             faulthandler.cancel_dump_traceback_later()
-            _limit_data(None)
+            limit_private_bytes(None)
 
     def _table(self, text: str) -> pa.Table:
         relation = self._connection.sql(text)
@@ -215,25 +206,3 @@ def _quoted(text: str) -> str:
 
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _data_bytes() -> int:
-    """Return the private memory of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[5]) * os.sysconf("SC_PAGESIZE")
-    except OSError:
-        return 0
-
-
-def _limit_data(most_bytes: int | None) -> None:
-    """Have the system refuse memory beyond this: DuckDB does not count every text it makes."""
-    if sys.platform != "linux":  # elsewhere the limit is not kept, or counts other things
-        return
-    import resource
-
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    soft = hard if most_bytes is None else most_bytes
-    if hard != resource.RLIM_INFINITY:
-        soft = min(soft, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -3,21 +3,18 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import threading
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
 
+from htk.core.child_process import ChildProcess, start_child
 from htk.errors import HtkError, UsageError
 
 MOST_WORKERS = 4  # at once; the one used longest ago is ended
@@ -63,7 +60,7 @@ class QueryWorker:
             "dataset": dict(dataset),
         }
         self._lock = threading.Lock()
-        self._process: _Process | None = None
+        self._process: ChildProcess | None = None
         self._sent: dict[str, weakref.ref[pa.Table]] = {}
 
     @property
@@ -99,10 +96,10 @@ class QueryWorker:
         if process is not None:
             process.kill()
 
-    def _running(self) -> "_Process":
+    def _running(self) -> ChildProcess:
         if self._process is None or not self._process.alive():
             self._end()
-            self._process = _forked() if _may_fork() else _spawned()
+            self._process = start_child("htk.query.engine:serve", {"HOME": os.devnull})
             _tell(self._process, {"do": "start", "with": self._opening})
         return self._process
 
@@ -111,7 +108,7 @@ class QueryWorker:
             self._process.kill()
         self._process, self._sent = None, {}
 
-    def _send_changed(self, process: "_Process", relations: Mapping[str, pa.Table]) -> None:
+    def _send_changed(self, process: ChildProcess, relations: Mapping[str, pa.Table]) -> None:
         for name, table in relations.items():
             sent = self._sent.get(name)
             if sent is not None and sent() is table:
@@ -156,7 +153,7 @@ def _forget(key: int) -> None:
         worker.close()
 
 
-def _asked(process: "_Process", text: str, seconds: float) -> pa.Table:
+def _asked(process: ChildProcess, text: str, seconds: float) -> pa.Table:
     """Send a query and read its answer, until the time for both is over."""
     timed_out = threading.Event()
 
@@ -181,104 +178,6 @@ def _asked(process: "_Process", text: str, seconds: float) -> pa.Table:
         clock.cancel()
 
 
-def _tell(process: "_Process", request: Mapping[str, Any]) -> None:
+def _tell(process: ChildProcess, request: Mapping[str, Any]) -> None:
     process.requests.write(json.dumps(request).encode() + b"\n")
     process.requests.flush()
-
-
-class _Process(Protocol):
-    requests: BinaryIO
-    answers: BinaryIO
-
-    def alive(self) -> bool: ...
-
-    def kill(self) -> None: ...
-
-
-class _Spawned:
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdin is not None and process.stdout is not None
-        self._process = process
-        self.requests: BinaryIO = process.stdin  # type: ignore[assignment]
-        self.answers: BinaryIO = process.stdout  # type: ignore[assignment]
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def _spawned() -> _Process:
-    """Start a process with nothing in it but DuckDB and Arrow."""
-    import multiprocessing.spawn
-
-    paths = [path or os.getcwd() for path in sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HOME": os.devnull}
-    process = subprocess.Popen(
-        [
-            os.fsdecode(multiprocessing.spawn.get_executable() or sys.executable),
-            "-c",
-            "from htk.query.engine import main; main()",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,  # an interrupt from the keyboard is for the process that asks
-    )
-    return _Spawned(process)
-
-
-class _Forked:
-    def __init__(self, pid: int, requests: BinaryIO, answers: BinaryIO) -> None:
-        self._pid: int | None = pid  # until its end is known
-        self._lock = threading.Lock()  # a clock may kill it while its end is awaited
-        self.requests = requests
-        self.answers = answers
-
-    def alive(self) -> bool:
-        with self._lock:
-            return not self._ended()
-
-    def _ended(self) -> bool:
-        if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0]:
-            self._pid = None
-        return self._pid is None
-
-    def kill(self) -> None:
-        with self._lock:
-            if self._ended() or self._pid is None:
-                return
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            self._pid = None
-
-
-def _may_fork() -> bool:
-    """Whether a copy of this process can serve: a third of a second less than a new one, but only
-    safe where no other thread may hold a lock."""
-    return sys.platform == "linux" and threading.active_count() == 1
-
-
-def _forked() -> _Process:
-    """Start a copy of this process, which has imported what it needs."""
-    import htk.query.engine as engine
-
-    request_end, requests = os.pipe()
-    answers, answer_end = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that Arrow keeps asleep
-        pid = os.fork()
-    if not pid:
-        try:
-            os.close(requests)
-            os.close(answers)
-            os.setsid()
-            engine.serve(os.fdopen(request_end, "rb"), os.fdopen(answer_end, "wb"))
-        finally:
-            os._exit(1)
-    os.close(request_end)
-    os.close(answer_end)
-    return _Forked(pid, os.fdopen(requests, "wb"), os.fdopen(answers, "rb"))

@@ -6,23 +6,29 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from htk import plugins
-from htk.core.parser import Parsed, ParseOptions, Parser, Source
+from htk.core.parser import ParseOptions, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
-from htk.io.raw_files import reason
-from htk.io.sources import content_identity, head, resolve
+from htk.io.sources import content_identity, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.io.table_code import plugin_code
-from htk.parsers import parsers
+from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.file import FileRecording, TraceFile
+from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.trace.placing import placed
 from htk.trace.ranks import ranks_of
 from htk.trace.trace import Trace
+
+_ENDINGS_OF_TEXT = (
+    ".json", ".gz", ".zst", ".log", ".txt", ".jsonl", ".csv", ".sqlite", ".db", ".pb"
+)  # fmt: skip
+_LOOKED_AT = 8  # files whose names tell nothing
 
 # What lies beside simulated and recorded traces, and tables and settings of any kind: those that
 # hold no rows of a job are passed over.
@@ -54,6 +60,7 @@ class OpenOptions:
     keep_unknown_arguments: bool = False
     cache_by_content: bool = False  # a hash of the bytes instead of size and time
     time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
+    confined: bool = False  # read every file as one from outside: in a process with limits
     progress: Progress = field(default_factory=Progress)
 
 
@@ -82,11 +89,12 @@ def _read_all(
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
     """Files on threads: the compiled engine gives up the GIL while it parses."""
     store = Store() if options.cache else None
+    readers = ConfinedReaders(_expected(sources, store, options))
     stopped = threading.Event()
     options.progress.start(len(sources), sum(s.size or 0 for s in sources))
     read, unread, failed = [], [], []
     with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1) or 1) as pool:
-        jobs = [pool.submit(_read_one, s, store, options, stopped) for s in sources]
+        jobs = [pool.submit(_read_one, s, store, options, readers, stopped) for s in sources]
         try:
             for source, job in zip(sources, jobs, strict=True):
                 try:
@@ -99,45 +107,35 @@ def _read_all(
                 except HtkError:
                     raise
                 except Exception as error:  # no one file keeps the others from being read
-                    failed.append((source.name, _unforeseen(source.name, error)))
+                    if os.environ.get("HTK_TRACEBACK"):
+                        raise
+                    failed.append((source.name, unforeseen(source.name, error)))
         except BaseException:
             stopped.set()
+            readers.stop()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
         finally:
+            readers.stop()
             options.progress.stop()
     return read, unread, failed
 
 
-def _unforeseen(name: str, error: Exception) -> str:
-    """What is said of a file whose damage its parser did not foresee."""
-    if os.environ.get("HTK_TRACEBACK"):
-        raise error
-    if isinstance(error, MemoryError):
-        return f"{name}: needs more memory than there is"
-    return (
-        f"{name}: could not be read; is it damaged? If not, please report it "
-        f"({type(error).__name__}: {reason(error)[:200]})"
-    )
-
-
 def _read_one(
-    source: Source, store: Store | None, options: OpenOptions, stopped: threading.Event
+    source: Source,
+    store: Store | None,
+    options: OpenOptions,
+    readers: ConfinedReaders,
+    stopped: threading.Event,
 ) -> list[FileRecording]:
     """Each process of a file."""
-    parse_options = ParseOptions(
-        options.keep_unknown_arguments, _watched(options.progress, stopped), options.time_unit
-    )
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
-    if store is None or source.identity is None:
-        parsed = _parse(source, parse_options)
-        entries: Sequence[Entry] = [MemoryEntry(process) for process in (parsed, *parsed.others)]
-    else:
-        key = store.key(source, parse_options, _plugin_codes())
-        entries = store.find_all(key) or store.save_all(
-            key, _parse(source, parse_options), source.name
-        )
+    parse_options = _parse_options(options, _watched(options.progress, stopped))
+    key = None if store is None else _key(store, source, parse_options)
+    entries = None if store is None or key is None else store.find_all(key)
+    if entries is None:
+        entries = _entries(source, store, key, parse_options, options.confined, readers)
     options.progress.done(source.name)
     return [
         FileRecording(source, entry.parsed.parser, entry, _process_of(entry, k))
@@ -145,17 +143,63 @@ def _read_one(
     ]
 
 
+def _entries(
+    source: Source,
+    store: Store | None,
+    key: str | None,
+    options: ParseOptions,
+    confined: bool,
+    readers: ConfinedReaders,
+) -> Sequence[Entry]:
+    """Return what a file that the cache does not hold is found to hold, and keep it there."""
+    if confined or is_from_outside(source):
+        return readers.entries(source, options, store, key)
+    from htk.parsers.common.safe_pickle import is_pickle  # not needed for what is in the cache
+
+    start = beginning(source)
+    if is_pickle(start.data):
+        return readers.entries(source, options, store, key)
+    parsed = parse_with(parser_of(start), source, options)
+    if store is not None and key is not None:
+        return store.save_all(key, parsed, source.name)
+    return [MemoryEntry(process) for process in (parsed, *parsed.others)]
+
+
+def _parse_options(
+    options: OpenOptions, progress: Callable[[int], None] | None = None
+) -> ParseOptions:
+    return ParseOptions(options.keep_unknown_arguments, progress, options.time_unit)
+
+
+def _key(store: Store, source: Source, options: ParseOptions) -> str | None:
+    """Return the name of a file's entry; None: it is not kept."""
+    return None if source.identity is None else store.key(source, options, _plugin_codes())
+
+
+def _expected(sources: list[Source], store: Store | None, options: OpenOptions) -> list[Source]:
+    """Return the files that a process of their own will be asked for, as far as a look shows."""
+    if options.confined:
+        return sources
+    expected = [s for s in sources if is_from_outside(s)]
+    nameless = [s for s in sources if s.path is not None and _may_be_pickle(s.file_name)]
+    for source in nameless[:_LOOKED_AT]:  # in a folder of dumps all are dumps
+        key = None if store is None else _key(store, source, _parse_options(options))
+        if store is not None and key is not None and (store.root / key).is_dir():
+            continue
+        with suppress(TraceError), source.open() as file:
+            if file.read(1) == b"\x80":
+                return expected + nameless
+    return expected
+
+
+def _may_be_pickle(name: str) -> bool:
+    """Whether a file is called as pickles are: by their ending or none that is known."""
+    return not name.endswith(_ENDINGS_OF_TEXT)
+
+
 def _process_of(entry: Entry, position: int) -> int:
     """Which of its file's processes an entry is; the cycles of one share its number."""
     return int(str(entry.parsed.facts.get("process", position)))
-
-
-def _parse(source: Source, options: ParseOptions) -> Parsed:
-    """Return what the first parser that recognises a file reads of it."""
-    parser = _parser_for(source)
-    parsed = parser.parse(source, options)
-    others = tuple(replace(process, parser=parser.NAME) for process in parsed.others)
-    return replace(parsed, parser=parser.NAME, others=others)
 
 
 @cache
@@ -184,19 +228,6 @@ def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], No
         last = stored_bytes
 
     return tell
-
-
-def _parser_for(source: Source) -> Parser:
-    start = head(source)
-    if not start.data.strip():
-        raise MalformedTrace(f"{source.name}: empty file, expected a trace; was the run killed?")
-    for parser in parsers():
-        if parser.sniff(start):
-            return parser
-    names = ", ".join(p.NAME for p in parsers())
-    raise UnknownFormat(
-        f"{source.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
-    )
 
 
 def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, str]]) -> TraceError:

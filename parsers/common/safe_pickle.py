@@ -10,7 +10,6 @@ import pickle
 import pickletools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -209,9 +208,13 @@ def _plain_run(blocks: int, numbered: bool) -> tuple[re.Pattern[bytes], re.Patte
 def left_over(data: bytes) -> list[Any]:
     """What lies on the stack where a cut pickle ends; of one dict its keys and values."""
     walk = _Walk()
-    with suppress(Exception):  # the cut: what came before it is what we are after
+    try:
         for opcode, argument, _ in pickletools.genops(data):
             walk.step(opcode.name, argument)
+    except MemoryError:
+        raise
+    except Exception:  # the cut: what came before it is what we are after
+        pass
     if len(walk.stack) == 1 and isinstance(walk.stack[0], dict):
         return [part for item in walk.stack[0].items() for part in item]
     return walk.stack

@@ -58,6 +58,8 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
             f"{name}: this pickle asks {refused}, which no flight recorder dump does; "
             "it was not run; do not trust the file"
         ) from None
+    except MemoryError:  # what was read of it is not all there is
+        raise
     except Exception as error:  # a cut pickle may fail in any way; none of them is fatal
         dump = _salvaged(data)
         if not dump:

@@ -17,7 +17,7 @@ import pytest
 from htk.cli.main import run
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, TraceError
-from htk.parsers import flight_recorder, memory_snapshot, profiler_plugin
+from htk.parsers import flight_recorder, kineto, memory_snapshot, profiler_plugin
 from htk.parsers.common.safe_pickle import RefusedPickle, load_plain
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
@@ -220,9 +220,10 @@ def test_one_hostile_file_fails_and_the_others_answer(
     def broken(source: Source, options: ParseOptions) -> Parsed:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(memory_snapshot, "parse", broken)
+    write(tmp_path / "rank4.json", kernel("gemm", 1, 2), **of_rank(4))
+    monkeypatch.setattr(kineto, "parse", broken)
     failed = dict(open_trace(tmp_path, OpenOptions(cache=False)).failed)
-    why = failed[str(tmp_path / "snapshot_rank_3.pickle")]
+    why = failed[str(tmp_path / "rank4.json")]
     assert "ZeroDivisionError" in why and "report" in why
 
 

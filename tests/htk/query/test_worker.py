@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from htk.core import child_process
 from htk.errors import UsageError
 from htk.query import worker as module
 from htk.query.worker import Limits, QueryWorker, Refusal
@@ -26,7 +27,7 @@ def worker(
 ) -> Iterator[QueryWorker]:
     if request.param == "forked" and sys.platform != "linux":
         pytest.skip("processes are forked on Linux alone")
-    monkeypatch.setattr(module, "_may_fork", lambda: request.param == "forked")
+    monkeypatch.setattr(child_process, "may_fork", lambda: request.param == "forked")
     started = QueryWorker(GIB, {})
     yield started
     started.close()
