@@ -16,6 +16,7 @@ import pytest
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES, menu
+from htk.claims.answer import RETURNS as claim_columns
 from htk.core.parser import HEAD_BYTES, Head
 from htk.economics.goodput import RETURNS as goodput_columns
 from htk.io.sources import head, resolve
@@ -148,7 +149,7 @@ def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) ->
 def _columns() -> list[tuple[str, typing.Any]]:
     """Every column of tables and analyses, what-ifs and plans."""
     schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_columns}
-    schemas["goodput"] = goodput_columns
+    schemas |= {"goodput": goodput_columns, "claim": claim_columns}
     schemas |= {name: analyses.find(name).returns for name in ANALYSES}
     return [(owner, field) for owner, schema in schemas.items() for field in schema]
 

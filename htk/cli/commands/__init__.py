@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"
     ),
+    "claim": Command("htk.cli.commands.claim", "Can this published number be?"),
     "goodput": Command(
         "htk.cli.commands.goodput", "What do failures and checkpoints leave of a job's time?"
     ),

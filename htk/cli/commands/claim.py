@@ -1,0 +1,189 @@
+"""`htk claim`: can a published or in-house number be?"""
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.cli.commands.common import opened, reading_options, writing_options
+from htk.cli.commands.model_options import SIZES, size_options
+from htk.core.ranges import parse_seconds, parse_value
+from htk.errors import UsageError
+
+if TYPE_CHECKING:
+    from htk.claims.described import ClaimedJob
+    from htk.models.hardware import Gpu
+    from htk.output.result import Result
+
+_CLUSTER = re.compile(r"\s*(?:(\d{1,7})\s*[x×*]\s*)?([\w .-]+)")
+_NUMBERS = {
+    "mfu_pct": "MFU, in percent: 70.5.",
+    "hfu_pct": "HFU, in percent, with what is computed again.",
+    "tflops_per_gpu": "TFLOP/s of a GPU.",
+    "tokens_per_s": "Tokens a second of the job: 2.8M.",
+    "tokens_per_s_per_gpu": "Tokens a second of a GPU.",
+    "step_s": "Time of a step: 3.2s.",
+}
+_FLAGS = {
+    "mfu_pct": "--mfu",
+    "hfu_pct": "--hfu",
+    "tflops_per_gpu": "--tflops",
+    "tokens_per_s": "--tokens-per-s",
+    "tokens_per_s_per_gpu": "--tokens-per-s-per-gpu",
+    "step_s": "--step-time",
+}
+
+
+def _number_options(function: Any) -> Any:
+    for name, words in reversed(_NUMBERS.items()):
+        function = click.option(_FLAGS[name], name, metavar="NUMBER", help=words)(function)
+    return function
+
+
+@click.command("claim")
+@click.argument("text", required=False, default="", metavar="[TEXT]")
+@click.option("--trace", "traces", multiple=True, metavar="PATH", help="A recording to hold it to.")
+@click.option("--gpus", metavar="NxGPU", help="GPUs of the described job: 64xA100, rtx-4090.")
+@click.option(
+    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="Of a node."
+)
+@click.option("--model", help="llama2-13b, gpt3-175b, … or any name, with its sizes.")
+@size_options
+@click.option("--parameters", help="Parameters a token passes, where no model is given: 13B.")
+@_number_options
+@click.option(
+    "--precision", default="bf16", show_default=True, help="bf16, fp16, fp8, fp4, tf32, fp32."
+)
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences of a GPU at once.")
+@click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step of the job.")
+@click.option("--tensor-parallel", type=click.IntRange(min=1), help="GPUs that share each layer.")
+@click.option("--pipeline-parallel", type=click.IntRange(min=1), help="Stages of the pipeline.")
+@click.option(
+    "--virtual-stages",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Interleaved parts of a stage.",
+)
+@click.option(
+    "--checkpointing", type=click.Choice(["none", "selective", "full"]), help="Computed again."
+)
+@reading_options
+@writing_options
+def command(
+    text: str, traces: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
+) -> None:
+    """Can this number be? Impossible, needs more than was ever seen, or plausible.
+
+    TEXT is a claim in words, such as "1.594x by RMSNorm" (with --trace), whose wording is looked
+    at too. A described job and a number (--model llama2-13b --gpus 64xA100 --mfu 70.5) are held
+    against the GPU's peak, the fastest products, memory, links and what such jobs reach.
+    """
+    from htk.claims.answer import judge
+    from htk.output.render import write
+    from htk.whatif.api import WhatIf
+
+    asked = WhatIf(opened(traces, arguments)) if traces else None
+    answer = judge(_described(arguments), text, asked)
+    if form != "table":
+        write(answer, form, output, limit=limit)
+    elif output is None:
+        _print(answer, sys.stdout)
+    else:
+        target = io.StringIO()
+        _print(answer, target)
+        Path(output).write_text(target.getvalue(), encoding="utf-8")
+
+
+def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
+    from htk.claims.described import PRECISIONS, ClaimedJob, Numbers
+    from htk.models.decoder import decoder
+
+    values = {name: arguments.pop(name) for name in _NUMBERS}
+    sizes = {name: value for name in SIZES if (value := arguments.pop(name)) is not None}
+    cluster, model, parameters = (arguments[n] for n in ("gpus", "model", "parameters"))
+    numbers = Numbers(**{name: _number(name, v) for name, v in values.items() if v is not None})
+    if cluster is None:
+        if numbers.stated or model is not None:
+            raise UsageError("a described job needs its GPUs, e.g. --gpus 64xA100")
+        return None
+    if arguments["precision"] not in PRECISIONS:
+        raise UsageError(f"precision: one of {', '.join(PRECISIONS)} was expected")
+    count, gpu = cluster_of(cluster)
+    names = (
+        *("precision", "seq", "micro_batch", "global_batch", "tensor_parallel"),
+        *("pipeline_parallel", "virtual_stages", "checkpointing", "gpus_per_node"),
+    )
+    return ClaimedJob(
+        gpu,
+        count,
+        numbers,
+        None if model is None else decoder(model, **sizes),
+        None if parameters is None else _exact(parameters, "--parameters"),
+        **{name: arguments[name] for name in names},
+    )
+
+
+def _number(name: str, text: str) -> float:
+    if name == "step_s":
+        value = parse_seconds(text)
+        if not value.is_exact:
+            raise UsageError(f"{_FLAGS[name]} {text!r}: one value was expected, no range")
+        return value.low
+    return _exact(text.rstrip(" %"), _FLAGS[name])
+
+
+def _exact(text: str, flag: str) -> float:
+    value = parse_value(text)
+    if not value.is_exact:
+        raise UsageError(f"{flag} {text!r}: one value was expected, no range")
+    return value.low
+
+
+def cluster_of(text: str) -> "tuple[int, Gpu]":
+    """Return how many GPUs of which kind: 64xA100, h100, 8 x RTX 4090. Of several of that name the
+    one with the most memory and the fastest products, in a claim's favour."""
+    from htk.models.hardware import catalogue
+
+    match = _CLUSTER.fullmatch(text)
+    name = "" if match is None else match[2].strip().lower().replace(" ", "-").replace("_", "-")
+    entries = catalogue()
+    if match is None or not name:
+        raise UsageError(f"--gpus {text!r}: a number and a GPU such as 64xA100 were expected")
+    near = [entry for key, entry in entries.items() if key == name] or [
+        entry for key, entry in entries.items() if key.startswith(name) or key.endswith(f"-{name}")
+    ]
+    if not near:
+        raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(entries)}")
+    best = max(near, key=lambda entry: (entry.half_tflops, entry.memory_gb))
+    return int(match[1] or 1), best
+
+
+def _print(answer: "Result", target: Any) -> None:
+    from textwrap import wrap
+
+    facts = answer.coverage
+    if facts["verdict"]:
+        target.write(f"{_VERDICTS[facts['verdict']]}\n\n")
+    for row in answer.to_pylist():
+        use = "" if row["use_pct"] is None else f" ({row['use_pct']:,.0f} % of it)"
+        lines = wrap(
+            f"{row['verdict']:<10}  {row['check']}{use}: {row['reason']}",
+            100,
+            subsequent_indent=" " * 12,
+        )
+        target.write("\n".join(lines) + "\n")
+    for name, words in (("decided_by", "to decide: "), ("otherwise", "")):
+        if name in facts:
+            target.write("\n" + "\n".join(wrap(f"{words}{facts[name]}", 100)) + "\n")
+
+
+_VERDICTS = {
+    "impossible": "impossible as it is said",
+    "needs": "questioned: it needs more than was seen",
+    "plausible": "plausible: nothing known speaks against it",
+}
