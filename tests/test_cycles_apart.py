@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
+from htk.cli.commands.trim import command as trim
+from htk.output.coverage_text import coverage_lines
 from htk.overview.summary import verdict
+from htk.schema import ABSOLUTE_TIMES
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 
@@ -28,6 +32,7 @@ _ALONE = {
     "step_variance": ("rank", "device", "step", "complete", "duration_ns"),
     "gpu_speed": ("rank", "device", "step"),
 }
+_OF_BOTH_CYCLES = ("clock_alignment",)  # a rank has one clock
 _UNANSWERED = ("pipeline_bubble", "change_points")  # no pipeline; too few steps in a cycle alone
 _OF_BOTH = ("cycle", "start_ns", "device_time_pct")  # the last is of the time of both
 
@@ -135,3 +140,55 @@ def test_units_are_numbered_within_their_own_step(
 def test_a_summary_counts_the_steps_of_both(recordings: tuple[Trace, list[Trace]]) -> None:
     both, alone = recordings
     assert verdict(both).steps == sum(verdict(trace).steps for trace in alone)
+
+
+@pytest.mark.parametrize("name", [n for n in ANALYSES if n not in _OF_BOTH_CYCLES])
+def test_a_chosen_cycle_answers_as_by_itself(
+    name: str, recordings: tuple[Trace, list[Trace]]
+) -> None:
+    """Whole answers, but for the numbers of events in their file."""
+    both, alone = recordings
+    for cycle, trace in enumerate(alone):
+        expected, answered = (_all_of(t, name) for t in (trace, both.sel(cycles=[cycle])))
+        assert answered == expected
+
+
+def _all_of(trace: Trace, name: str) -> Any:
+    try:
+        result = ask(trace, name)
+    except htk.HtkError as error:
+        return type(error), str(error)
+    left_out = {"cycle", "event", "match", *ABSOLUTE_TIMES}
+    left_out |= {column for column in result.table.column_names if column.endswith("_row")}
+    return [
+        {k: _rounded(v) for k, v in row.items() if k not in left_out} for row in result.to_pylist()
+    ]
+
+
+def test_steps_of_several_cycles_are_told(recordings: tuple[Trace, list[Trace]]) -> None:
+    both, alone = recordings
+    facts = ask(both.sel(steps=[11]), "kernel_top").coverage
+    assert facts["cycles_of_steps"] == [0, 1]
+    assert coverage_lines(facts)[1].strip() == (
+        "these steps are in 2 cycles of a rank, and all are used; choose with --cycles 0..1"
+    )
+    for trace in (both, both.sel(steps=[11], cycles=[1]), alone[1].sel(steps=[11])):
+        assert "cycles_of_steps" not in ask(trace, "kernel_top").coverage
+    with pytest.raises(htk.HtkError, match=r"nothing within cycles 2 \(of 0..1\)"):
+        both.sel(cycles=[2])
+
+
+def test_trimmed_to_a_step_of_one_cycle(
+    recordings: tuple[Trace, list[Trace]], tmp_path: Path
+) -> None:
+    both, alone = recordings
+    for number, cycles in enumerate((("0",), ("1",), ("0", "1"))):
+        files = [part.file for part in both.files if part.cycle == 0]
+        target = tmp_path / str(number)
+        arguments = [*files, "--steps", "11", "--cycles", ",".join(cycles), "-o", str(target)]
+        outcome = CliRunner().invoke(trim, [*arguments, "--no-cache"], catch_exceptions=False)
+        assert outcome.exit_code == 0, outcome.output
+        kept = _opened(target)
+        expected = sum(alone[int(c)].sel(steps=[11]).tables["kernels"].num_rows for c in cycles)
+        assert kept.tables["kernels"].num_rows == expected
+        assert len(kept.cycles) == len(cycles)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.types import Ints, Mask
+from htk.core.humanize import format_int_ranges
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
 from htk.measures.passes import phase_codes
@@ -45,6 +46,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     """Return a row for each forward, backward, reduction and optimizer of each rank's steps."""
     kernels, links = trace.need("kernels"), trace.tables["kernel_links"]
     _refuse_other_parallelism(trace)
+    _refuse_repeated_steps(trace)
     rank, step = numbers(kernels["rank"], -1), numbers(links["step"], -1)
     phase = phase_codes(trace.tables["kernel_passes"])
     inside = (rank >= 0) & (step >= 0)
@@ -84,6 +86,18 @@ def _refuse_other_parallelism(trace: Trace) -> None:
             "rows can be cut from profiles of plain data parallelism (all-reduces over all ranks) "
             "alone; this job has pipelines, shards or other groups: log its rows with "
             "htk.capture(operations=True)"
+        )
+
+
+def _refuse_repeated_steps(trace: Trace) -> None:
+    """Rows of a job have no cycle: steps of equal number would be one."""
+    windows = trace.tables["step_windows"]
+    keys = np.column_stack([numbers(windows[c], -1) for c in ("rank", "step", "cycle")])
+    distinct = np.unique(keys[keys[:, 1] >= 0], axis=0)
+    if len(distinct) > len(np.unique(distinct[:, :2], axis=0)):
+        raise MissingTable(
+            f"ranks have steps of equal number in several cycles; choose one with --cycles: "
+            f"{format_int_ranges(np.unique(distinct[:, 2]).tolist())}"
         )
 
 

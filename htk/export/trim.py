@@ -24,6 +24,25 @@ _CPU = ("cpu_ops", "launches", "python_calls", "overheads")
 
 def wanted(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
     """Which events of a file are kept, by row; those beyond the end of the mask are kept too."""
+    cycles = [p for p in trace.files if (p.file, p.rank) == (part.file, part.rank)]
+    _refuse_other_steps(trace, cycles)
+    masks = [_wanted_of_cycle(trace, cycle) for cycle in cycles]
+    keep = np.ones(max(map(len, masks)), bool)
+    for mask in masks:
+        keep[: len(mask)] &= mask
+    return keep
+
+
+def _refuse_other_steps(trace: Trace, cycles: Sequence[TraceFile]) -> None:
+    """Refuse steps that no cycle of a file has."""
+    chosen = trace.selection.steps
+    numbered = {s for c in cycles for s in c.table("annotations")["step"].unique().to_pylist()}
+    if chosen is not None and not chosen & numbered:
+        seen = sorted(numbered - {None}) or "no ProfilerStep"
+        raise MissingTable(f"{cycles[0].file}: none of the steps asked for; it has {seen}")
+
+
+def _wanted_of_cycle(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
     tables = {name: part.table(name) for name in _NEEDED}
     rows = max((int(numbers(t["event"], -1).max(initial=-1)) for t in tables.values()), default=-1)
     keep = np.ones(rows + 1 - part.first_event, bool)
@@ -56,16 +75,12 @@ def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
     if chosen.steps is not None:
         steps = np.isin(numbers(annotations["step"], -1), list(chosen.steps))
         on_cpu = steps & ~truths(annotations["on_gpu"])
-        if not on_cpu.any():
-            numbered = numbers(annotations["step"], -1)
-            seen = sorted({int(s) for s in numbered[numbered >= 0]})
-            raise MissingTable(
-                f"{part.file}: none of the steps asked for; it has {seen or 'no ProfilerStep'}"
-            )
         start, end = start[on_cpu], end[on_cpu]
     else:
         start = numbers(part.table("ranks")["start_ns"])
         end = numbers(part.table("ranks")["end_ns"]) + 1
+    if chosen.cycles is not None and part.cycle not in chosen.cycles:
+        start, end = start[:0], end[:0]
     low = -(2**62) if chosen.from_ns is None else trace.origin_ns + chosen.from_ns
     high = 2**62 if chosen.to_ns is None else trace.origin_ns + chosen.to_ns
     return union(np.maximum(start, low), np.minimum(end, high))

@@ -159,6 +159,7 @@ class Session(Questions, Trace):
         from_ns: int | None = None,
         to_ns: int | None = None,
         annotation: str | None = None,
+        cycles: int | str | Sequence[int] | None = None,
     ) -> Self:
         """Return the same recording narrowed to a selection; nothing is computed until it is asked.
 
@@ -168,6 +169,7 @@ class Session(Questions, Trace):
             from_ns: start of a time window, in ns since the recording's first event.
             to_ns: end of that window.
             annotation: a regular expression that names of user ranges are searched for.
+            cycles: of several recordings of a rank these, from 0, in the same forms as ranks.
 
         >>> import htk
         >>> one = htk.open("sample").sel(ranks=0, steps="10..11")
@@ -180,6 +182,7 @@ class Session(Questions, Trace):
             from_ns=from_ns,
             to_ns=to_ns,
             annotation=annotation,
+            cycles=_listed(cycles),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the methods by name, and finds misspelt ones

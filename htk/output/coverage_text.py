@@ -38,6 +38,11 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     generic = _GENERIC
     own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
+    if cycles := coverage.get("cycles_of_steps"):
+        lines.append(
+            f"          these steps are in {len(cycles)} cycles of a rank, and all are used; "
+            f"choose with --cycles {format_int_ranges(cycles)}"
+        )
     if own:
         lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
     return lines
@@ -55,6 +60,7 @@ def _clocks(coverage: Mapping[str, Any]) -> list[str]:
 
 
 _GENERIC = {
+    "cycles_of_steps",
     "clock_alignment",
     "clock_offset_max_ns",
     "clock_residual_max_ns",

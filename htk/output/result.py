@@ -35,8 +35,8 @@ class Result:
 
     >>> import htk
     >>> answer = htk.open("sample").time_breakdown()
-    >>> answer.columns[:4]
-    ['rank', 'device', 'step', 'complete']
+    >>> answer.columns[:5]
+    ['rank', 'device', 'cycle', 'step', 'complete']
     >>> answer["rank"].to_pylist() == [row["rank"] for row in answer]
     True
     """

@@ -23,9 +23,12 @@ def coverage(trace: Trace, reads: Iterable[str]) -> dict[str, Any]:
         "from_ns": trace.selection.from_ns,
         "to_ns": trace.selection.to_ns,
         "annotation": trace.selection.annotation,
+        "cycles": sorted(trace.selection.cycles) if trace.selection.cycles is not None else None,
     }
     narrowed = {k: v for k, v in chosen.items() if v is not None}
     facts["origin_ns"] = trace.origin_ns
+    if cycles := trace.cycles_of_steps:
+        facts["cycles_of_steps"] = cycles
     return facts | ({"selection": narrowed} if narrowed else {})
 
 

@@ -33,10 +33,16 @@ class Selection:
     from_ns: int | None = None
     to_ns: int | None = None
     annotation: str | None = None
+    cycles: frozenset[int] | None = None
+
+    @property
+    def of_files(self) -> "Selection":
+        """The part of it that chooses recordings, and leaves each whole."""
+        return Selection(self.ranks, cycles=self.cycles)
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves out part of a rank."""
+        """Whether it leaves out part of a recording."""
         return any(x is not None for x in (self.steps, self.from_ns, self.to_ns, self.annotation))
 
 

@@ -96,10 +96,12 @@ class Trace:
         from_ns: int | None = None,
         to_ns: int | None = None,
         annotation: str | None = None,
+        cycles: Sequence[int] | None = None,
     ) -> Self:
         """Return the same trace, narrowed; nothing is computed until a table is asked for.
 
-        `steps` may be a text: "3,5..7", or "first:2" for the recording's own first two.
+        `steps` may be a text: "3,5..7", or "first:2" for the recording's own first two. Of several
+        recordings of a rank `cycles` chooses, the first is 0.
         """
         if from_ns is not None and to_ns is not None and from_ns >= to_ns:
             raise UsageError(
@@ -115,10 +117,11 @@ class Trace:
             now.from_ns if from_ns is None else from_ns,
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
+            now.cycles if cycles is None else frozenset(cycles),
         )
         narrowed = self.under(chosen)
-        if ranks is not None:
-            narrowed.check_ranks()
+        if ranks is not None or cycles is not None:
+            narrowed.check_files()
         return narrowed
 
     def _steps_named(self, steps: Sequence[int] | str) -> frozenset[int]:
@@ -139,7 +142,8 @@ class Trace:
         """A table that must hold rows."""
         table = self.tables[name]
         if not table.num_rows:
-            files = self.files[0].file if len(self.files) == 1 else f"{len(self.files)} files"
+            names = {part.file for part in self.files}
+            files = names.pop() if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
                 raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
             raise MissingTable(f"{files}: no rows in {name!r}; it needs {self.what_records(name)}")
@@ -156,14 +160,32 @@ class Trace:
     def check_selection(self) -> None:
         """Ranks and steps that are not there at all are a mistake, and no empty answer."""
         chosen = self.selection
-        self.check_ranks()
+        self.check_files()
         if chosen.steps is not None and not chosen.steps & self._known_steps:
             raise MissingTable(f"nothing within {self._chosen()}")
 
-    def check_ranks(self) -> None:
-        """Refuse a choice of ranks none of which was recorded."""
-        if self.selection.ranks is not None and self._everyone.ranks and not self.ranks:
+    def check_files(self) -> None:
+        """Refuse a choice of ranks and cycles none of which was recorded."""
+        if self.selection.of_files != EVERYTHING and self._everyone.ranks and not self.ranks:
             raise MissingTable(f"nothing within {self._chosen()}")
+
+    @property
+    def cycles(self) -> list[int]:
+        """Cycles at hand, in order: several where a rank was recorded more than once."""
+        return sorted({part.cycle for part in self.selected_files})
+
+    @cached_property
+    def cycles_of_steps(self) -> list[int]:
+        """Return the cycles that the chosen steps are in, where one rank has a step in several."""
+        if self.selection.steps is None or len(self.cycles) < 2:
+            return []
+        marks = self.tables["annotations"]
+        marks = marks.filter(pc.is_valid(marks["step"]))
+        rows = np.column_stack([numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
+        rows = np.unique(rows, axis=0)
+        repeated = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
+        several = np.append(repeated, False) | np.append(False, repeated)
+        return [int(cycle) for cycle in np.unique(rows[several[: len(rows)], 2])]
 
     @property
     def has_steps(self) -> bool:
@@ -184,6 +206,11 @@ class Trace:
             words.append(
                 f"ranks {format_int_ranges(list(chosen.ranks))} "
                 f"(of {format_int_ranges(self._everyone.ranks)})"
+            )
+        if chosen.cycles is not None:
+            words.append(
+                f"cycles {format_int_ranges(list(chosen.cycles))} "
+                f"(of {format_int_ranges(self._everyone.cycles)})"
             )
         if chosen.steps is not None:
             steps = format_int_ranges(list(self._known_steps)) or "none"
@@ -208,8 +235,9 @@ class Trace:
 
     @property
     def selected_files(self) -> list[TraceFile]:
-        wanted = self.selection.ranks
-        return [p for p in self.files if wanted is None or p.rank is None or p.rank in wanted]
+        ranks, cycles = self.selection.ranks, self.selection.cycles
+        files = [p for p in self.files if ranks is None or p.rank is None or p.rank in ranks]
+        return [p for p in files if cycles is None or p.cycle in cycles]
 
     def _make(self, name: str) -> pa.Table:
         return (
@@ -218,8 +246,8 @@ class Trace:
 
     @cached_property
     def _narrowing(self) -> Narrowing:
-        ranks = Selection(self.selection.ranks)
-        trace = self._everyone if ranks == EVERYTHING else self.under(ranks)
+        files = self.selection.of_files
+        trace = self._everyone if files == EVERYTHING else self.under(files)
         return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
 
     def _unselected_table(self, name: str) -> pa.Table:
@@ -251,11 +279,11 @@ class Trace:
         return maker.function(*(self.tables[read] for read in maker.reads))
 
     def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
-        wanted = self.selection.ranks
-        if wanted is None:
+        if self.selection.of_files == EVERYTHING:
             return table
-        if "rank" in table.column_names:
-            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(wanted))))
+        if "rank" in table.column_names:  # of all cycles: a rank has one clock
+            ranks = {-1 if part.rank is None else part.rank for part in self.selected_files}
+            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
         looked_at = {id(part) for part in self.selected_files}
         chosen = [  # a row for each collective, in the order of the files
             np.full(part.table("collectives").num_rows, id(part) in looked_at)

@@ -43,8 +43,9 @@ def write_predicted(
         raise UsageError(f"nothing to write: {start.gate.verdict}")
     edited, after = apply_edits(start, ordered(edits))
     graph = start.graph
-    chosen = trace if graph.step is None else trace.sel(steps=[graph.step])
-    parts = kineto_parts(chosen.files)
+    cycles = None if graph.cycle is None else [graph.cycle]
+    chosen = trace if graph.step is None else trace.sel(steps=[graph.step], cycles=cycles)
+    parts = kineto_parts(chosen.selected_files)
     sources = sources_of([part.file for part in parts])
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):

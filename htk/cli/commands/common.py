@@ -63,6 +63,7 @@ _OPENING = (
 _NARROWING = (
     click.option("--ranks", help="Only these ranks: 0,2..5."),
     click.option("--steps", help="Only these profiler steps: 3..4; or first:2."),
+    click.option("--cycles", help="Of a rank's several recordings only these, from 0: 1."),
     click.option("--from", "from_", help="Only from this time on, since the trace began: 1.5ms."),
     click.option("--to", help="Only up to this time."),
     click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
@@ -177,7 +178,7 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
         click.echo(visible(line), err=True)
-    ranks, steps = arguments.get("ranks"), arguments.get("steps")
+    ranks, steps, cycles = (arguments.get(name) for name in ("ranks", "steps", "cycles"))
     from_, to = arguments.get("from_"), arguments.get("to")
     chosen = trace.sel(
         ranks=None if ranks is None else parse_int_ranges(ranks),
@@ -185,6 +186,7 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
         from_ns=None if from_ is None else parse_duration(from_),
         to_ns=None if to is None else parse_duration(to),
         annotation=arguments.get("annotation"),
+        cycles=None if cycles is None else parse_int_ranges(cycles),
     )
     chosen.check_selection()
     return chosen

@@ -30,7 +30,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     if trace.selection.annotation is not None:
         raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
     sources = sources_of(named(paths))
-    parts = [p for p in kineto_parts(trace.files) if _chosen(p.rank, trace.selection.ranks)]
+    parts = kineto_parts(trace.selected_files)
     for part, name in zip(parts, target_names(parts), strict=True):
         keep = wanted(trace, part)
         event = partial(_kept, keep)
@@ -44,7 +44,3 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
 
 def _kept(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:
     return text if row >= len(keep) or keep[row] else None
-
-
-def _chosen(rank: int | None, ranks: frozenset[int] | None) -> bool:
-    return ranks is None or rank in ranks

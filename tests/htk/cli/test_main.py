@@ -42,7 +42,7 @@ def test_machine_formats_hold_the_same_rows(
     assert answer["coverage"]["ranks"] == [0]
     assert run(["kernel_top", path, "--format", "csv"]) == 0
     header, row = capsys.readouterr().out.splitlines()
-    assert header.startswith('"rank","step","name"') and '"gemm"' in row
+    assert header.startswith('"rank","cycle","step","name"') and '"gemm"' in row
     file = tmp_path / "out.parquet"
     assert run(["kernel_top", path, "--format", "parquet", "-o", str(file)]) == 0
     assert pq.read_table(file)["total_ns"].to_pylist() == [3000]

@@ -32,18 +32,32 @@ STEP = (
 @pytest.fixture
 def by_hand(tmp_path: Path) -> htk.Trace:
     """Two ranks, the clock of the second 3 ms ahead; two steps with two micro-batches each."""
+    return _written(tmp_path, 4, 5)
+
+
+def _written(folder: Path, *steps: int) -> htk.Trace:
     for rank in (0, 1):
         events: list[Event] = []
-        for number in (4, 5):
-            base = 200 * (number - 4) + 3000 * rank
+        for position, number in enumerate(steps):
+            base = 200 * position + 3000 * rank
             events.append(step(number, base + 1, 99))
             for k, (phase, name, start, length) in enumerate(STEP):
                 call = base + 2 + 10 * k
                 events.append(span(phase, call, 8))
                 events.append(launch(base + k + 1, call + 1))
                 events.append(kernel(name, base + start, length, base + k + 1))
-        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2))
-    return htk.open(tmp_path)
+        write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    return htk.open(folder)
+
+
+def test_steps_of_equal_number_are_not_one(tmp_path: Path) -> None:
+    """Rows have no cycle, so one must be chosen."""
+    trace = _written(tmp_path, 4, 5, 4, 5)
+    with pytest.raises(MissingTable, match=r"choose one with --cycles: 0\.\.1"):
+        cut_operations(trace)
+    for cycle in (0, 1):
+        rows = cut_operations(trace.sel(cycles=cycle))
+        assert rows.num_rows == 2 * 2 * 7
 
 
 def test_each_pass_from_its_first_kernel_to_its_last(by_hand: htk.Trace) -> None:
