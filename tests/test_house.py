@@ -19,6 +19,7 @@ from htk.analyses import ANALYSES, menu
 from htk.claims.answer import RETURNS as claim_columns
 from htk.core.parser import HEAD_BYTES, Head
 from htk.economics.goodput import RETURNS as goodput_columns
+from htk.economics.job_time import RETURNS as job_columns
 from htk.io.sources import head, resolve
 from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
@@ -149,7 +150,7 @@ def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) ->
 def _columns() -> list[tuple[str, typing.Any]]:
     """Every column of tables and analyses, what-ifs and plans."""
     schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_columns}
-    schemas |= {"goodput": goodput_columns, "claim": claim_columns}
+    schemas |= {"goodput": goodput_columns, "claim": claim_columns, "job_time": job_columns}
     schemas |= {name: analyses.find(name).returns for name in ANALYSES}
     return [(owner, field) for owner, schema in schemas.items() for field in schema]
 

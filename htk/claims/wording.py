@@ -79,7 +79,7 @@ _CONFUSIONS = (
         ((r"(training|total|wall|job|end-to-end|epoch)[- ]time", r"\d\s*(x|×|%)"),),
         "step and job",
         "the time of a job holds start-up, compilation and saving as well: a step that is n times "
-        "faster makes a job less than n times faster",
+        "faster makes a job less than n times faster (htk job-time)",
     ),
     (
         ((r"gpu (utili[sz]ation|util)\b",),),

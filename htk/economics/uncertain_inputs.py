@@ -33,6 +33,17 @@ def drawn(inputs: Inputs) -> dict[str, Floats]:
     """Return draws of each input: of a range stratified, of a counted rate its posterior
     (Jeffreys). Inputs are independent; `CHANCE` is a standard normal variable."""
     random = np.random.default_rng(_SEED)
+    columns = _drawn(inputs, random)
+    columns[CHANCE] = random.standard_normal(DRAWS)
+    return columns
+
+
+def drawn_once(inputs: Inputs, seed: int) -> dict[str, Floats]:
+    """Return draws of further inputs, independent of others with another seed."""
+    return _drawn(inputs, np.random.default_rng([_SEED, seed]))
+
+
+def _drawn(inputs: Inputs, random: np.random.Generator) -> dict[str, Floats]:
     columns: dict[str, Floats] = {}
     for name, value in inputs.items():
         if isinstance(value, ObservedCount):
@@ -43,7 +54,6 @@ def drawn(inputs: Inputs) -> dict[str, Floats]:
             columns[name] = value.low * (value.high / value.low) ** shares
         else:
             columns[name] = value.low + (value.high - value.low) * shares
-    columns[CHANCE] = random.standard_normal(DRAWS)
     return columns
 
 
