@@ -22,9 +22,9 @@ from htk.economics.goodput import RETURNS as goodput_columns
 from htk.economics.job_time import RETURNS as job_columns
 from htk.io.sources import head, resolve
 from htk.parsers import parsers
+from htk.plan import table as plan_tables
 from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
 from htk.schema.columns import heading_of
-from htk.whatif.plan import RETURNS as plan_columns
 from htk.whatif.table import RETURNS as whatif_columns
 
 ROOT = Path(__file__).parents[1]
@@ -149,7 +149,9 @@ def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) ->
 
 def _columns() -> list[tuple[str, typing.Any]]:
     """Every column of tables and analyses, what-ifs and plans."""
-    schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_columns}
+    schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_tables.RETURNS}
+    schemas |= {"ledger": plan_tables.LEDGER, "stages": plan_tables.STAGES}
+    schemas |= {"parts": plan_tables.PARTS}
     schemas |= {"goodput": goodput_columns, "claim": claim_columns, "job_time": job_columns}
     schemas |= {name: analyses.find(name).returns for name in ANALYSES}
     return [(owner, field) for owner, schema in schemas.items() for field in schema]

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from bench.scorecard.rows import Row
 from bench.scorecard.score import Prediction
 from htk.models.decoder import model_flops
-from htk.whatif.plan import PlannedJob, step_ns
+from htk.plan.job import PlannedJob
+from htk.plan.step import plan
 
 _SIGMA = 0.2
 _USUAL_MFU = 0.4
@@ -27,11 +28,13 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
             job.micro_batch,
             job.seq,
             "full" if job.checkpointing else "none",
+            strategy=job.strategy,
+            kernels="eager",
         )
         flops = model_flops(job.decoder, job.micro_batch, job.seq)
         usual = flops / (_USUAL_MFU * job.device.half_tflops * 1e3)
         yield Prediction(
             "plan", "step", f"{row.source}, {row.family}: {job.micro_batch}×{job.seq}",
             f"{row.source} {row.group}", "plan", usual, row.simulated_ns, usual,
-            step_ns(described, job.strategy), _SIGMA,
+            plan(described).step_ns, _SIGMA,
         )  # fmt: skip

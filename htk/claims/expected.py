@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from htk.claims.described import ClaimedJob
 from htk.models.wire import STRATEGIES
-from htk.whatif.plan import PlannedJob, step_ns
+from htk.plan.job import PlannedJob
+from htk.plan.step import plan
 
 _SIGMA = 0.2  # of the logarithm of a plan's step: see the scorecard
 _ONE_IN_TEN = 1.2816  # quantile of a normal distribution
@@ -44,7 +45,7 @@ def expected_rate(job: ClaimedJob) -> ExpectedRate | None:
 
 def _rate(job: ClaimedJob, planned: PlannedJob) -> float:
     """Tokens a second and GPU. Of a pipeline one stage is planned, on the GPUs that share it."""
-    step = min(step_ns(planned, strategy) for strategy in STRATEGIES)
+    step = min(plan(replace(planned, strategy=name)).step_ns for name in STRATEGIES)
     sequences = planned.micro_batch * planned.accumulation / planned.tensor_parallel
     rate = sequences * planned.seq / step * 1e9
     stages = job.pipeline_parallel or 1

@@ -1,7 +1,7 @@
 """The tools: one for each analysis, and those of the commands that only read."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 from htk.analyses import ANALYSES, find
@@ -113,7 +113,8 @@ def _commands(traces: Traces) -> list[Tool]:
         model: Annotated[str, "llama2-7b, llama2-70b, gpt3-175b, …"],
         gpu: Annotated[str, "a100-80gb, h100, … of the catalogue."],
         cluster: Annotated[
-            dict[str, int] | None, "nodes, gpus_per_node, micro_batch, seq, accumulation, …"
+            dict[str, int | float | str | bool] | None,
+            "nodes, gpus_per_node, micro_batch, seq, accumulation, tensor_parallel, precision, …",
         ] = None,
     ) -> str:
         """What would training this model on this cluster take: time, memory? Without a trace."""
@@ -122,16 +123,19 @@ def _commands(traces: Traces) -> list[Tool]:
     return [list_files, doctor, summary, sql, diff, whatif, plan]
 
 
-def _plan(model: str, gpu: str, cluster: dict[str, int]) -> str:
+def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool]) -> str:
     from htk.errors import UsageError
     from htk.models.decoder import decoder
     from htk.models.hardware import gpu as of_catalogue
-    from htk.whatif.plan import LABEL, MFU, PlannedJob, plan
+    from htk.plan.job import PlannedJob
+    from htk.plan.step import plan
+    from htk.plan.table import LABEL, MFU, plan_table, strategies
 
     allowed = set(inspect.signature(PlannedJob).parameters) - {"model", "gpu"}
     for name in cluster:
         if name not in allowed:
             raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
-    chosen: dict[str, Any] = _PLANNED | cluster
+    chosen: dict[str, Any] = {**_PLANNED, **cluster}
     job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
-    return bounded(Result(LABEL, plan(job), {"mfu": MFU}), 50)
+    plans = [plan(job)] if "strategy" in cluster else strategies(job)
+    return bounded(Result(LABEL, plan_table(plans), {"mfu": MFU}), 50)

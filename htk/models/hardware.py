@@ -57,12 +57,18 @@ class Gpu:
         return self.achievable_bf16_tflops or _OF_PEAK * self.half_tflops
 
     def achievable_tflops(self, number_format: str) -> float | None:
-        """Return the fastest product measured in fp8, bf16 or fp32 (as TF32 where it has that), or
-        else what is usually reached; None where it has no such products."""
+        """Return the fastest product measured in fp4, fp8, bf16 or fp32 (as TF32 where it has
+        that), or else what is usually reached; None where it has no such products."""
         if number_format == "bf16":
             return self.achievable_half_tflops
         if number_format == "fp8" and self.achievable_fp8_tflops:
             return self.achievable_fp8_tflops
+        if number_format == "fp4":  # no measurement is known: as far from its peak as fp8
+            if self.fp4_tflops is None:
+                return None
+            eight = self.achievable_tflops("fp8")
+            share = eight / self.fp8_tflops if eight and self.fp8_tflops else _OF_PEAK
+            return share * self.fp4_tflops
         peak = self.fp8_tflops if number_format == "fp8" else self.tf32_tflops or self.fp32_tflops
         return None if peak is None else _OF_PEAK * peak
 

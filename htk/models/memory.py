@@ -15,6 +15,11 @@ from statistics import NormalDist
 from htk.models.decoder import Decoder
 
 CHECKPOINTING = ("none", "selective", "full")
+# Bytes of a trained parameter beside itself and its gradient. Adam in mixed precision keeps a copy
+# and two moments in single precision; 8-bit Adam the copy and a byte for each moment (Dettmers et
+# al., 2022); GaLore the copy, and moments of a quarter of the width (Zhao et al., 2024).
+OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16": 4.0, "galore": 6.0, "sgd": 8.0,
+              "none": 0.0}  # fmt: skip
 
 _PARAMETER, _GRADIENT, _OPTIMIZER = 2, 2, 12  # bytes of a parameter
 _SINGLE = 4  # bytes of an element in single precision
@@ -68,6 +73,15 @@ class Layout:
     flash: bool = True  # attention that does not keep its scores
     fused_norms: bool = True
     split_logits: bool = True  # over tensor-parallel ranks
+    virtual: int = 1  # chunks of layers that a stage of the pipeline holds
+    expert_tensor: int = 0  # ranks that share each expert; 0: as other products
+    parameter_bytes: float = _PARAMETER
+    gradient_bytes: float = _GRADIENT
+    optimizer_bytes: float = _OPTIMIZER
+    trained: float = 1.0  # share of the parameters that have gradients
+    saved_bytes: float = _ELEMENT  # of an element that goes into a product, as it is kept
+    offload_optimizer: bool = False  # to the host's memory
+    offload_activations: bool = False
 
     @property
     def tokens(self) -> float:
@@ -121,11 +135,19 @@ class Memory:
 def model_size(model: Decoder) -> ModelSize:
     """Of experts, each token's results are kept for those that it takes, with a copy of what goes
     into each and comes out."""
-    active = model.active_experts
+    moe = model.moe_layers / model.layers  # of the layers
+    routed = model.active_experts if model.experts > 1 else 0
+    ffn = moe * (routed * model.ffn + model.shared_ffn)
+    ffn += (model.feed_forwards - model.moe_layers) / model.layers * (model.dense_ffn or model.ffn)
     outer, inner, products = layer_widths(
-        model.hidden, model.kv_width, active * model.ffn, model.gated
+        model.hidden, model.kv_width, ffn, model.gated, model.query_width, model.value_width
     )
-    copies = 2 * active * model.hidden if model.experts > 1 else 0
+    copies = moe * routed * (model.hidden + (model.expert_input or model.hidden))
+    if model.state_space:  # other mixers in the place of attention
+        space = model.state_space_layers / model.layers
+        inner += space * (2 * model.state_space.projected + 3 * model.state_space.inner)
+        inner -= (1 - model.mixers / model.layers) * (2 * model.query_width + 2 * model.kv_width)
+        outer /= 2  # a norm for each layer
     return ModelSize(
         model.layers,
         model.layer_parameters,
@@ -135,14 +157,19 @@ def model_size(model: Decoder) -> ModelSize:
         model.heads,
         outer,
         inner + copies,
-        products + (active - 1) * model.hidden,
+        products + max(moe * routed - 1, 0) * model.hidden,
         model.vocab,
-        model.experts * model.expert_parameters if model.experts > 1 else 0,
+        moe * model.experts * model.expert_parameters,
     )
 
 
 def layer_widths(
-    hidden: float, kv_width: float, ffn: float, gated: bool
+    hidden: float,
+    kv_width: float,
+    ffn: float,
+    gated: bool,
+    query_width: float | None = None,
+    value_width: float | None = None,
 ) -> tuple[float, float, float]:
     """Return what a layer keeps outside and between its products, and what they give, in elements
     of a token.
@@ -153,24 +180,43 @@ def layer_widths(
     out of the activation.
     """
     outer = 4 * hidden if gated else 5 * hidden
-    projected = hidden + 2 * kv_width
-    inner = projected + hidden + (4 if gated else 2) * ffn
+    projected = (query_width or hidden) + 2 * kv_width
+    inner = projected + (value_width or hidden) + (4 if gated else 2) * ffn
     return outer, inner, projected + hidden + (2 if gated else 1) * ffn + hidden
 
 
 def memory(size: ModelSize, layout: Layout) -> Memory:
     """Return what the fullest GPU holds at the peak of a step."""
-    state = _state(size, layout)
+    if layout.pipeline == 1:
+        return stage_memory(size, layout, 0)
+    first = stage_memory(size, layout, 0)
+    last = stage_memory(size, layout, layout.pipeline - 1)
+    return first if first.total > last.total else last
+
+
+def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
+    """Return what a GPU of a stage of the pipeline holds at the peak of a step."""
+    last = stage == layout.pipeline - 1
+    state = _state(size, layout, ends=stage == 0 or last)
     each = kept_of_layer(size, layout) * size.layers / layout.pipeline
     working = 0.0 if layout.checkpointing == "none" else whole_layer(size, layout)
+    if layout.offload_activations:
+        each, working = 0.0, whole_layer(size, layout)
     if layout.tensor > 1 and layout.sequence_parallel:
         working += _GATHERED * layout.tokens * size.hidden
-    logits = _logits(layout) * layout.tokens * size.vocab
-    in_flight = min(layout.pipeline, layout.micro_batches)
-    if layout.pipeline > 1 and (in_flight - 1) * each > logits:  # the first stage is fuller
-        each, logits = in_flight * each, 0.0
+    logits = _logits(layout) * layout.tokens * size.vocab if last else 0.0
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
-    return replace(state, activations=each + working, logits=logits, reserved=reserved)
+    held = each * in_flight(layout, stage)
+    return replace(state, activations=held + working, logits=logits, reserved=reserved)
+
+
+def in_flight(layout: Layout, stage: int) -> float:
+    """Return how many micro-batches' activations a stage holds at once, at most."""
+    after = layout.pipeline - 1 - stage
+    if layout.virtual == 1:
+        return min(after + 1, layout.micro_batches)
+    chunks = 2 * after + (layout.virtual - 1) * layout.pipeline + 1
+    return min(chunks / layout.virtual, layout.micro_batches)
 
 
 def allocated(held: float) -> float:
@@ -193,6 +239,7 @@ def whole_layer(size: ModelSize, layout: Layout) -> float:
     """Bytes that a layer keeps without recomputation."""
     shared = layout.tensor if layout.sequence_parallel else 1
     outer = _ELEMENT * size.outer_width + (0 if layout.fused_norms else _NORMS * size.hidden)
+    outer -= (_ELEMENT - layout.saved_bytes) * 2 * size.hidden  # what the norms give
     scores = 0.0 if layout.flash else _SCORES * size.heads * layout.seq / layout.context
     inner = _ELEMENT * size.inner_width + scores
     return layout.tokens * (outer / shared + inner / layout.tensor)
@@ -216,14 +263,16 @@ def _logits(layout: Layout) -> float:
     return _LOGITS / layout.tensor if layout.split_logits else _LOGITS + _PIECES
 
 
-def _state(size: ModelSize, layout: Layout) -> Memory:
-    """Parameters, gradients and the optimizer's state of a stage."""
-    ends = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
-    spread = size.expert_parameters * (1 - 1 / layout.expert)  # of a layer, on other ranks
+def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
+    """Parameters, gradients and the optimizer's state of a stage; `ends`: with the embedding."""
+    beside = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
+    beside = beside if ends else 0.0
+    experts = size.expert_parameters / layout.expert / (layout.expert_tensor or layout.tensor)
+    layer = (size.layer_parameters - size.expert_parameters) / layout.tensor + experts
     layers = size.layers / layout.pipeline
-    every = (layers * size.layer_parameters + ends) / layout.tensor
-    own = every - layers * spread / layout.tensor
-    units = min(_UNITS * (size.layer_parameters - spread) / layout.tensor, own)
+    every = (layers * size.layer_parameters + beside) / layout.tensor
+    own = layers * layer + beside / layout.tensor
+    units = min(_UNITS * layer, own)
     alone = layout.strategy == "ddp" or layout.shards == 1
     part = own if alone else every / layout.shards
     parameters, gradients, copied = part, part, 0.0
@@ -239,14 +288,15 @@ def _state(size: ModelSize, layout: Layout) -> Memory:
             gathered, buffers = own, own * _SINGLE / _GRADIENT
         else:
             everything = layout.strategy == "shard_grad_op"
-            gathered, buffers = own if everything else units + ends / layout.tensor, units
+            gathered, buffers = own if everything else units + beside / layout.tensor, units
+    optimizer = layout.optimizer_bytes * part + _SINGLE * copied
     return Memory(
-        parameters=_PARAMETER * (parameters + gathered),
-        gradients=_GRADIENT * (gradients + buffers),
-        optimizer=_OPTIMIZER * part + _SINGLE * copied,
+        parameters=layout.parameter_bytes * (parameters + gathered),
+        gradients=layout.gradient_bytes * layout.trained * (gradients + buffers),
+        optimizer=0.0 if layout.offload_optimizer else layout.trained * optimizer,
         activations=0.0,
         logits=0.0,
         reserved=0.0,
-        gathered=_PARAMETER * gathered,
-        buffers=_GRADIENT * buffers,
+        gathered=layout.parameter_bytes * gathered,
+        buffers=layout.gradient_bytes * layout.trained * buffers,
     )

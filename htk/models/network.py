@@ -1,12 +1,14 @@
 """What transfers cost by prediction: a latency, and a pace for each level of the network.
 
-The levels are the links between a node's GPUs and the adapters between nodes. The catalogue gives
-what links of their kind usually achieve; a recording that shows a level overrules it. The simulator
+The levels are the links between a node's GPUs, the adapters between nodes, and where there are such
+the narrower uplinks between pods of nodes. The catalogue gives what links of their kind usually
+achieve; a recording that shows a level overrules it. The simulator
 has a network of its own, on purpose: what is predicted is not tested against itself.
 """
 
 from dataclasses import dataclass
 
+from htk.errors import UsageError
 from htk.models.hardware import Gpu
 
 # Latency of a collective over NVLink or InfiniBand, ring of few ranks; NCCL's tuning tables put it
@@ -35,6 +37,8 @@ class Network:
     node: int  # GPUs
     links: float | None = None  # ns per byte within a node, of what the catalogue has
     adapters: float | None = None  # and between nodes, all of a node's together
+    pod: int = 0  # GPUs whose adapters meet without narrowing; 0: all
+    beyond: LinkTier | None = None  # between pods, all of a pod's uplinks together
 
     def latency(self, ranks: int, per_node: int) -> float:
         return (self.across if ranks > per_node else self.within).latency
@@ -50,6 +54,18 @@ class Network:
         outside = self.across.ns_per_byte or self.adapters or inside or 0.0
         alone = outside * self.node / max(min(per_node, self.node), 1)
         return alone if inside is None else max(alone, inside)
+
+    def spread_pace(self, ranks: int, stride: int) -> float:
+        """Return ns for a byte on the wire of a group whose ranks are so far from each other."""
+        near = self.pace(ranks, self.members(ranks, stride))
+        if self.beyond is None or not self.pod or (ranks - 1) * stride < self.pod:
+            return near
+        per_pod = min(max(self.pod // stride, 1), ranks)
+        return max(near, (self.beyond.ns_per_byte or 0.0) * self.pod / per_pod)
+
+    def members(self, ranks: int, stride: int) -> int:
+        """Return how many of a group's ranks, so far from each other, share a node."""
+        return min(max(self.node // stride, 1), ranks)
 
     def shared(self, ranks: int) -> float:
         """Return ns for a byte of a unit, to gather or reduce it over ranks, node by node."""
@@ -79,3 +95,60 @@ def usual_network(gpu: Gpu, node: int) -> Network:
     links, adapters = usual_links(gpu.scale_up_gbps), usual_adapters(gpu, node)
     within, across = LinkTier(LATENCY_NS, links), LinkTier(ACROSS_NS, adapters)
     return Network(within, across, node, links, adapters)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A network between nodes, by name: one way, of one GPU's adapter."""
+
+    gbps: float
+    achieved: float = ACHIEVED
+    latency_ns: float = ACROSS_NS
+
+
+# Line rates of 25, 50 and 100 GB/s are 200, 400 and 800 Gb/s a GPU. What InfiniBand achieves is
+# that of nccl-tests; of the others no measurement was at hand, and the lower shares are assumed.
+FABRICS = {
+    "infiniband-hdr": Fabric(25.0),
+    "infiniband-ndr": Fabric(50.0),
+    "infiniband-xdr": Fabric(100.0),
+    "roce-100": Fabric(12.5, 0.65, 50_000.0),
+    "roce-200": Fabric(25.0, 0.65, 50_000.0),
+    "roce-400": Fabric(50.0, 0.65, 50_000.0),
+    "roce-800": Fabric(100.0, 0.65, 50_000.0),
+    "efa-p4d": Fabric(6.25, 0.65, 80_000.0),
+    "efa-p5": Fabric(50.0, 0.65, 80_000.0),
+    "ethernet-100": Fabric(12.5, 0.5, 100_000.0),
+}
+_ALSO = {"infiniband": "infiniband-ndr", "ndr": "infiniband-ndr", "xdr": "infiniband-xdr",
+         "hdr": "infiniband-hdr", "roce": "roce-400", "efa": "efa-p5"}  # fmt: skip
+NVL72 = 72  # GPUs that one domain of NVLink joins
+NETWORKS = (*FABRICS, "nvl72")
+
+
+def fabric(name: str) -> Fabric:
+    """Return the network between nodes of that name."""
+    key = _ALSO.get(name.lower(), name.lower())
+    if key not in FABRICS:
+        raise UsageError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
+    return FABRICS[key]
+
+
+def described_network(
+    gpu: Gpu,
+    domain: int,
+    between: Fabric | None = None,
+    link_gbps: float | None = None,
+    pod: int = 0,
+    oversubscription: float = 1.0,
+) -> Network:
+    """Return the network of GPUs joined by links in domains, by a fabric beyond them, and by
+    uplinks of a fraction of that beyond pods; what is left out is the catalogue's."""
+    chosen = between or Fabric(gpu.scale_out_gbps)
+    links = usual_links(link_gbps or gpu.scale_up_gbps)
+    adapters = 1 / (chosen.achieved * chosen.gbps * domain)
+    beyond = (
+        LinkTier(chosen.latency_ns, oversubscription * adapters * domain / pod) if pod else None
+    )
+    within, across = LinkTier(LATENCY_NS, links), LinkTier(chosen.latency_ns, adapters)
+    return Network(within, across, domain, links, adapters, pod, beyond)

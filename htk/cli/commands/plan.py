@@ -9,88 +9,136 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import gpus_option, writing_options
-from htk.cli.commands.model_options import SIZES, size_options
+from htk.cli.commands.plan_options import PlanCommand, described, job_options
 from htk.core.humanize import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from htk.output.result import Result
+    from htk.plan.step import Plan
 
 
-@click.command("plan")
-@click.option("--model", required=True, help="llama2-7b, llama2-70b, gpt3-175b, … or any name.")
-@size_options
-@click.option("--gpu", required=True, help="a100-80gb, h100, … of the catalogue.")
-@click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster.")
-@click.option("--gpus-per-node", default=8, show_default=True, help="GPUs of a node.")
-@click.option("--micro-batch", default=1, show_default=True, help="Sequences of a GPU at once.")
-@click.option("--seq", default=2048, show_default=True, help="Tokens of a sequence.")
-@click.option("--accumulation", default=1, show_default=True, help="Micro-batches of a step.")
-@click.option("--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer.")
-@click.option(
-    "--checkpointing",
-    type=click.Choice(["none", "selective", "full"]),
-    is_flag=False,
-    flag_value="full",
-    default="none",
-    show_default=True,
-    help="Activations that are computed again: full alone, or selective, by operator.",
-)
+@click.command("plan", cls=PlanCommand)
+@job_options
 @click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
 @click.option("--tokens", type=float, help="Of the whole run, such as 2e12: its days and cost.")
+@click.option(
+    "--show",
+    type=click.Choice(["steps", "parts", "ledger", "stages"]),
+    default="steps",
+    show_default=True,
+    help="What of the plan: steps, their parts, what is sent, memory by stage.",
+)
 @gpus_option
 @writing_options
-def command(
-    model: str, gpu: str, form: str, output: str | None, limit: int, **arguments: Any
-) -> None:
+def command(show: str, form: str, output: str | None, limit: int, **arguments: Any) -> None:
     """What would training this model on this cluster take: time, memory, cost?
 
-    By sharding strategy, from models alone; 16 bit with Adam in single precision. `least GPUs` is
-    how many of them it takes at least. The band is as wide as such models miss measured jobs.
+    By sharding strategy, from models alone; with any other parallelism for the distributed
+    optimizer. `least GPUs` is how many of them it takes at least. The band is as wide as such
+    plans missed measured jobs, and wider for what was never checked.
     """
     from htk.core.defer_imports import spare_pandas
-    from htk.models.decoder import decoder
-    from htk.models.hardware import gpu as of_catalogue
     from htk.output.render import write
-    from htk.output.result import Result
-    from htk.whatif.plan import LABEL, MFU, PlannedJob, plan
 
     spare_pandas()
-    sizes = {name: arguments.pop(name) for name in SIZES}
-    chosen = decoder(model, **{name: own for name, own in sizes.items() if own is not None})
-    job = PlannedJob(chosen, of_catalogue(gpu), **arguments)
-    facts = {
-        "model": f"{chosen.name}, {chosen.parameters / 1e9:.2f} billion parameters",
-        "cluster": f"{job.nodes} × {job.gpus_per_node} {job.gpu.device_name}",
-        "mfu": MFU,
-    }
-    answer = Result(LABEL, plan(job), facts)
+    compared = arguments["strategy"] is None
+    job = described(arguments)
+    split = (job.tensor_parallel, job.pipeline_parallel, job.context_parallel, job.expert_parallel)
+    from htk.plan.step import plan
+    from htk.plan.table import strategies
+
+    plans = strategies(job) if compared and max(split) == 1 else [plan(job)]
+    answer = _answer(plans, show)
     if form != "table":
         write(answer, form, output, limit=limit)
     elif output is None:
-        _print(answer, limit, sys.stdout)
+        _print(answer, plans, show, limit, sys.stdout)
     else:
         text = io.StringIO()
-        _print(answer, limit, text)
+        _print(answer, plans, show, limit, text)
         Path(output).write_text(text.getvalue(), encoding="utf-8")
 
 
-def _print(answer: "Result", limit: int, target: Any) -> None:
+def _answer(plans: list["Plan"], show: str) -> "Result":
+    from htk.output.result import Result
+    from htk.plan import table as of_plans
+
+    label, rows = {
+        "steps": (of_plans.LABEL, of_plans.plan_table),
+        "parts": (of_plans.PARTS_LABEL, of_plans.parts_table),
+        "ledger": (of_plans.LEDGER_LABEL, of_plans.ledger_table),
+        "stages": (of_plans.STAGES_LABEL, of_plans.stages_table),
+    }[show]
+    return Result(label, rows(plans), facts_of(plans))
+
+
+def facts_of(plans: list["Plan"]) -> dict[str, Any]:
+    """Return what a plan rests on, beside its table."""
+    from htk.plan.table import MFU, ledger_table
+
+    job, certainty = plans[0].job, plans[0].certainty
+    model = job.model
+    named = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
+    if model.active_parameters != model.parameters:
+        named += f", {model.active_parameters / 1e9:.2f} active"
+    return {
+        "model": named,
+        "cluster": f"{job.nodes} × {job.gpus_per_node} {job.gpu.device_name}",
+        "feed_forward": "gated" if model.gated else "not gated (--gated, if it is)",
+        "mfu": MFU,
+        "sigma": round(certainty.sigma, 4),
+        "checked": list(certainty.checked),
+        "unchecked": list(certainty.unchecked),
+        "ledger": ledger_table(plans).to_pylist(),
+    }
+
+
+def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target: Any) -> None:
     """For people: few columns, in units that read well."""
+    from htk.output.render import print_table
+
+    facts = answer.coverage
+    target.write(f"{facts['model']}, on {facts['cluster']}\n\n")
+    if show != "steps":
+        print_table(answer, limit=limit, file=target)
+        return
+    _print_columns(answer, _COLUMNS, limit, target)
+    sent = min(plans, key=lambda p: (p.p_oom > 0.5, p.step_ns))
+    _print_ledger(sent, target)
+    target.write(f"\n{facts['mfu']}\n")
+    for heading in ("checked", "unchecked"):
+        if facts[heading]:
+            target.write(f"{heading}: {'; '.join(facts[heading])}\n")
+
+
+def _print_columns(
+    answer: "Result", chosen: dict[str, Callable[[Any], str]], limit: int, target: Any
+) -> None:
     import pyarrow as pa
 
     from htk.output.render import print_table
     from htk.output.result import Result
 
-    facts, rows = answer.coverage, answer.to_pylist()
-    target.write(f"{facts['model']}, on {facts['cluster']}\n\n")
+    rows = answer.to_pylist()
     columns = {"strategy": [r["strategy"] for r in rows]}
-    for heading, cell in _COLUMNS.items():
+    for heading, cell in chosen.items():
         cells = [cell(row) for row in rows]
         wide = max(map(len, [heading, *cells]))
         if any(text != _NONE for text in cells):
             columns[heading] = [text.rjust(wide) for text in cells]
     print_table(Result(answer.analysis, pa.table(columns), {}), limit=limit, file=target)
-    target.write(f"\n{facts['mfu']}\n")
+
+
+def _print_ledger(sent: "Plan", target: Any) -> None:
+    """What a rank hands in and sends, in GiB."""
+    target.write(f"\nA rank's communication in a step of {sent.job.strategy}, in GiB:\n")
+    for t in sent.transfers:
+        target.write(
+            f"  {t.phase:8} {t.kind:8} {t.collective} of {t.ranks}: {t.input_bytes / 2**30:,.2f}"
+            f" handed in, {t.wire_bytes / 2**30:,.2f} sent, {format_duration(t.duration_ns)}\n"
+        )
+    if not sent.transfers:
+        target.write("  none\n")
 
 
 _NONE = "–"
@@ -103,6 +151,10 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
 def _band(percent: int) -> Callable[[dict[str, Any]], str]:
     low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
+
+
+def _part(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: format_duration(row[name]) if row[name] else _NONE
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -118,11 +170,10 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "run days": _or("run_days", "{:,.1f}".format),
     "run cost": _or("run_cost", "{:,.0f}".format),
     "compute": _or("compute_ns", format_duration),
-    "communication": _or("comm_ns", format_duration),
+    "exposed comm": _part("exposed_comm_ns"),
+    "bubble": _part("bubble_ns"),
+    "optimizer": _part("optimizer_ns"),
+    "J/token": _or("energy_j_per_token", "{:.3g}".format),
     "sent": _or("wire_bytes", format_bytes),
-    "parameters": _or("parameter_bytes", format_bytes),
-    "gradients": _or("gradient_bytes", format_bytes),
-    "optimizer": _or("optimizer_bytes", format_bytes),
-    "activations": _or("activation_bytes", format_bytes),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
 }

@@ -21,7 +21,7 @@ def test_parameters_of_published_models(name: str, parameters: int) -> None:
 
 def test_a_decoder_small_enough_to_count() -> None:
     """Hidden 4, two heads, one of keys and values: q 16, k 8, v 8, o 16; three of 4 by 6; norms."""
-    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10)
+    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10, gated=True)
     assert tiny.layer_matrices == 16 + 8 + 8 + 16 + 3 * 24
     assert tiny.layer_parameters == 120 + 8
     assert tiny.root_parameters == 40 + 40 + 4
@@ -30,6 +30,7 @@ def test_a_decoder_small_enough_to_count() -> None:
 def test_a_mixture_of_experts_works_with_those_that_a_token_takes() -> None:
     """Mixtral 8x7B: 46.7 billion parameters, of which a token uses 12.9 (Jiang et al., 2024)."""
     sizes = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
+    sizes |= {"gated": True}
     mixtral = decoder("mixtral", experts=8, active_experts=2, **sizes)
     assert mixtral.parameters == 46_702_792_704  # sum over the published checkpoint's tensors
     idle = 32 * 6 * 3 * 4096 * 14336
@@ -53,7 +54,7 @@ def test_attention_pairs(queries: int, keys: int, causal: bool, pairs: int) -> N
 
 def test_work_of_a_step_by_hand() -> None:
     """3 tokens: matrices 2·3·120, logits 2·3·10·4, attention 4·4·(1+2+3) operations."""
-    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10)
+    tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10, gated=True)
     assert forward_flops(tiny, 1, 3) == 720 + 240 + 96
     assert model_flops(tiny, 2, 3) == 2 * 3 * (720 + 240 + 96)
 

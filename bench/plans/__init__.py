@@ -1,0 +1,1 @@
+"""Plans of described jobs, held against published steps."""

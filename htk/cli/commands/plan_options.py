@@ -1,0 +1,168 @@
+"""The options of `htk plan` that describe a job, and the job that they describe."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.cli.commands.model_options import SIZES, size_options
+from htk.errors import UsageError
+
+if TYPE_CHECKING:
+    from htk.models.decoder import Decoder
+    from htk.plan.job import PlannedJob
+
+_MODEL_OPTIONS = (
+    click.option("--experts", type=int, help="Feed-forwards of a layer, of which a few are taken."),
+    click.option("--active-experts", type=int, help="Experts that each token takes (top-k)."),
+    click.option("--shared-ffn", type=int, help="Width of the experts that every token takes."),
+    click.option("--gated/--no-gated", default=None, help="Feed-forward with a gate (SwiGLU)."),
+    click.option("--tied/--no-tied", default=None, help="The output shares the embedding."),
+    click.option("--head-size", type=int, help="Width of a head; else hidden over heads."),
+)
+_EXTRA_SIZES = ("experts", "active_experts", "shared_ffn", "gated", "tied", "head_size")
+_CLUSTER_OPTIONS = (
+    click.option("--gpu", required=True, help="a100-80gb, h100, … of the catalogue."),
+    click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster."),
+    click.option("--gpus-per-node", default=8, show_default=True, help="GPUs of a node."),
+    click.option("--network", help="Between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"),
+    click.option("--inter-gbps", type=float, help="Between nodes: GB/s of one GPU, one way."),
+    click.option("--intra-gbps", type=float, help="Within a node: GB/s of one GPU, one way."),
+    click.option("--domain", type=int, help="GPUs that fast links join, if not a node's."),
+    click.option("--pod-gpus", default=0, help="GPUs beyond which the network narrows."),
+    click.option("--oversubscription", default=1.0, help="How many times it narrows there."),
+    click.option("--watts", type=float, help="Power of a GPU, if not its rated power."),
+)
+_LAYOUT_OPTIONS = (
+    click.option("--micro-batch", default=1, show_default=True, help="Sequences of a GPU at once."),
+    click.option("--seq", default=2048, show_default=True, help="Tokens of a sequence."),
+    click.option("--accumulation", type=int, help="Micro-batches of a step, of each pipeline."),
+    click.option("--global-batch", type=int, help="Sequences of a step, of all GPUs."),
+    click.option("--strategy", help="ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."),
+    click.option("--tensor-parallel", default=1, show_default=True, help="GPUs of each layer."),
+    click.option("--pipeline-parallel", default=1, show_default=True, help="Stages."),
+    click.option("--virtual-stages", default=1, show_default=True, help="Chunks of a stage."),
+    click.option("--schedule", default="1f1b", help="1f1b, interleaved or zero_bubble."),
+    click.option("--context-parallel", default=1, show_default=True, help="GPUs of a sequence."),
+    click.option("--expert-parallel", default=1, show_default=True, help="GPUs of the experts."),
+    click.option("--expert-tensor-parallel", type=int, help="GPUs that share an expert."),
+    click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="With tensor."),
+    click.option(
+        "--checkpointing",
+        type=click.Choice(["none", "selective", "full"]),
+        is_flag=False,
+        flag_value="full",
+        default="none",
+        show_default=True,
+        help="Activations that are computed again: full alone, or selective, by operator.",
+    ),
+    click.option("--precision", default="bf16", show_default=True, help="fp8, mxfp8, nvfp4, …"),
+    click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
+    click.option("--lora-rank", type=int, help="Train adapters of this rank alone."),
+    click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
+    click.option("--offload", default="none", help="optimizer or activations, to the host."),
+    click.option("--kernels", default="fused", help="fused, or eager: operator by operator."),
+    click.option("--attention", default="flash", help="flash, or materialised scores."),
+    click.option("--overlap-tensor/--no-overlap-tensor", default=None, help="Hide its sending."),
+    click.option("--overlap-expert", is_flag=True, help="Hide all-to-alls of experts."),
+    click.option("--cuda-graphs", is_flag=True, help="The host launches whole graphs."),
+)
+# What other tools call an option, and what it is here.
+_ELSEWHERE = {
+    "--tp": "--tensor-parallel", "--pp": "--pipeline-parallel", "--cp": "--context-parallel",
+    "--ep": "--expert-parallel", "--vp": "--virtual-stages", "--gbs": "--global-batch",
+    "--mbs": "--micro-batch", "--gpus-count": "--nodes and --gpus-per-node",
+    "--sharding": "--strategy", "--dtype": "--precision", "--batch": "--micro-batch",
+    "--world": "--nodes and --gpus-per-node", "--ac": "--checkpointing",
+    "--recompute": "--checkpointing", "--zero": "--strategy zero1", "--top-k": "--active-experts",
+    "--data-parallel": "--nodes (what tensor, pipeline and context parallelism leave)",
+    "--dp": "--nodes (what tensor, pipeline and context parallelism leave)",
+    "--fp8": "--precision fp8", "--lora": "--lora-rank", "--bandwidth": "--inter-gbps",
+}  # fmt: skip
+
+
+class PlanCommand(click.Command):
+    """Says which option does what another tool's option of that name does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            here = _ELSEWHERE.get(error.option_name)
+            if here is None:
+                raise
+            raise UsageError(f"no option {error.option_name} here; {here} says that") from None
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All that describes a job; a model by name, sizes or file."""
+    named = click.option(
+        "--model", required=True, help="llama3-70b, deepseek-v3, …, a config.json, or any name."
+    )
+    for option in reversed((*_MODEL_OPTIONS, *_CLUSTER_OPTIONS, *_LAYOUT_OPTIONS)):
+        function = option(function)
+    return named(size_options(function))
+
+
+def described(arguments: dict[str, Any]) -> "PlannedJob":
+    """Return the job that the options describe; what is used of `arguments` is taken out."""
+    from htk.models.hardware import gpu as of_catalogue
+    from htk.plan.job import PlannedJob
+
+    own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
+    model = _model(arguments.pop("model"), {k: v for k, v in own.items() if v is not None})
+    device = of_catalogue(arguments.pop("gpu"))
+    network = _network(arguments)
+    batch, accumulation = arguments.pop("global_batch"), arguments.pop("accumulation")
+    split = [arguments[f"{w}_parallel"] for w in ("tensor", "pipeline", "context", "expert")]
+    strategy = arguments.pop("strategy") or ("zero1" if max(split) > 1 else "full_shard")
+    job = PlannedJob(
+        model, device, accumulation=accumulation or 1, strategy=strategy, **network, **arguments
+    )
+    if batch is None:
+        return job
+    if accumulation is not None:
+        raise UsageError("--global-batch and --accumulation say the same: give one of them")
+    return _with_batch(job, batch)
+
+
+def _with_batch(job: "PlannedJob", batch: int) -> "PlannedJob":
+    from dataclasses import replace
+
+    each = job.micro_batch * job.replicas
+    if batch < 1 or batch % each:
+        raise UsageError(
+            f"a batch of {batch} sequences does not divide among {job.replicas} replicas of"
+            f" {job.micro_batch} sequences"
+        )
+    return replace(job, accumulation=batch // each)
+
+
+def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
+    from dataclasses import replace
+
+    from htk.models.config_json import read_config
+    from htk.models.decoder import checked, decoder
+
+    if name.endswith(".json") or "/" in name or Path(name).is_dir():
+        model = read_config(name)
+        return checked(replace(model, **sizes)) if sizes else model
+    return decoder(name, **sizes)
+
+
+def _network(arguments: dict[str, Any]) -> dict[str, Any]:
+    from htk.models.network import NVL72, Fabric, fabric
+
+    name, rate = arguments.pop("network"), arguments.pop("inter_gbps")
+    within, domain = arguments.pop("intra_gbps"), arguments.pop("domain")
+    if rate is not None and not 0 < rate < 1e6:
+        raise UsageError(f"--inter-gbps {rate:g}: a positive number of GB/s was expected")
+    between = None
+    if name is not None and name.lower() == "nvl72":
+        domain = domain or NVL72
+    elif name is not None:
+        between = fabric(name)
+    if rate is not None:
+        between = Fabric(rate) if between is None else Fabric(rate, between.achieved)
+    return {"fabric": between, "link_gbps": within, "domain": domain}

@@ -1,0 +1,281 @@
+"""What a GPU computes for one micro-batch of a stage: products, attention, all that moves memory.
+
+A product takes its operations at a share of the fastest measured product, and beside that its
+operands at what memory achieves: so small ones, such as those of few tokens for each expert or of a
+layer that many GPUs share, are slower by themselves. What is no product takes the bytes that fused
+kernels move.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from htk.models.decoder import scan_flops, score_flops
+from htk.models.hardware import Gpu
+from htk.plan.job import PlannedJob
+
+# Shares of the fastest measured product. Constants of this module were chosen on published jobs
+# other than those that docs/plan_scorecard.md holds them against.
+PRODUCTS = 0.88
+GROUPED = 0.75  # products of many experts in one kernel
+# Attention forward and backward, by the papers of FlashAttention-2 (A100) and -3 (H100); eager:
+# the kernels before those.
+_ATTENTION = {"ampere": 0.6, "hopper": 0.55, "blackwell": 0.55}
+_OTHER_ATTENTION, _EARLIER = 0.4, 0.65
+_RAMP = 512  # tokens at which attention reaches half of that
+_SCAN = 0.15  # of a state space's scan
+_SCORES = 14  # bytes of a head and pair of tokens, where scores are written out
+_EAGER = 2.5  # times the bytes of fused kernels
+_KERNEL_NS = 1_500.0  # between a kernel's end and the next one's start on the GPU
+_LAUNCH_NS = 6_000.0  # of the host, for each kernel; CUDA graphs need none
+# Kernels of a layer, forward and backward.
+_KERNELS = {"attention": 40, "dense": 30, "moe": 120, "state_space": 60}
+_EAGER_KERNELS = 2.0
+# Of what is done without recomputation: products, attention, all else.
+_AGAIN = {"none": (0.0, 0.0, 0.0), "selective": (0.5, 0.0, 1.0), "full": (1.0, 1.0, 1.0)}
+_STATE_BYTES = 18  # read and written beside the optimizer's own, of a parameter
+BACKWARD = 2.0  # passes forward that a pass backward is worth
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Times of one micro-batch on a GPU of a stage, one way, in ns."""
+
+    products: float = 0.0
+    attention: float = 0.0
+    memory: float = 0.0
+    casts: float = 0.0
+    gaps: float = 0.0  # between kernels, and where the host is late
+
+    @property
+    def total(self) -> float:
+        return self.products + self.attention + self.memory + self.casts + self.gaps
+
+    def times(self, factor: float) -> "Pass":
+        return Pass(*(factor * part for part in self.parts))
+
+    def plus(self, other: "Pass") -> "Pass":
+        return Pass(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    @property
+    def parts(self) -> tuple[float, float, float, float, float]:
+        return self.products, self.attention, self.memory, self.casts, self.gaps
+
+
+@dataclass(frozen=True)
+class Product:
+    """Rows times inner by columns, so many times for each micro-batch."""
+
+    rows: float
+    inner: float
+    columns: float
+    count: float = 1.0
+    grouped: bool = False
+
+    @property
+    def flops(self) -> float:
+        return 2 * self.rows * self.inner * self.columns * self.count
+
+    def moved(self, operand: float, result: float) -> float:
+        into = self.rows * self.inner + self.inner * self.columns
+        return self.count * (operand * into + result * self.rows * self.columns)
+
+
+class StageCompute:
+    """The work of one micro-batch on a GPU of an average stage, logits apart."""
+
+    def __init__(self, job: PlannedJob) -> None:
+        self.job, self.model, self.gpu = job, job.model, job.gpu
+        self.tokens = job.tokens_of_rank
+        self.format = job.format
+        self.tensor = job.tensor_parallel
+
+    @cached_property
+    def forward(self) -> Pass:
+        """Of the layers of a stage."""
+        return self._passes[0]
+
+    @cached_property
+    def backward(self) -> Pass:
+        """With what is computed again."""
+        back, again = self._passes[1], _AGAIN[self.job.checkpointing]
+        there = self.forward
+        return back.plus(
+            Pass(
+                again[0] * there.products,
+                again[1] * there.attention,
+                again[2] * there.memory,
+                again[0] * there.casts,
+                again[0] * there.gaps,
+            )
+        )
+
+    @cached_property
+    def logits(self) -> tuple[Pass, Pass]:
+        """Of the output and its loss, which the last stage computes in 16 bits."""
+        model, job = self.model, self.job
+        output = Product(self.tokens, model.hidden, model.vocab / self.tensor)
+        rate = PRODUCTS * job.gpu.achievable_half_tflops * 1e3
+        bytes_per_ns = job.gpu.achievable_memory_gbps
+        if self.format.rate == "fp32":
+            rate = PRODUCTS * _achievable(job.gpu, "fp32") * 1e3
+        ns = output.flops / rate + output.moved(2, 2) / bytes_per_ns
+        loss = 10 * self.tokens * model.vocab / self.tensor / bytes_per_ns
+        return Pass(ns, memory=loss), Pass(self._ways_back * ns, memory=loss)
+
+    @property
+    def _ways_back(self) -> float:
+        """Products backward for each forward: inputs' gradients, and weights' where trained."""
+        return 1.0 if self.job.lora_rank is not None else BACKWARD
+
+    @cached_property
+    def _passes(self) -> tuple[Pass, Pass]:
+        products = list(self.products())
+        forward, backward = self._products_ns(products)
+        attention = self._attention_ns
+        memory = self._memory_ns
+        casts = self._casts_ns(products)
+        there = Pass(forward, attention, memory, casts)
+        back = Pass(backward, 2.5 * attention, 1.5 * memory, casts)
+        gaps = self._gaps_ns(there, back)
+        return (
+            there.plus(Pass(gaps=gaps / 3)),
+            back.plus(Pass(gaps=2 * gaps / 3)),
+        )
+
+    def products(self) -> Iterator[Product]:
+        """Of all layers of a stage, forward."""
+        yield from self._attention_products()
+        yield from self._feed_forward_products()
+        space = self.model.state_space
+        if space:
+            count = self._of_stage(self.model.state_space_layers)
+            hidden, t = self.model.hidden, self.tensor
+            yield Product(self.tokens, hidden, space.projected / t, count)
+            yield Product(self.tokens, space.inner / t, hidden, count)
+
+    def _of_stage(self, layers: float) -> float:
+        return layers / self.job.pipeline_parallel
+
+    def _attention_products(self) -> Iterator[Product]:
+        model, t, rows = self.model, self.tensor, self.tokens
+        count, latent = self._of_stage(model.mixers), model.latent
+        yield Product(rows, model.value_width / t, model.hidden, count)
+        if latent is None:
+            yield Product(rows, model.hidden, (model.query_width + 2 * model.kv_width) / t, count)
+            return
+        down = latent.query_rank + latent.kv_rank + latent.rope_dim
+        yield Product(rows / self.job.sequence_split, model.hidden, down, count)
+        inner = latent.query_rank or model.hidden
+        yield Product(rows, inner, model.query_width / t, count)
+        up = model.heads * (latent.nope_dim + latent.value_dim) / t
+        yield Product(rows, latent.kv_rank, up, count)
+
+    def _feed_forward_products(self) -> Iterator[Product]:
+        model, t = self.model, self.tensor
+        moe = self._of_stage(model.moe_layers)
+        dense = self._of_stage(model.feed_forwards - model.moe_layers)
+        width = (model.dense_ffn if model.moe_layers else model.ffn) or model.ffn
+        for count, ffn in ((dense, width), (moe, model.shared_ffn)):
+            if count and ffn:
+                yield Product(self.tokens, model.hidden, (model.ways - 1) * ffn / t, count)
+                yield Product(self.tokens, ffn / t, model.hidden, count)
+        if moe:
+            yield Product(self.tokens / self.job.sequence_split, model.hidden, model.experts, moe)
+            yield from self._expert_products(moe)
+
+    def _expert_products(self, layers: float) -> Iterator[Product]:
+        """Each rank's experts take as many tokens as its own choose: the even share."""
+        model, job = self.model, self.job
+        own = model.experts / job.expert_parallel
+        group = job.expert_tensor
+        taken = self.routed_tokens * (group if job.expert_parallel > 1 else 1)
+        rows, width = taken / own, model.expert_input or model.hidden
+        count, ffn = layers * own, model.ffn / group
+        yield Product(rows, width, (model.ways - 1) * ffn, count, grouped=True)
+        yield Product(rows, ffn, width, count, grouped=True)
+        if model.expert_input:  # to the narrower input, and back
+            yield Product(self.tokens / job.sequence_split, model.hidden, width, 2 * layers)
+
+    @property
+    def routed_tokens(self) -> float:
+        """Copies of its tokens that a rank sends to experts, for each layer."""
+        job = self.job
+        split = job.sequence_split if job.expert_parallel > 1 else 1
+        return self.tokens / split * self.model.active_experts * min(job.capacity or 1.0, 1.0)
+
+    def _products_ns(self, products: list[Product]) -> tuple[float, float]:
+        kept = self.format
+        rate = _achievable(self.gpu, kept.rate) * 1e3
+        bytes_per_ns = self.gpu.achievable_memory_gbps
+        there = back = 0.0
+        for product in products:
+            share = GROUPED if product.grouped else PRODUCTS
+            ns = product.flops / (share * rate)
+            moved = product.moved(kept.operand_bytes, kept.element_bytes) / bytes_per_ns
+            there += ns + moved
+            back += self._ways_back * (ns + moved)
+        return there, back
+
+    @cached_property
+    def _attention_ns(self) -> float:
+        model, job = self.model, self.job
+        share = _ATTENTION.get(self.gpu.architecture, _OTHER_ATTENTION)
+        share *= (_EARLIER if job.kernels == "eager" else 1.0) * job.seq / (job.seq + _RAMP)
+        rate = share * self.gpu.achievable_half_tflops * 1e3
+        flops = score_flops(model, job.seq) * job.micro_batch / job.context_parallel
+        scan = self.tokens * model.state_space_layers * scan_flops(model)
+        scan_rate = _SCAN * self.gpu.achievable_half_tflops * 1e3
+        return self._of_stage(flops / rate + scan / scan_rate) / self.tensor
+
+    @cached_property
+    def _memory_ns(self) -> float:
+        """Forward: norms, residuals, positions, activations, and tokens on their way to experts."""
+        model, t, split = self.model, self.tensor, self.job.sequence_split
+        layers = model.mixers + model.feed_forwards + model.state_space_layers
+        norms = 5 * model.hidden / split * layers
+        turned = 2 * (model.query_width + model.kv_width) / t * model.mixers
+        moe, plain = model.moe_layers, model.feed_forwards - model.moe_layers
+        copies = self.routed_tokens / self.tokens
+        width = model.expert_input or model.hidden
+        act = model.ways / t * (plain * (model.dense_ffn or model.ffn) + moe * model.shared_ffn)
+        act += moe * copies * (model.ways * model.ffn + 4 * width)
+        space = model.state_space
+        if space:
+            act += model.state_space_layers / t * (4 * space.projected + 10 * space.inner)
+        elements = self.tokens * (norms + turned + act)
+        times = _EAGER if self.job.kernels == "eager" else 1.0
+        moved = times * self.format.element_bytes * elements
+        if self.job.attention != "flash":
+            scores = model.mixers * model.heads / t * self.tokens * self.job.seq
+            moved += _SCORES * scores
+        return self._of_stage(moved) / self.gpu.achievable_memory_gbps
+
+    def _casts_ns(self, products: list[Product]) -> float:
+        """Of what goes into products, one way: results' gradients are cast on the way back."""
+        per_element = self.format.cast_bytes
+        elements = sum(p.count * p.rows * (p.inner + p.columns) / 2 for p in products)
+        return per_element * elements / self.gpu.achievable_memory_gbps
+
+    def _gaps_ns(self, there: Pass, back: Pass) -> float:
+        model, job = self.model, self.job
+        counts = {
+            "attention": model.mixers, "state_space": model.state_space_layers,
+            "moe": model.moe_layers, "dense": model.feed_forwards - model.moe_layers,
+        }  # fmt: skip
+        kernels = self._of_stage(sum(_KERNELS[kind] * n for kind, n in counts.items()))
+        kernels *= _EAGER_KERNELS if job.kernels == "eager" else 1.0
+        gaps = _KERNEL_NS * kernels
+        if job.cuda_graphs:
+            return gaps
+        busy = there.total + back.total + gaps
+        return gaps + max(_LAUNCH_NS * kernels - busy, 0.0)
+
+
+def optimizer_ns(gpu: Gpu, trained: float, state_bytes: float) -> float:
+    """Of one update: the state is read and written, gradients and parameters beside it."""
+    return trained * (2 * state_bytes + _STATE_BYTES - 12) / gpu.achievable_memory_gbps
+
+
+def _achievable(gpu: Gpu, number_format: str) -> float:
+    return gpu.achievable_tflops(number_format) or gpu.achievable_half_tflops
