@@ -73,5 +73,5 @@ def _layouts(job: ClaimedJob) -> Iterator[PlannedJob]:
                 yield PlannedJob(
                     of_stage, job.gpu, max(gpus // per_node, 1), per_node, micro_batch,
                     job.seq or _USUAL_SEQ, kind, accumulation=max(count, 1),
-                    tensor_parallel=tensor,
+                    tensor_parallel=tensor, kernels="eager",
                 )  # fmt: skip

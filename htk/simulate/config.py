@@ -9,6 +9,7 @@ from htk.errors import UsageError
 from htk.models.decoder import Decoder, decoder
 from htk.models.hardware import Gpu, gpu
 from htk.models.memory import Layout, Memory, memory, model_size
+from htk.models.presets import preset
 from htk.models.wire import STRATEGIES
 
 # What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
@@ -156,6 +157,8 @@ class Config:
     def decoder(self) -> Decoder:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
         overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
+        if preset(self.model) is None:  # its layers are those of LLaMA
+            overrides["gated"] = True
         return decoder(self.model, **overrides)
 
     @property

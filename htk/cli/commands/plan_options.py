@@ -120,6 +120,10 @@ def described(arguments: dict[str, Any]) -> "PlannedJob":
     job = PlannedJob(
         model, device, accumulation=accumulation or 1, strategy=strategy, **network, **arguments
     )
+    if model.heads % job.tensor_parallel:
+        raise UsageError(
+            f"tensor parallelism of {job.tensor_parallel} does not divide {model.heads} heads"
+        )
     if batch is None:
         return job
     if accumulation is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from htk.claims.described import ClaimedJob, Numbers
-from htk.models.decoder import PRESETS, Decoder
 from htk.models.hardware import gpu
+from htk.models.presets import PRESETS, Decoder
 
 Rows = Iterator[tuple[str, ClaimedJob]]
 

@@ -10,8 +10,8 @@ import pytest
 from htk.claims.checks import ClaimCheck, checks, verdict_of
 from htk.claims.described import ClaimedJob, Numbers
 from htk.errors import UsageError
-from htk.models.decoder import PRESETS
 from htk.models.hardware import gpu
+from htk.models.presets import PRESETS
 from tests.htk.claims.published import inflated, published
 
 A100, H100 = gpu("a100-80gb"), gpu("h100")
