@@ -64,7 +64,7 @@ LEDGER = table(
 
 STAGES = table(
     strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
-    stage=(pa.int64(), "Of the pipeline, from 0."),
+    stage=(pa.int32(), "Of the pipeline, from 0."),
     parameter_bytes=(pa.int64(), "Parameters, gathered ones too."),
     gradient_bytes=(pa.int64(), "Gradients and their buffers."),
     optimizer_bytes=(pa.int64(), "The optimizer's state."),
