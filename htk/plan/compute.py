@@ -38,7 +38,7 @@ BACKWARD = 2.0  # passes forward that a pass backward is worth
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassTime:
     """Times of one micro-batch on a GPU of a stage, one way, in ns."""
 
     products: float = 0.0
@@ -51,11 +51,11 @@ class Pass:
     def total(self) -> float:
         return self.products + self.attention + self.memory + self.casts + self.gaps
 
-    def times(self, factor: float) -> "Pass":
-        return Pass(*(factor * part for part in self.parts))
+    def times(self, factor: float) -> "PassTime":
+        return PassTime(*(factor * part for part in self.parts))
 
-    def plus(self, other: "Pass") -> "Pass":
-        return Pass(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+    def plus(self, other: "PassTime") -> "PassTime":
+        return PassTime(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
     @property
     def parts(self) -> tuple[float, float, float, float, float]:
@@ -63,7 +63,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Product:
+class PlannedProduct:
     """Rows times inner by columns, so many times for each micro-batch."""
 
     rows: float
@@ -91,17 +91,17 @@ class StageCompute:
         self.tensor = job.tensor_parallel
 
     @cached_property
-    def forward(self) -> Pass:
+    def forward(self) -> PassTime:
         """Of the layers of a stage."""
         return self._passes[0]
 
     @cached_property
-    def backward(self) -> Pass:
+    def backward(self) -> PassTime:
         """With what is computed again."""
         back, again = self._passes[1], _AGAIN[self.job.checkpointing]
         there = self.forward
         return back.plus(
-            Pass(
+            PassTime(
                 again[0] * there.products,
                 again[1] * there.attention,
                 again[2] * there.memory,
@@ -111,17 +111,17 @@ class StageCompute:
         )
 
     @cached_property
-    def logits(self) -> tuple[Pass, Pass]:
+    def logits(self) -> tuple[PassTime, PassTime]:
         """Of the output and its loss, which the last stage computes in 16 bits."""
         model, job = self.model, self.job
-        output = Product(self.tokens, model.hidden, model.vocab / self.tensor)
+        output = PlannedProduct(self.tokens, model.hidden, model.vocab / self.tensor)
         rate = PRODUCTS * job.gpu.achievable_half_tflops * 1e3
         bytes_per_ns = job.gpu.achievable_memory_gbps
         if self.format.rate == "fp32":
             rate = PRODUCTS * _achievable(job.gpu, "fp32") * 1e3
         ns = output.flops / rate + output.moved(2, 2) / bytes_per_ns
         loss = 10 * self.tokens * model.vocab / self.tensor / bytes_per_ns
-        return Pass(ns, memory=loss), Pass(self._ways_back * ns, memory=loss)
+        return PassTime(ns, memory=loss), PassTime(self._ways_back * ns, memory=loss)
 
     @property
     def _ways_back(self) -> float:
@@ -129,21 +129,21 @@ class StageCompute:
         return 1.0 if self.job.lora_rank is not None else BACKWARD
 
     @cached_property
-    def _passes(self) -> tuple[Pass, Pass]:
+    def _passes(self) -> tuple[PassTime, PassTime]:
         products = list(self.products())
         forward, backward = self._products_ns(products)
         attention = self._attention_ns
         memory = self._memory_ns
         casts = self._casts_ns(products)
-        there = Pass(forward, attention, memory, casts)
-        back = Pass(backward, 2.5 * attention, 1.5 * memory, casts)
+        there = PassTime(forward, attention, memory, casts)
+        back = PassTime(backward, 2.5 * attention, 1.5 * memory, casts)
         gaps = self._gaps_ns(there, back)
         return (
-            there.plus(Pass(gaps=gaps / 3)),
-            back.plus(Pass(gaps=2 * gaps / 3)),
+            there.plus(PassTime(gaps=gaps / 3)),
+            back.plus(PassTime(gaps=2 * gaps / 3)),
         )
 
-    def products(self) -> Iterator[Product]:
+    def products(self) -> Iterator[PlannedProduct]:
         """Of all layers of a stage, forward."""
         yield from self._attention_products()
         yield from self._feed_forward_products()
@@ -151,40 +151,44 @@ class StageCompute:
         if space:
             count = self._of_stage(self.model.state_space_layers)
             hidden, t = self.model.hidden, self.tensor
-            yield Product(self.tokens, hidden, space.projected / t, count)
-            yield Product(self.tokens, space.inner / t, hidden, count)
+            yield PlannedProduct(self.tokens, hidden, space.projected / t, count)
+            yield PlannedProduct(self.tokens, space.inner / t, hidden, count)
 
     def _of_stage(self, layers: float) -> float:
         return layers / self.job.pipeline_parallel
 
-    def _attention_products(self) -> Iterator[Product]:
+    def _attention_products(self) -> Iterator[PlannedProduct]:
         model, t, rows = self.model, self.tensor, self.tokens
         count, latent = self._of_stage(model.mixers), model.latent
-        yield Product(rows, model.value_width / t, model.hidden, count)
+        yield PlannedProduct(rows, model.value_width / t, model.hidden, count)
         if latent is None:
-            yield Product(rows, model.hidden, (model.query_width + 2 * model.kv_width) / t, count)
+            yield PlannedProduct(
+                rows, model.hidden, (model.query_width + 2 * model.kv_width) / t, count
+            )
             return
         down = latent.query_rank + latent.kv_rank + latent.rope_dim
-        yield Product(rows / self.job.sequence_split, model.hidden, down, count)
+        yield PlannedProduct(rows / self.job.sequence_split, model.hidden, down, count)
         inner = latent.query_rank or model.hidden
-        yield Product(rows, inner, model.query_width / t, count)
+        yield PlannedProduct(rows, inner, model.query_width / t, count)
         up = model.heads * (latent.nope_dim + latent.value_dim) / t
-        yield Product(rows, latent.kv_rank, up, count)
+        yield PlannedProduct(rows, latent.kv_rank, up, count)
 
-    def _feed_forward_products(self) -> Iterator[Product]:
+    def _feed_forward_products(self) -> Iterator[PlannedProduct]:
         model, t = self.model, self.tensor
         moe = self._of_stage(model.moe_layers)
         dense = self._of_stage(model.feed_forwards - model.moe_layers)
         width = (model.dense_ffn if model.moe_layers else model.ffn) or model.ffn
         for count, ffn in ((dense, width), (moe, model.shared_ffn)):
             if count and ffn:
-                yield Product(self.tokens, model.hidden, (model.ways - 1) * ffn / t, count)
-                yield Product(self.tokens, ffn / t, model.hidden, count)
+                yield PlannedProduct(self.tokens, model.hidden, (model.ways - 1) * ffn / t, count)
+                yield PlannedProduct(self.tokens, ffn / t, model.hidden, count)
         if moe:
-            yield Product(self.tokens / self.job.sequence_split, model.hidden, model.experts, moe)
+            yield PlannedProduct(
+                self.tokens / self.job.sequence_split, model.hidden, model.experts, moe
+            )
             yield from self._expert_products(moe)
 
-    def _expert_products(self, layers: float) -> Iterator[Product]:
+    def _expert_products(self, layers: float) -> Iterator[PlannedProduct]:
         """Each rank's experts take as many tokens as its own choose: the even share."""
         model, job = self.model, self.job
         own = model.experts / job.expert_parallel
@@ -192,10 +196,10 @@ class StageCompute:
         taken = self.routed_tokens * (group if job.expert_parallel > 1 else 1)
         rows, width = taken / own, model.expert_input or model.hidden
         count, ffn = layers * own, model.ffn / group
-        yield Product(rows, width, (model.ways - 1) * ffn, count, grouped=True)
-        yield Product(rows, ffn, width, count, grouped=True)
+        yield PlannedProduct(rows, width, (model.ways - 1) * ffn, count, grouped=True)
+        yield PlannedProduct(rows, ffn, width, count, grouped=True)
         if model.expert_input:  # to the narrower input, and back
-            yield Product(self.tokens / job.sequence_split, model.hidden, width, 2 * layers)
+            yield PlannedProduct(self.tokens / job.sequence_split, model.hidden, width, 2 * layers)
 
     @property
     def routed_tokens(self) -> float:
@@ -204,7 +208,7 @@ class StageCompute:
         split = job.sequence_split if job.expert_parallel > 1 else 1
         return self.tokens / split * self.model.active_experts * min(job.capacity or 1.0, 1.0)
 
-    def _products_ns(self, products: list[Product]) -> tuple[float, float]:
+    def _products_ns(self, products: list[PlannedProduct]) -> tuple[float, float]:
         kept = self.format
         rate = _achievable(self.gpu, kept.rate) * 1e3
         bytes_per_ns = self.gpu.achievable_memory_gbps
@@ -251,13 +255,13 @@ class StageCompute:
             moved += _SCORES * scores
         return self._of_stage(moved) / self.gpu.achievable_memory_gbps
 
-    def _casts_ns(self, products: list[Product]) -> float:
+    def _casts_ns(self, products: list[PlannedProduct]) -> float:
         """Of what goes into products, one way: results' gradients are cast on the way back."""
         per_element = self.format.cast_bytes
         elements = sum(p.count * p.rows * (p.inner + p.columns) / 2 for p in products)
         return per_element * elements / self.gpu.achievable_memory_gbps
 
-    def _gaps_ns(self, there: Pass, back: Pass) -> float:
+    def _gaps_ns(self, there: PassTime, back: PassTime) -> float:
         model, job = self.model, self.job
         counts = {
             "attention": model.mixers, "state_space": model.state_space_layers,

@@ -6,9 +6,9 @@ from functools import cached_property
 from htk.models.decoder import model_flops
 from htk.models.memory import Memory, kept_of_layer, memory, model_size, p_oom, stage_memory
 from htk.plan.certainty import Certainty, certainty
-from htk.plan.compute import Pass, StageCompute, optimizer_ns
+from htk.plan.compute import PassTime, StageCompute, optimizer_ns
 from htk.plan.job import SHARDED, PlannedJob, optimizer_bytes
-from htk.plan.traffic import Transfer, transfers
+from htk.plan.traffic import PlannedTransfer, transfers
 
 _HIDES = 0.8  # of the pass that gradients, or parameters, of a step travel behind
 _SLOWED = 0.1  # of communication that is hidden: what it takes from the products beside it
@@ -92,7 +92,7 @@ class Plan:
         return self.step_ns / factor, self.step_ns * factor
 
     @cached_property
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[PlannedTransfer]:
         return transfers(self.job)
 
     @cached_property
@@ -134,7 +134,7 @@ def plan(job: PlannedJob) -> Plan:
 
 
 class _Step:
-    def __init__(self, job: PlannedJob, sent: list[Transfer]) -> None:
+    def __init__(self, job: PlannedJob, sent: list[PlannedTransfer]) -> None:
         self.job = job
         self.stage = StageCompute(job)
         self.sent = sent
@@ -163,7 +163,7 @@ class _Step:
         )
 
     @cached_property
-    def passes(self) -> tuple[Pass, Pass]:
+    def passes(self) -> tuple[PassTime, PassTime]:
         """Forward and backward of a micro-batch on the slowest stage: the last has the logits as
         well, unless layers are dealt so that it has fewer of them."""
         job = self.job

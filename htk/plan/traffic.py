@@ -17,7 +17,7 @@ from htk.plan.job import SHARDED, PlannedJob
 
 
 @dataclass(frozen=True)
-class Transfer:
+class PlannedTransfer:
     """Of one rank and step."""
 
     kind: str  # data, tensor, context, expert, pipeline
@@ -29,7 +29,7 @@ class Transfer:
     duration_ns: float  # all of them one after the other, exposed or not
 
 
-def transfers(job: PlannedJob) -> list[Transfer]:
+def transfers(job: PlannedJob) -> list[PlannedTransfer]:
     """Return all that a rank of an inner stage sends in a step."""
     return list(_Traffic(job).rows())
 
@@ -46,7 +46,7 @@ class _Traffic:
     def network(self) -> Network:
         return self.job.network
 
-    def rows(self) -> Iterator[Transfer]:
+    def rows(self) -> Iterator[PlannedTransfer]:
         job = self.job
         yield from self._data()
         if job.tensor_parallel > 1:
@@ -67,7 +67,7 @@ class _Traffic:
         stride: int,
         size: tuple[float, float],
         count: float,
-    ) -> Transfer:
+    ) -> PlannedTransfer:
         """`size`: what all of them hand in, and send; `count`: calls."""
         into, wire = size
         pace = self.network.spread_pace(ranks, stride)
@@ -77,9 +77,9 @@ class _Traffic:
             each = wire * pace / max(count, 1.0)
             latency = max(latency, hops_ns(collective, ranks, members, each))
         ns = wire * pace + count * latency
-        return Transfer(kind, phase, collective, ranks, into, wire, ns)
+        return PlannedTransfer(kind, phase, collective, ranks, into, wire, ns)
 
-    def _data(self) -> Iterator[Transfer]:
+    def _data(self) -> Iterator[PlannedTransfer]:
         """Parameters and gradients: those of experts lie on fewer copies."""
         job, model = self.job, self.model
         experts = float(model.moe_layers * model.experts * model.expert_parameters)
@@ -99,7 +99,7 @@ class _Traffic:
 
     def _copies(
         self, parameters: float, kept: float, ranks: int, stride: int
-    ) -> Iterator[Transfer]:
+    ) -> Iterator[PlannedTransfer]:
         if ranks < 2:
             return
         job, layers = self.job, self.layers
@@ -144,7 +144,7 @@ class _Traffic:
             strategy = "zero1"
         return Sharding(strategy, shards, copies, round(parameter), round(gradient))
 
-    def _tensor(self) -> Iterator[Transfer]:
+    def _tensor(self) -> Iterator[PlannedTransfer]:
         """Two all-reduces of activations a layer and pass; with sequence parallelism each is a
         reduce-scatter and an all-gather, and the backward pass gathers the inputs again."""
         job, t = self.job, self.job.tensor_parallel
@@ -160,7 +160,7 @@ class _Traffic:
         more = 1.5 if job.sequence_split > 1 else 1.0
         yield self._row("tensor", "backward", kind, t, 1, (more * moved, more * wire), 2 * calls)
 
-    def _context(self) -> Iterator[Transfer]:
+    def _context(self) -> Iterator[PlannedTransfer]:
         """Keys and values go round the ring; backward also their gradients."""
         job, c = self.job, self.job.context_parallel
         count = self.model.mixers / job.pipeline_parallel * job.accumulation
@@ -172,7 +172,7 @@ class _Traffic:
             calls = times * (c - 1) * count
             yield self._row("context", phase, "send_recv", c, job.tensor_parallel, size, calls)
 
-    def _expert(self) -> Iterator[Transfer]:
+    def _expert(self) -> Iterator[PlannedTransfer]:
         """To the experts and back, a layer and pass."""
         job, model, e = self.job, self.model, self.job.expert_parallel
         count = model.moe_layers / job.pipeline_parallel * job.accumulation
@@ -196,11 +196,11 @@ class _Traffic:
         forward = 2.0 if self.again else 1.0
         handed = there * tokens * taken * width
         for phase, times in (("forward", forward), ("backward", 1.0)):
-            yield Transfer(
+            yield PlannedTransfer(
                 "expert", phase, "all_to_all", e, times * handed, times * wire, times * ns
             )
 
-    def _pipeline(self) -> Iterator[Transfer]:
+    def _pipeline(self) -> Iterator[PlannedTransfer]:
         """Activations to the next stage, their gradients to the one before."""
         job = self.job
         calls = job.accumulation * job.virtual_stages
