@@ -103,6 +103,27 @@ class Session(Questions, Trace):
         write(content, form, str(path))
         return Path(path)
 
+    def log_to(
+        self, tracker: Any, *, step: int | None = None, report: bool = True
+    ) -> dict[str, float]:
+        """Log the summary's figures, and the report, to an experiment tracker; return the figures.
+
+        Args:
+            tracker: a W&B run (`wandb.init()`), the `mlflow` module, or a TensorBoard
+                `SummaryWriter`.
+            step: the training step under which they are logged.
+            report: whether to add the HTML report (not in TensorBoard, which shows no HTML).
+
+        >>> import htk, types
+        >>> tracker = types.SimpleNamespace(log_metrics=lambda values, step: None)
+        >>> figures = htk.open("sample").log_to(tracker, report=False)
+        >>> sorted(figures)[-2:]
+        ['htk/time_pct/idle_launch_latency', 'htk/time_pct/idle_waiting_for_an_event']
+        """
+        from htk.report.experiment_log import log_to
+
+        return log_to(self, tracker, step=step, report=report)
+
     def summary(self) -> Result:
         """Return where the time went and what to look at first: times in ns, shares in percent.
 
@@ -222,6 +243,7 @@ _PUBLIC = (
     "doctor",
     "failed",
     "files",
+    "log_to",
     "ranks",
     "report",
     "sel",

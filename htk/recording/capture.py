@@ -9,10 +9,10 @@ torch is imported when a recording begins, never before.
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -20,6 +20,8 @@ from htk.core.extras import require
 from htk.errors import UsageError
 from htk.recording.clocks import Clock, DeviceClock, HostClock
 from htk.recording.operations import OperationLog, Worker, megatron_worker
+from htk.recording.recording import Recording
+from htk.recording.triggers import TriggeredRecording, signalling, triggers_of
 
 # What NCCL and its watchdog read when a process group is made; FR: PyTorch 2.6 and later.
 FLIGHT_RECORDER = {
@@ -29,26 +31,6 @@ FLIGHT_RECORDER = {
 }
 _DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _NCCL_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,TUNING"}
-
-
-@dataclass
-class Recording:
-    """What is being recorded. `step()` belongs at the end of each iteration."""
-
-    folder: Path
-    rank: int
-    recorded: bool  # False: this rank is not among those chosen
-    needed: int  # steps until the first file is written
-    hints: tuple[str, ...] = ()
-    paths: list[Path] = field(default_factory=list)
-    steps: int = 0
-    _profiler: Any = None
-
-    def step(self) -> None:
-        """Tell that an iteration is over."""
-        self.steps += 1
-        if self._profiler is not None:
-            self._profiler.step()
 
 
 @overload
@@ -81,6 +63,24 @@ def capture(
 ) -> AbstractContextManager[Recording]: ...
 
 
+@overload
+def capture(
+    folder: str | Path,
+    *,
+    operations: Literal[False] = False,
+    at: Sequence[int] = (),
+    on_signal: str | None = None,
+    outlier: float | None = None,
+    limit: int = 3,
+    active: int = 3,
+    ranks: str | int | Sequence[int] = "all",
+    shapes: bool = True,
+    memory: bool = False,
+    stacks: bool = False,
+    environment: bool = True,
+) -> AbstractContextManager[TriggeredRecording]: ...
+
+
 def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> Any:
     """Record the training that runs in the block, one file for each rank.
 
@@ -90,8 +90,10 @@ def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> 
             operation, cheaply enough to be left on.
         options: with operations=False, `wait`, `warmup`, `active`, `repeat` and `skip_first`
             (numbers of steps), `ranks` ("all", a list, or how many), `shapes`, `memory`,
-            `stacks` and `environment`; with operations=True, `rotate_mib`, `keep`,
-            `first_step` and `worker`.
+            `stacks` and `environment`. Instead of a schedule, triggers profile `active` steps
+            each, `limit` times at most: `at` (step numbers), `on_signal` ("SIGUSR1"), `outlier`
+            (a step that takes so many times the usual). With operations=True, `rotate_mib`,
+            `keep`, `first_step` and `worker`.
 
     >>> import htk, tempfile
     >>> with htk.capture(tempfile.mkdtemp(), wait=0, warmup=0, active=2) as recording:
@@ -100,8 +102,10 @@ def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> 
     >>> len(recording.paths)
     1
     """
-    recorded = logged_operations if operations else profiled_steps
-    return recorded(folder, **options)
+    if operations:
+        return logged_operations(folder, **options)
+    triggered = any(options.get(name) for name in ("at", "on_signal", "outlier"))
+    return (triggered_steps if triggered else profiled_steps)(folder, **options)
 
 
 @contextmanager
@@ -176,12 +180,70 @@ def profiled_steps(
     with _profiler(torch, recording, plan, shapes, memory, stacks) as profiler:
         recording._profiler = profiler
         yield recording
+    whole = skip_first + (wait + warmup + active) * max(repeat, 1)
+    if recording.steps < whole:
+        warnings.warn(_unfinished(recording, whole), stacklevel=3)
+    _say_written(recording, min(_chosen(ranks, world)))
+
+
+@contextmanager
+def triggered_steps(
+    folder: str | Path,
+    *,
+    at: Sequence[int] = (),
+    on_signal: str | None = None,
+    outlier: float | None = None,
+    limit: int = 3,
+    active: int = 3,
+    ranks: str | int | Sequence[int] = "all",
+    shapes: bool = True,
+    memory: bool = False,
+    stacks: bool = False,
+    environment: bool = True,
+) -> Iterator[TriggeredRecording]:
+    """Record `active` steps whenever something triggers it, `limit` times at most.
+
+    Between recordings a step costs two readings of the clock. A signal and a slow step are those of
+    one process, which then records by itself; chosen steps are recorded by all ranks. The slow step
+    is over when it is noticed: what is recorded are the steps after it.
+    """
+    require("torch", "a recording")
+    import torch
+
+    where, rank, world = Path(folder), *_who(torch)
+    hints = _prepare(torch, where) if environment else []
+    triggers = triggers_of(at, outlier)
+    recorded = rank in _chosen(ranks, world)
+    recording = TriggeredRecording(
+        where, rank, recorded, 0, tuple(hints), triggers=triggers, active=active, limit=limit
+    )
+    recording._profiled = lambda plan: _profiler(torch, recording, plan, shapes, memory, stacks)
+    if recorded:
+        where.mkdir(parents=True, exist_ok=True)
+    with signalling(triggers, on_signal):
+        try:
+            recording.begin()
+            yield recording
+        finally:
+            recording.end()
+    _say_written(recording, min(_chosen(ranks, world)))
+
+
+def _unfinished(recording: Recording, whole: int) -> str:
+    """What to say where the loop ended before the schedule did."""
+    told = f"{recording.steps} steps were told with recording.step()"
     if not recording.paths:
-        warnings.warn(
-            f"nothing was recorded on rank {rank}: {recording.steps} steps were told with "
-            f"recording.step(), and the first file needs {needed}",
-            stacklevel=3,
-        )
+        rank = f"nothing was recorded on rank {recording.rank}"
+        return f"{rank}: {told}, and the first file needs {recording.needed}"
+    return f"the recording is shorter than planned: {told}, and the schedule has {whole}"
+
+
+def _say_written(recording: Recording, first_rank: int) -> None:
+    """Say which files there are, on one rank for all."""
+    if recording.paths and recording.rank == first_rank:
+        names = ", ".join(path.name for path in recording.paths[:4])
+        more = f" and {len(recording.paths) - 4} more" if len(recording.paths) > 4 else ""
+        print(f"htk: recorded {names}{more} in {recording.folder}", file=sys.stderr)
 
 
 def _profiler(
@@ -251,7 +313,7 @@ def _prepare(torch: Any, folder: Path) -> list[str]:
             "the process group exists already: for a flight recorder begin the recording before "
             "init_process_group, or set " + _assigned(FLIGHT_RECORDER)
         )
-    if "NCCL_DEBUG" not in os.environ:
+    if "NCCL_DEBUG" not in os.environ and torch.cuda.is_available():
         wanted = _NCCL_LOG | {"NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
         hints.append(
             f"for algorithms, protocols and channels set before the start: {_assigned(wanted)}"

@@ -70,10 +70,25 @@ def test_too_few_steps_are_said(tmp_path: Path) -> None:
         trained(tmp_path, 2)
 
 
+def test_a_schedule_that_did_not_finish_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.warns(UserWarning, match="5 steps were told .* the schedule has 13"):
+        made = trained(tmp_path, 5)
+    (path,) = made.paths
+    steps = htk.open(path).tables["annotations"]["step"].drop_null().to_pylist()
+    assert {3, 4} <= set(steps), "what there was is kept"
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == f"htk: recorded rank00000.0.pt.trace.json.gz in {tmp_path}"
+
+
 def test_the_flight_recorder_is_prepared_unless_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "7")
+    made = trained(tmp_path, 2, wait=0, warmup=1, active=1)
+    assert not any("NCCL" in hint for hint in made.hints), "no GPU: no NCCL"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     made = trained(tmp_path, 2, wait=0, warmup=1, active=1)
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "7"
     assert os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
