@@ -68,7 +68,7 @@ def capture(
     folder: str | Path,
     *,
     operations: Literal[False] = False,
-    at: Sequence[int] = (),
+    at_steps: Sequence[int] = (),
     on_signal: str | None = None,
     outlier: float | None = None,
     limit: int = 3,
@@ -91,7 +91,7 @@ def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> 
         options: with operations=False, `wait`, `warmup`, `active`, `repeat` and `skip_first`
             (numbers of steps), `ranks` ("all", a list, or how many), `shapes`, `memory`,
             `stacks` and `environment`. Instead of a schedule, triggers profile `active` steps
-            each, `limit` times at most: `at` (step numbers), `on_signal` ("SIGUSR1"), `outlier`
+            each, `limit` times at most: `at_steps` (step numbers), `on_signal` ("SIGUSR1"), `outlier`
             (a step that takes so many times the usual). With operations=True, `rotate_mib`,
             `keep`, `first_step` and `worker`.
 
@@ -104,7 +104,7 @@ def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> 
     """
     if operations:
         return logged_operations(folder, **options)
-    triggered = any(options.get(name) for name in ("at", "on_signal", "outlier"))
+    triggered = any(options.get(name) for name in ("at_steps", "on_signal", "outlier"))
     return (triggered_steps if triggered else profiled_steps)(folder, **options)
 
 
@@ -180,9 +180,9 @@ def profiled_steps(
     with _profiler(torch, recording, plan, shapes, memory, stacks) as profiler:
         recording._profiler = profiler
         yield recording
-    whole = skip_first + (wait + warmup + active) * max(repeat, 1)
-    if recording.steps < whole:
-        warnings.warn(_unfinished(recording, whole), stacklevel=3)
+    scheduled = skip_first + (wait + warmup + active) * max(repeat, 1)
+    if recording.steps < scheduled:
+        warnings.warn(_unfinished(recording, scheduled), stacklevel=3)
     _say_written(recording, min(_chosen(ranks, world)))
 
 
@@ -190,7 +190,7 @@ def profiled_steps(
 def triggered_steps(
     folder: str | Path,
     *,
-    at: Sequence[int] = (),
+    at_steps: Sequence[int] = (),
     on_signal: str | None = None,
     outlier: float | None = None,
     limit: int = 3,
@@ -212,7 +212,7 @@ def triggered_steps(
 
     where, rank, world = Path(folder), *_who(torch)
     hints = _prepare(torch, where) if environment else []
-    triggers = triggers_of(at, outlier)
+    triggers = triggers_of(at_steps, outlier)
     recorded = rank in _chosen(ranks, world)
     recording = TriggeredRecording(
         where, rank, recorded, 0, tuple(hints), triggers=triggers, active=active, limit=limit
@@ -229,13 +229,13 @@ def triggered_steps(
     _say_written(recording, min(_chosen(ranks, world)))
 
 
-def _unfinished(recording: Recording, whole: int) -> str:
+def _unfinished(recording: Recording, scheduled: int) -> str:
     """What to say where the loop ended before the schedule did."""
-    told = f"{recording.steps} steps were told with recording.step()"
+    steps = f"{recording.steps} steps were told with recording.step()"
     if not recording.paths:
         rank = f"nothing was recorded on rank {recording.rank}"
-        return f"{rank}: {told}, and the first file needs {recording.needed}"
-    return f"the recording is shorter than planned: {told}, and the schedule has {whole}"
+        return f"{rank}: {steps}, and the first file needs {recording.needed}"
+    return f"the recording is shorter than planned: {steps}, and the schedule has {scheduled}"
 
 
 def _say_written(recording: Recording, first_rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Recording in Lightning: `Trainer(callbacks=[CaptureCallback("traces/", at=[100])])`."""
+"""Recording in Lightning: `Trainer(callbacks=[CaptureCallback("traces/", at_steps=[100])])`."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -21,7 +21,7 @@ _LEAST_STEPS = 16  # … and how many are needed to judge
 class Triggers:
     """What starts a recording. Steps count from 0, as `recording.step()` ends them."""
 
-    at: frozenset[int] = frozenset()
+    at_steps: frozenset[int] = frozenset()
     outlier: float | None = None
     signalled: bool = False
     _usual: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_STEPS))
@@ -35,7 +35,7 @@ class Triggers:
         if self.signalled:
             self.signalled = False
             return "a signal"
-        if next_step + _WARMUP in self.at or (not next_step and next_step in self.at):
+        if next_step + _WARMUP in self.at_steps or (not next_step and next_step in self.at_steps):
             return "a chosen step"
         return slow
 
@@ -84,7 +84,7 @@ class TriggeredRecording(Recording):
     def _start_if(self, reason: str | None) -> None:
         if reason is None or len(self.reasons) >= self.limit or not self.recorded:
             return
-        first = self.steps + (_WARMUP if self.steps or 0 not in self.triggers.at else 0)
+        first = self.steps + (_WARMUP if self.steps or 0 not in self.triggers.at_steps else 0)
         self._last = first + self.active - 1
         self.reasons.append(reason)
         self._profiler = self._profiled(_plan(self.steps, first, self._last))
@@ -109,13 +109,13 @@ def _plan(start: int, first: int, last: int) -> Callable[[int], Any]:
     return action
 
 
-def triggers_of(at: Sequence[int], outlier: float | None) -> Triggers:
+def triggers_of(at_steps: Sequence[int], outlier: float | None) -> Triggers:
     """Return the triggers that options of `capture` name."""
-    if any(step < 0 for step in at):
-        raise UsageError(f"at={list(at)}: steps count from 0")
+    if any(step < 0 for step in at_steps):
+        raise UsageError(f"at_steps={list(at_steps)}: steps count from 0")
     if outlier is not None and outlier <= 1:
         raise UsageError(f"outlier={outlier}: give how many times the usual step is slow, e.g. 2.0")
-    return Triggers(frozenset(at), outlier)
+    return Triggers(frozenset(at_steps), outlier)
 
 
 @contextmanager

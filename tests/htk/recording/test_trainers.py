@@ -46,7 +46,7 @@ def test_lightning_records_optimizer_steps(tmp_path: Path, fails: bool) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    callback = CaptureCallback(tmp_path / "traces", at=[4], active=2, environment=False)
+    callback = CaptureCallback(tmp_path / "traces", at_steps=[4], active=2, environment=False)
     trainer = lightning.Trainer(
         callbacks=[callback],
         accumulate_grad_batches=2,
@@ -84,7 +84,7 @@ def test_transformers_records_optimizer_steps(tmp_path: Path) -> None:
         def forward(self, x: Any, labels: Any) -> Any:
             return {"loss": (self.layer(x) - labels).sum()}
 
-    callback = CaptureCallback(tmp_path / "traces", at=[3], active=2, environment=False)
+    callback = CaptureCallback(tmp_path / "traces", at_steps=[3], active=2, environment=False)
     trainer = transformers.Trainer(
         Model(),
         transformers.TrainingArguments(

@@ -35,7 +35,7 @@ def steps_of(path: Path) -> list[int]:
 
 
 def test_chosen_steps_are_recorded_under_the_runs_own_numbers(tmp_path: Path) -> None:
-    recording = trained(tmp_path, 30, at=[0, 12, 20], active=2)
+    recording = trained(tmp_path, 30, at_steps=[0, 12, 20], active=2)
     assert [steps_of(path) for path in recording.paths] == [[0, 1], [12, 13], [20, 21]]
     assert recording.reasons == ["a chosen step"] * 3
     together = htk.open(tmp_path)
@@ -51,17 +51,17 @@ def test_a_signal_records_the_steps_after_it(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_ends_early_leaves_what_was_recorded(tmp_path: Path) -> None:
-    recording = trained(tmp_path, 7, at=[5], active=10)
+    recording = trained(tmp_path, 7, at_steps=[5], active=10)
     assert [steps_of(path) for path in recording.paths] == [[5, 6, 7]], "7: after the last step"
 
 
 def test_no_more_recordings_than_wanted(tmp_path: Path) -> None:
-    recording = trained(tmp_path, 40, at=[3, 10, 20, 30], active=1, limit=2)
+    recording = trained(tmp_path, 40, at_steps=[3, 10, 20, 30], active=1, limit=2)
     assert [steps_of(path) for path in recording.paths] == [[3], [10]]
 
 
 def test_the_reason_stands_in_the_file(tmp_path: Path) -> None:
-    (path,) = trained(tmp_path, 6, at=[3], active=1).paths
+    (path,) = trained(tmp_path, 6, at_steps=[3], active=1).paths
     import gzip
 
     assert json.loads(gzip.decompress(path.read_bytes()))["htk_trigger"] == "a chosen step"
@@ -87,7 +87,7 @@ def test_recordings_do_not_count_as_usual_steps(
     """While the profiler runs, steps are slower: they neither trigger nor raise the median."""
     times = iter(range(0, 10**12, 10**6))
     monkeypatch.setattr("htk.recording.triggers.time.perf_counter_ns", lambda: next(times))
-    recording = trained(tmp_path, 60, at=[20], outlier=1.5, active=3, limit=9)
+    recording = trained(tmp_path, 60, at_steps=[20], outlier=1.5, active=3, limit=9)
     assert recording.reasons == ["a chosen step"]
 
 
@@ -96,7 +96,7 @@ def test_recordings_do_not_count_as_usual_steps(
     [
         ({"on_signal": "NONE"}, "is not a signal of this system"),
         ({"outlier": 0.5}, "how many times the usual step"),
-        ({"at": [-1]}, "steps count from 0"),
+        ({"at_steps": [-1]}, "steps count from 0"),
     ],
 )
 def test_what_cannot_trigger_is_refused(
