@@ -91,9 +91,9 @@ def capture(folder: str | Path, *, operations: bool = False, **options: Any) -> 
         options: with operations=False, `wait`, `warmup`, `active`, `repeat` and `skip_first`
             (numbers of steps), `ranks` ("all", a list, or how many), `shapes`, `memory`,
             `stacks` and `environment`. Instead of a schedule, triggers profile `active` steps
-            each, `limit` times at most: `at_steps` (step numbers), `on_signal` ("SIGUSR1"), `outlier`
-            (a step that takes so many times the usual). With operations=True, `rotate_mib`,
-            `keep`, `first_step` and `worker`.
+            each, `limit` times at most: `at_steps` (step numbers), `on_signal` ("SIGUSR1"),
+            `outlier` (a step that takes so many times the usual). With operations=True,
+            `rotate_mib`, `keep`, `first_step` and `worker`.
 
     >>> import htk, tempfile
     >>> with htk.capture(tempfile.mkdtemp(), wait=0, warmup=0, active=2) as recording:

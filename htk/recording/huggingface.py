@@ -1,4 +1,4 @@
-"""Recording in transformers: `Trainer(..., callbacks=[CaptureCallback("traces/", at_steps=[100])])`."""
+"""Recording in transformers: `Trainer(..., callbacks=[TransformersCapture("traces/")])`."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from htk.recording.capture import capture
 
 
-class CaptureCallback(TrainerCallback):
+class TransformersCapture(TrainerCallback):
     """Record optimizer steps of `Trainer.train`; options are those of `htk.capture`.
 
     Where training ends with an exception, what was being recorded is lost: the trainer tells its

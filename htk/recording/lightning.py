@@ -1,4 +1,4 @@
-"""Recording in Lightning: `Trainer(callbacks=[CaptureCallback("traces/", at_steps=[100])])`."""
+"""Recording in Lightning: `Trainer(callbacks=[LightningCapture("traces/", at_steps=[100])])`."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from htk.recording.capture import capture
 
 
-class CaptureCallback(Callback):
+class LightningCapture(Callback):
     """Record optimizer steps of `Trainer.fit`; options are those of `htk.capture`."""
 
     def __init__(self, folder: str | Path, **options: Any) -> None:

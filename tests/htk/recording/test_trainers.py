@@ -31,7 +31,7 @@ def rows(count: int) -> Any:
 @pytest.mark.parametrize("fails", [False, True])
 def test_lightning_records_optimizer_steps(tmp_path: Path, fails: bool) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
-    from htk.recording.lightning import CaptureCallback
+    from htk.recording.lightning import LightningCapture
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -46,7 +46,7 @@ def test_lightning_records_optimizer_steps(tmp_path: Path, fails: bool) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    callback = CaptureCallback(tmp_path / "traces", at_steps=[4], active=2, environment=False)
+    callback = LightningCapture(tmp_path / "traces", at_steps=[4], active=2, environment=False)
     trainer = lightning.Trainer(
         callbacks=[callback],
         accumulate_grad_batches=2,
@@ -74,7 +74,7 @@ def test_lightning_records_optimizer_steps(tmp_path: Path, fails: bool) -> None:
 def test_transformers_records_optimizer_steps(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from htk.recording.huggingface import CaptureCallback
+    from htk.recording.huggingface import TransformersCapture
 
     class Model(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -84,7 +84,7 @@ def test_transformers_records_optimizer_steps(tmp_path: Path) -> None:
         def forward(self, x: Any, labels: Any) -> Any:
             return {"loss": (self.layer(x) - labels).sum()}
 
-    callback = CaptureCallback(tmp_path / "traces", at_steps=[3], active=2, environment=False)
+    callback = TransformersCapture(tmp_path / "traces", at_steps=[3], active=2, environment=False)
     trainer = transformers.Trainer(
         Model(),
         transformers.TrainingArguments(
