@@ -1,18 +1,19 @@
 # The two commands of the README, and what they need.
 #   make demo   set up and analyse the sample that comes with htk
 #   make test   set up and pass the tests
-# Beside them: make lint, make docs, make menu, make mutation, make nightly; CONTRIBUTING.md says
-# what each does.
+# Beside them: make lint, make docs, make menu, make mutation, make fuzz, make nightly;
+# CONTRIBUTING.md says what each does.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 MUTANTS ?= 40
+SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests fuzz oldest newest
+NIGHTLY := tests properties fuzz oldest newest
 
-.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu mutation docs clean
+.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -30,8 +31,11 @@ nightly: $(NIGHTLY:%=nightly-%)
 nightly-tests: $(VENV)/.dev  # those that are marked so
 	$(BIN)/pytest -n auto -m nightly
 
-nightly-fuzz: $(VENV)/.dev  # other and more examples of the properties
+nightly-properties: $(VENV)/.dev  # other and more examples of the properties
 	$(BIN)/pytest -n auto -m 'hypothesis and not nightly' --hypothesis-profile=nightly
+
+nightly-fuzz: $(VENV)/.base  # the compiled parts, for an hour
+	native/fuzz/run 3600 $(BIN)/python
 
 nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
 	.ci/dependencies $* $(PYTHON)
@@ -47,6 +51,9 @@ lint: $(VENV)/.dev
 types:  # of the pages' scripts, where node is installed
 	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p .; \
 	else echo "node is not installed: the types of the scripts are not checked"; fi
+
+fuzz: $(VENV)/.base  # the compiled parts, with sanitizers
+	native/fuzz/run $(SECONDS_OF_FUZZING) $(BIN)/python
 
 mutation: $(VENV)/.dev  # how many small mistakes in the code that makes numbers the tests notice
 	PYTHONPATH=. $(BIN)/python bench/mutation.py --mutants $(MUTANTS)

@@ -44,7 +44,11 @@ PyObject* longest(PyObject*, PyObject* args) {
             PyErr_SetString(PyExc_IndexError, "an edge names no node");
             return nullptr;
         }
-        const std::int64_t reached = at[from[k]] + by[k];
+        std::int64_t reached;
+        if (__builtin_add_overflow(at[from[k]], by[k], &reached)) {
+            PyErr_SetString(PyExc_OverflowError, "a time of more than 64 bits");
+            return nullptr;
+        }
         if (reached > at[to[k]]) at[to[k]] = reached;
     }
     Py_RETURN_NONE;

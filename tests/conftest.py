@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
 PATIENCE_MS = 180_000  # with a browser on a busy machine
 # A busy machine is no failure, and two runs of the tests say the same; other examples than
-# these, and more, are looked for by `make nightly-fuzz`.
+# these, and more, are looked for by `make nightly-properties`.
 settings.register_profile(
     "htk", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -21,20 +21,25 @@ void Parser::undo_row() {
   mistyped = settled;
 }
 
+// The last byte before p that is no white space, were it long gone; 0 at the beginning.
+char Parser::last_token(Ptr p) const {
+  while (p > buffer && is_space(p[-1])) p--;
+  return p > buffer ? p[-1] : gone;
+}
+
 // After damage: the next '{' behind a border and before a usual first key.
 Ptr Parser::find_event(Ptr p) {
   static const char* const first[] = {"\"ph\"", "\"name\"", "\"cat\"", "\"pid\"", "\"tid\"",
                                       "\"ts\"", "\"args\"", "\"bp\"",  "\"dur\"", "\"id\""};
-  for (Ptr begin = p;; p++) {
+  for (;; p++) {
     p = static_cast<Ptr>(memchr(p, '{', static_cast<size_t>(end - p)));
     if (!p) {
-      safe = std::max(begin, end - std::min<ptrdiff_t>(64, end - begin));
+      safe = end;
       throw NeedMore();
     }
-    Ptr before = p;
-    while (before > buffer && is_space(before[-1])) before--;
-    if (before == buffer || !strchr(",[}", before[-1])) continue;
-    safe = before - 1;
+    char border = last_token(p);
+    if (border != ',' && border != '[' && border != '}') continue;
+    safe = p;
     Ptr key = skip_space(p + 1, end);
     if (end - key < 8) throw NeedMore();
     for (auto usual : first) {
@@ -88,7 +93,12 @@ bool Parser::ran_out(bool last) {
   undo_row();
   auto pending = static_cast<size_t>(end - safe);
   if (state == kStart || (!last && pending <= kLongest)) return false;
-  if (resync || !pending) return false;
+  if (!pending) return false;
+  if (resync) {
+    if (last || pending <= kLongest) return false;
+    safe++;  // white space without end behind what might have been an event
+    return true;
+  }
   if (++runaways > kMostRunaways) {
     state = kDone;
     truncated = true;

@@ -49,6 +49,10 @@ int parser_init(PyObject* self, PyObject* args, PyObject*) {
   auto* me = reinterpret_cast<PyParser*>(self);
   PyObject* list;
   int keep_rest = 0;
+  if (me->busy) {
+    PyErr_SetString(PyExc_RuntimeError, "the parser is in use by another thread");
+    return -1;
+  }
   if (!PyArg_ParseTuple(args, "O!|p", &PyList_Type, &list, &keep_rest)) return -1;
   auto parser = std::make_shared<Parser>(keep_rest != 0);
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++)
@@ -124,7 +128,12 @@ PyObject* counts_of(const Parser& parser) {
 
 PyObject* parser_result(PyObject* self, PyObject*) {
   using Number = unsigned long long;
-  const Parser& parser = **reinterpret_cast<PyParser*>(self)->parser;
+  auto* me = reinterpret_cast<PyParser*>(self);
+  if (me->busy || !me->parser) {
+    PyErr_SetString(PyExc_RuntimeError, "the parser is in use by another thread, or was never begun");
+    return nullptr;
+  }
+  const Parser& parser = **me->parser;
   PyObject *sizes = PyList_New(0), *header = PyList_New(0), *issues = PyList_New(0), *counts = counts_of(parser);
   bool good = sizes && header && issues && counts;
   auto size = [](const string& text) { return static_cast<Py_ssize_t>(text.size()); };
@@ -160,7 +169,7 @@ PyObject* parser_lend(PyObject* self, PyObject* args) {
   auto* me = reinterpret_cast<PyParser*>(self);
   int number, rows;
   if (!PyArg_ParseTuple(args, "ip", &number, &rows)) return nullptr;
-  if (me->busy || number < 0 || static_cast<size_t>(number) >= (*me->parser)->columns.size()) {
+  if (me->busy || !me->parser || number < 0 || static_cast<size_t>(number) >= (*me->parser)->columns.size()) {
     PyErr_SetString(PyExc_ValueError, "no such column");
     return nullptr;
   }

@@ -137,6 +137,7 @@ void Parser::feed(Ptr data, size_t size, bool last) {
   }
   truncated |= last && state != kDone;
   auto used = static_cast<size_t>(safe - buffer);
+  gone = last_token(safe);
   base += used;
   have -= used;
   memmove(buffer, safe, have);

@@ -74,6 +74,7 @@ class Parser {
   char* buffer = nullptr;
   size_t have = 0, capacity = 0, enough = 0;  // enough: do not try again with less input
   uint64_t base = 0;                          // the stream's offset of buffer[0]
+  char gone = 0;                              // the last byte before buffer[0] that is no white space
   Ptr end = nullptr, safe = nullptr;          // all before `safe` is done with
   Ptr args_begin = nullptr, args_end = nullptr;
   int32_t name = 0;  // the code of the event's name
@@ -108,6 +109,7 @@ class Parser {
 
   // damage
   void undo_row();
+  char last_token(Ptr p) const;
   Ptr find_event(Ptr p);
   Ptr find_header_key(Ptr p);
   void note(Ptr p, const char* why);

@@ -1,5 +1,7 @@
 """The graph of a small step, worked out on paper, and what must hold of every replay."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,3 +96,10 @@ def test_no_shorter_edge_makes_a_longer_step(graph: tuple[np.ndarray, ...], whic
     longest_pure(before, src, dst, weight)
     longest_pure(after, src, dst, shorter)
     assert (after <= before).all()
+
+
+@pytest.mark.parametrize("engine", [longest, longest_pure])
+def test_a_time_beyond_64_bits_is_refused(engine: Callable[..., None]) -> None:
+    ends, weight = np.array([0]), np.array([1 << 62])
+    with pytest.raises(OverflowError):
+        engine(np.array([1 << 62, 0]), ends, ends + 1, weight)

@@ -109,6 +109,26 @@ def test_a_broken_header_entry_costs_only_itself(read):
     assert set(raw.issue_counts) == {"broken_header"}
 
 
+@pytest.mark.parametrize("blanks", [1, 63, 64, 65, 300, 2000])
+@pytest.mark.parametrize("size", [1, 64, 65, 256, 1 << 18])
+def test_white_space_between_pieces_costs_no_event_after_damage(truth, read, blanks, size):
+    text = trace(event(1), b'{"ph":"X","name"}', b" " * blanks + event(2), event(3))
+    raw = read(truth.Pieces(text, lambda: size))
+    assert correlations(raw) == [1, 2, 3]
+    assert raw.issue_counts == {"broken_event": 1}
+
+
+def test_a_document_may_be_cut_anywhere(truth, read):
+    """After damage too: in two pieces it is what it is in one."""
+    text = trace(event(1), b'{"ph":{"name"}', b" " * 70 + event(2), b"}{", event(3), b'{"ph" 1}')
+    expected = read(text)
+    for cut in range(1, len(text)):
+        sizes = iter([cut])
+        raw = read(truth.Pieces(text, lambda sizes=sizes: next(sizes, len(text))))
+        assert truth.cells(raw) == truth.cells(expected)
+        assert raw.issue_counts == expected.issue_counts
+
+
 @pytest.mark.parametrize("key", ["with_stack", "_", "2nd key", "rank"])
 def test_after_a_broken_header_entry_any_usual_key_is_read(key, read):
     """The rest of the broken one looks like keys too, but no colon follows."""

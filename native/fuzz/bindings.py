@@ -1,0 +1,169 @@
+"""Call the compiled modules, built with sanitizers, with what no caller should give them.
+
+    python native/fuzz/bindings.py FOLDER [--seconds 10] [--seed N]
+
+FOLDER holds _kineto and _replay. Any argument of any type in any order: an exception is an answer,
+a crash is not. What they accept must be what their twins in Python compute.
+"""
+
+import argparse
+import contextlib
+import gc
+import importlib.util
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.nesting import nest_pure
+from htk.graph.replay import longest_pure
+from htk.parsers.kineto.columns import COLUMNS, REST
+
+SCOPES = {"event": 0, "args": 1}
+KINDS = {"ints": 0, "floats": 1, "nanos": 2, "text": 3, "json": 4}
+DESCRIPTION = [
+    (2 if column.name == REST else SCOPES[column.scope], column.key, KINDS[column.kind])
+    for column in COLUMNS
+]
+ANYTHING = (None, 0, -1, 2**31, 2**63, 2**70, 1.5, "", "x", "\0", b"", b"{", (), [], {}, object())
+TIMES = (0, 1, -1, 5, 1 << 40, -(1 << 61), 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
+
+
+class Lent:
+    def __init__(self, capsules: Any) -> None:
+        self.capsules = capsules
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        return self.capsules
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seed", type=int)
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
+    dice = random.Random(seed)
+    print(f"seed {seed}", flush=True)
+    kineto, replay = (loaded(options.folder, name) for name in ("_kineto", "_replay"))
+    seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
+    until, runs = time.monotonic() + options.seconds, Counter[str]()
+    while time.monotonic() < until:
+        for target in (parse, misuse, nest, longest):
+            target(kineto if target is not longest else replay, dice, seeds)
+            runs[target.__name__] += 1
+        if runs["parse"] % 100 == 0:
+            gc.collect()
+    print("Done", *(f"{count} runs of {name}" for name, count in runs.items()), sep=", ")
+
+
+def loaded(folder: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"htk.{name}", folder / f"{name}.abi3.so")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Documents in pieces; columns that outlive their parser; arguments that nobody should give."""
+    text = bytearray(dice.choice(seeds))
+    for _ in range(dice.randrange(4)):
+        spot = dice.randrange(len(text) + 1)
+        text[spot : spot + dice.randrange(3)] = dice.choice(seeds)[: dice.randrange(9)]
+    parser = module.Parser(DESCRIPTION, dice.random() < 0.5)
+    while text:
+        size = dice.choice([1, 16, 300, 5000])
+        parser.feed(bytes(text[:size]), False)
+        del text[:size]
+    parser.feed(b"", True)
+    result = parser.result()
+    lent = []
+    for number in dice.sample(range(len(DESCRIPTION)), 3):
+        lent.append(pa.array(Lent(parser.lend(number, False))))
+        if (rows := parser.lend(number, True)) is not None:
+            lent.append(pa.array(Lent(rows)))
+    try:
+        parser.feed(b"{}", True)
+        assert not any(len(array) for array in lent), "columns that are lent cannot grow"
+    except RuntimeError:
+        pass
+    del parser
+    for array in lent:
+        array.validate(full=True)
+        assert len(array) <= result["rows"]
+        array.to_pylist()
+
+
+def misuse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    def anything(most: int) -> list[Any]:
+        return [dice.choice(ANYTHING) for _ in range(dice.randrange(most))]
+
+    calls = [
+        lambda: module.Parser(*anything(4)),
+        lambda: module.Parser([tuple(anything(5))], True),
+        lambda: module.Parser.__new__(module.Parser).feed(*anything(3)),
+        lambda: module.Parser(DESCRIPTION).feed(*anything(4)),
+        lambda: module.Parser(DESCRIPTION).lend(*anything(4)),
+        lambda: module.Parser.__new__(module.Parser).result(),
+        lambda: module.Parser.__new__(module.Parser).lend(*anything(3)),
+        lambda: module.nest(*anything(5)),
+        lambda: reinitialised(module),
+    ]
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError, BufferError):
+        dice.choice(calls)()
+
+
+def reinitialised(module: Any) -> None:
+    """A parser begun anew while its columns are lent."""
+    parser = module.Parser(DESCRIPTION)
+    parser.feed(b'[{"ph":"X","name":"a"}]', True)
+    lent = pa.array(Lent(parser.lend(2, False)))
+    parser.__init__(DESCRIPTION)
+    assert lent.to_pylist() == ["a"]
+
+
+def nest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    length = dice.randrange(30)
+    threads = np.array([dice.randrange(3) for _ in range(length)], np.int32)
+    times = TIMES if dice.random() < 0.3 else range(12)
+    starts, ends = (np.array([dice.choice(times) for _ in range(length)], np.int64) for _ in "se")
+    if dice.random() < 0.1:
+        starts = starts[: dice.randrange(length + 1)]
+    try:
+        parents, depths = module.nest(threads, starts, ends)
+    except ValueError:
+        assert len(starts) != length
+        return
+    if length and max(abs(int(t)) for t in (*starts, *ends)) > 1 << 62:
+        return  # no such time reaches the twin, which negates it
+    expected = nest_pure(threads, starts, ends)
+    assert np.frombuffer(parents, np.int32).tolist() == expected[0].tolist()
+    assert np.frombuffer(depths, np.int32).tolist() == expected[1].tolist()
+
+
+def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    nodes, edges = dice.randrange(1, 9), dice.randrange(12)
+    time_of = np.array([dice.choice(TIMES) for _ in range(nodes)], np.int64)
+    ends = range(-1, nodes + 1) if dice.random() < 0.2 else range(nodes)
+    src, dst = (np.array([dice.choice(ends) for _ in range(edges)], np.int64) for _ in "sd")
+    weight = np.array([dice.choice(TIMES) for _ in range(edges)], np.int64)
+    if dice.random() < 0.1:
+        weight = weight[:-1] if dice.random() < 0.5 else weight.astype(np.int32)
+    compiled, pure = time_of.copy(), time_of.copy()
+    try:
+        module.longest(compiled, src, dst, weight)
+    except (ValueError, IndexError, OverflowError):
+        return
+    longest_pure(pure, src, dst, weight)
+    assert compiled.tolist() == pure.tolist()
+
+
+if __name__ == "__main__":
+    main()
