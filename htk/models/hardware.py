@@ -104,11 +104,29 @@ def catalogue(own_file: str | None = None) -> Mapping[str, Gpu]:
 
 
 def gpu(name: str) -> Gpu:
-    """Return the entry of that short name."""
-    entries = catalogue()
-    if name.lower() not in entries:
-        raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(entries)}")
-    return entries[name.lower()]
+    """Return the entry of that short name; `RTX4090` and `rtx_4090` are `rtx-4090`."""
+    near = gpus_named(name)
+    if len(near) > 1:
+        raise UsageError(f"which {name}: {', '.join(near)}?")
+    return next(iter(near.values()))
+
+
+def gpus_named(name: str) -> Mapping[str, Gpu]:
+    """Return the entries that a name may mean: the one of that name, else all that begin so."""
+    entries, bare = catalogue(), _letters_and_digits(name)
+    alike = {short: _letters_and_digits(short) for short in entries}
+    for near in (
+        [short for short in entries if short == name.lower()],
+        [short for short, letters in alike.items() if letters == bare],
+        [short for short, letters in alike.items() if bare and letters.startswith(bare)],
+    ):
+        if near:
+            return {short: entries[short] for short in near}
+    raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(entries)}")
+
+
+def _letters_and_digits(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 @cache

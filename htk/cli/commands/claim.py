@@ -147,19 +147,13 @@ def _exact(text: str, flag: str) -> float:
 def cluster_of(text: str) -> "tuple[int, Gpu]":
     """Return how many GPUs of which kind: 64xA100, h100, 8 x RTX 4090. Of several of that name the
     one with the most memory and the fastest products, in a claim's favour."""
-    from htk.models.hardware import catalogue
+    from htk.models.hardware import gpus_named
 
     match = _CLUSTER.fullmatch(text)
-    name = "" if match is None else match[2].strip().lower().replace(" ", "-").replace("_", "-")
-    entries = catalogue()
+    name = "" if match is None else match[2].strip()
     if match is None or not name:
         raise UsageError(f"--gpus {text!r}: a number and a GPU such as 64xA100 were expected")
-    near = [entry for key, entry in entries.items() if key == name] or [
-        entry for key, entry in entries.items() if key.startswith(name) or key.endswith(f"-{name}")
-    ]
-    if not near:
-        raise UsageError(f"no GPU {name!r} in the catalogue; there are {', '.join(entries)}")
-    best = max(near, key=lambda entry: (entry.half_tflops, entry.memory_gb))
+    best = max(gpus_named(name).values(), key=lambda entry: (entry.half_tflops, entry.memory_gb))
     return int(match[1] or 1), best
 
 

@@ -234,3 +234,15 @@ def test_the_option_holds_for_its_command_alone(
     assert "my-card" not in hardware.catalogue()
     assert run([*ours, "--gpus", str(tmp_path / "none.toml")]) == UsageError.exit_code
     assert "none.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["RTX4090", "rtx_4090", "rtx 4090", "rtx-4090"])
+def test_names_are_known_however_they_are_spelt(name: str) -> None:
+    assert hardware.gpu(name).device_name == hardware.gpu("rtx-4090").device_name
+
+
+def test_a_name_of_several_asks_which() -> None:
+    with pytest.raises(UsageError, match="which A100: a100-40gb, a100-80gb, "):
+        hardware.gpu("A100")
+    with pytest.raises(UsageError, match="no GPU '-' in the catalogue"):
+        hardware.gpu("-")
