@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice
+from htk.analyses.causes.advice.host import RULES as HOST_RULES
+from htk.analyses.causes.advice.host import HostTables, host_findings
 from htk.analyses.causes.advice.idle import RULES, Idle, idle_findings
 from htk.analyses.causes.advice.kernels import UnclaimedTime, changed_findings, kernel_findings
 from htk.analyses.causes.advice.launching import launch_advice
@@ -15,7 +17,10 @@ from htk.analyses.causes.advice.waiting import Exposed, slowness_by_rank, uneven
 from htk.columns.arrow import number, numbers, texts, truths
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.recording_hints import hint
+from htk.errors import MissingTable
 from htk.measures.common_steps import comparable_compute
+from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.measures.kernel_changes import kernel_changes
 from htk.measures.stalls import Names, stalls_of
 from htk.models.detected import common_device
@@ -57,8 +62,11 @@ def recommendations(
     launch_links: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
+    op_passes: pa.Table,
+    op_callers: pa.Table,
     annotations: pa.Table,
     python_calls: pa.Table,
+    python_links: pa.Table,
     overheads: pa.Table,
     memory: pa.Table,
     ranks: pa.Table,
@@ -70,10 +78,27 @@ def recommendations(
     Gains are upper bounds, each the mean over ranks of time in the recorded window, and disjoint:
     together they are never more than that window. A cause has all of its time: what the GPU is idle
     for it, and what other ranks wait because of it. Where a gain may be part of another one,
-    `overlaps` says so.
+    `overlaps` says so. With next to no GPU work the host's time is looked at: its loader, waits for
+    other ranks, Python functions, operators.
     """
     gpus = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum())
+    if has_next_to_no_gpu_work(window, cpu_ops, annotations):
+        host = HostTables(
+            cpu_ops,
+            op_links,
+            op_passes,
+            op_callers,
+            annotations,
+            python_calls,
+            python_links,
+            collectives,
+            aligned_matches,
+            activities,
+        )
+        return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
+    if not time_breakdown.num_rows:
+        raise MissingTable(f"neither operators nor GPU work; advice needs {hint('kernels')}")
     names = Names()
     stalls = stalls_of(
         kernels,
@@ -114,6 +139,18 @@ def recommendations(
     answer = _table([f for f in findings if _matters(f, window, min_pct)], window, gpus)
     rules = len(RULES) + _OTHER_RULES
     return with_coverage(answer, recorded_window_ns=window // gpus, rules=rules)
+
+
+def _of_host(tables: HostTables, gpu_ns: int, ranks: int, min_pct: float) -> pa.Table:
+    findings, window = host_findings(tables)
+    answer = _table([f for f in findings if _matters(f, window, min_pct)], window, ranks)
+    without = "next to no GPU work" if gpu_ns else "no GPU work"
+    facts = {
+        "recorded_window_ns": window // ranks,
+        "rules": HOST_RULES,
+        "cannot_be_told": f"idle GPUs, kernels, exposed communication: {without} was recorded",
+    }
+    return with_coverage(answer, **facts)
 
 
 def _matters(finding: Advice, window: int, min_pct: float) -> bool:

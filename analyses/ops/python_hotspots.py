@@ -5,14 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, texts
-from htk.columns.groups import Groups
-from htk.columns.segments import SegmentTimes
-from htk.columns.types import NONE, Ints, Mask
+from htk.columns.arrow import number, texts
+from htk.columns.types import NONE
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree, DeviceTimes, functions_of
+from htk.measures.call_tree import DeviceTimes
+from htk.measures.python_time import PythonTime
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -49,17 +48,14 @@ def python_hotspots(
 
     The profiler's own cost of recording each call is in these times.
     """
-    tree = CallTree.of(python_calls, python_links)
+    spent = PythonTime.of(python_calls, python_links, cpu_ops, op_links, op_callers)
+    tree, groups, row = spent.tree, spent.functions, spent.caller
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-    name, names = functions_of(python_calls["name"])
-    groups = Groups.by_keys(name)
     once = tree.outermost(groups.group_ids)
-    row, outer = _called(op_links, op_callers)
-    operators = _operator_time(tree, cpu_ops, row, outer)
     device = np.zeros(python_calls.num_rows, np.int64)
     np.add.at(device, row[row != NONE], times.own[row != NONE])
     own = tree.self_time
-    python = groups.sum(np.maximum(own - operators, 0))
+    python = groups.sum(spent.own)
     order = np.lexsort((-groups.sum(own), -python))
     shown = order[:n] if n else order
     columns = [
@@ -67,11 +63,11 @@ def python_hotspots(
         groups.sum(np.where(once, tree.length, 0)),
         groups.sum(own),
         python,
-        groups.sum(operators),
+        groups.sum(spent.operators),
     ]
     answer = pa.table(
         [
-            texts([names[k] for k in groups.keys[shown, 0].tolist()]),
+            texts([spent.names[k] for k in groups.keys[shown, 0].tolist()]),
             *(number(column[shown], pa.int64()) for column in columns),
             percent(python[shown], np.full(len(shown), python.sum())),
             number(groups.sum(device)[shown], pa.int64()),
@@ -80,30 +76,3 @@ def python_hotspots(
         schema=RETURNS,
     )
     return with_coverage(answer, functions_left_out=len(order) - len(shown))
-
-
-def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
-    """The Python call round each operator, and whether that one called it, not an operator."""
-    row = numbers(op_callers["python_row"], NONE)
-    parent = numbers(op_links["parent_row"], NONE)
-    return row, (row != NONE) & (np.append(row, NONE)[parent] != row)
-
-
-def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) -> Ints:
-    """CPU time of the operators that each Python call makes, less the Python calls inside them."""
-    total = np.zeros(len(tree.parent), np.int64)
-    start, end = numbers(cpu_ops["start_ns"])[outer], numbers(cpu_ops["end_ns"])[outer]
-    caller = row[outer]
-    np.add.at(total, caller, end - start)
-    inner = np.flatnonzero(tree.parent != NONE)
-    inside = inner[_inside(caller, start, end, tree.parent[inner], tree.start[inner])]
-    np.subtract.at(total, tree.parent[inside], tree.length[inside])
-    return np.maximum(total, 0)
-
-
-def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
-    """Whether each time lies in a span of the same caller; those of one caller are disjoint."""
-    if not len(caller):
-        return np.zeros(len(of), bool)
-    last = SegmentTimes(caller, start).last(of, time)
-    return np.asarray((last != NONE) & (end[last] > time))

@@ -72,10 +72,14 @@ def _null_where_not_recorded(
 
 
 def _table(trace: Trace, name: str) -> pa.Table:
-    """A table of the vocabulary, or what another analysis answers by default."""
+    """A table of the vocabulary, or what another analysis answers by default: without rows where
+    what it needs was not recorded."""
     if name in TABLES or name in DERIVED:
         return trace.tables[name]
-    return _table_of_answer(trace, find(name), {})
+    other = find(name)
+    if any(trace.lacks(needed) for needed in other.needs):
+        return other.returns.empty_table()
+    return _table_of_answer(trace, other, {})
 
 
 def _reads(chosen: Analysis[...]) -> set[str]:

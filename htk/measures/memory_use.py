@@ -1,6 +1,7 @@
 """Memory events told apart by device: what the analyses of memory share."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +43,11 @@ class MemoryUse:
     def allocated(self) -> Ints:
         return numbers(self.table["allocated_bytes"])
 
-    @property
+    @cached_property
     def reserved(self) -> Ints:
-        return numbers(self.table["reserved_bytes"], NONE)
+        """Reserved after each event; NONE where not recorded, as of a CPU, which writes 0."""
+        reserved = numbers(self.table["reserved_bytes"], NONE)
+        return np.where(self.devices.max(reserved)[self.devices.group_ids] > 0, reserved, NONE)
 
     def who(self, devices: Ints) -> list[pa.Array]:
         """Columns rank, device_kind and device of some devices."""

@@ -13,15 +13,15 @@ from htk.core.humanize import format_duration, pluralize
 from htk.core.label import Label
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, MissingTable
+from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.output.result import Result
-from htk.overview.host_time import host_extent, host_time
+from htk.overview.host_time import host_time
 from htk.overview.parts import Cause, Share
 from htk.schema import TEXT, table
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
 
 CAUSES = 3
-_SLIVER = 1e-3  # GPU work is next to none where its window is less of the host's
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
 
 # What files hold that are no profile: the table, what its row is, and who answers for them.
@@ -138,7 +138,7 @@ def verdict(trace: Trace) -> Verdict:
     lanes = times.num_rows
     recorded = int(numbers(times["total_ns"]).sum())
     window = recorded // lanes
-    if recorded < _SLIVER * host_extent(trace):
+    if has_next_to_no_gpu_work(recorded, trace.tables["cpu_ops"], trace.tables["annotations"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
@@ -160,7 +160,7 @@ def verdict(trace: Trace) -> Verdict:
 
 def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
     """The verdict where no GPU work was recorded, or next to none."""
-    host = host_time(trace)
+    host, causes = host_time(trace), _causes(trace)
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
@@ -173,7 +173,7 @@ def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: in
         steps.cpu,
         steps.count,
         host.shares,
-        host.causes[:CAUSES],
+        causes,
         wanted,
         facts,
         gpu_note=f"{'Next to no' if gpu_ns else 'No'} GPU work was recorded.",

@@ -153,6 +153,10 @@ class Trace:
         """What would have recorded a table; steps of the GPU need GPU work where steps are."""
         return hint("kernels" if name == "step_windows" and self.has_steps else name)
 
+    def lacks(self, name: str) -> bool:
+        """Whether nothing of a table was recorded, whatever is chosen."""
+        return not self.tables[name].num_rows and not self.emptied(name)
+
     def emptied(self, name: str) -> bool:
         """Whether it is the selection that leaves nothing of a table."""
         return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)

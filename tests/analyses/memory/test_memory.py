@@ -57,6 +57,26 @@ def test_peak_and_who_holds_it() -> None:
     ]
 
 
+def test_what_a_cpu_reserves_is_not_recorded() -> None:
+    """Profilers write 0 for it; a GPU that holds nothing yet reserves 0."""
+    on_cpu = [{**event(k, "a", 10, 10 * k, 0), "device_type": 0} for k in (1, 2)]
+    on_gpu = [event(1, "b", 10, 10, 0), event(2, "c", 90, 100, 150)]
+    memory = make("memory", [*on_cpu, *on_gpu])
+    rows = answer_of(memory_timeline, memory=memory)
+    assert [(r["device_kind"], r["time_ns"], r["reserved_bytes"]) for r in rows] == [
+        ("cpu", 1, None),
+        ("cpu", 2, None),
+        ("gpu", 1, 0),
+        ("gpu", 2, 150),
+    ]
+    peaks = answer_of(memory_peaks, memory=memory)
+    columns = ("device_kind", "reserved_bytes_max", "unused_pct")
+    assert {tuple(r[c] for c in columns) for r in peaks} == {
+        ("cpu", None, None),
+        ("gpu", 150, 100 * 50 / 150),
+    }
+
+
 def test_slices_keep_the_highest_point() -> None:
     memory = make("memory", EVENTS)
     rows = answer_of(memory_timeline, memory=memory, options={"points": 2})
