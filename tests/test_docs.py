@@ -63,6 +63,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     card = re.search(r"```toml\n(# my\.toml.*?)```", (DOCS / "gpus.md").read_text(), re.DOTALL)
     assert card is not None
     (tmp_path / "my.toml").write_text(card[1])
+    prices = re.search(r"```toml\n(currency.*?)```", (DOCS / "prices.md").read_text(), re.DOTALL)
+    assert prices is not None
+    (tmp_path / "prices.toml").write_text(prices[1])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path

@@ -20,6 +20,7 @@ from htk.claims.answer import RETURNS as claim_columns
 from htk.core.parser import HEAD_BYTES, Head
 from htk.economics.goodput import RETURNS as goodput_columns
 from htk.economics.job_time import RETURNS as job_columns
+from htk.economics.price_frontier import RETURNS as price_columns
 from htk.io.sources import head, resolve
 from htk.parsers import parsers
 from htk.plan import table as plan_tables
@@ -153,6 +154,7 @@ def _columns() -> list[tuple[str, typing.Any]]:
     schemas |= {"ledger": plan_tables.LEDGER, "stages": plan_tables.STAGES}
     schemas |= {"parts": plan_tables.PARTS}
     schemas |= {"goodput": goodput_columns, "claim": claim_columns, "job_time": job_columns}
+    schemas["prices"] = price_columns
     schemas |= {name: analyses.find(name).returns for name in ANALYSES}
     return [(owner, field) for owner, schema in schemas.items() for field in schema]
 

@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"
     ),
     "claim": Command("htk.cli.commands.claim", "Can this published number be?"),
+    "prices": Command("htk.cli.commands.prices", "Which GPU would do this for least money?"),
     "job-time": Command("htk.cli.commands.job_time", "What does a whole job take, part by part?"),
     "goodput": Command(
         "htk.cli.commands.goodput", "What do failures and checkpoints leave of a job's time?"
