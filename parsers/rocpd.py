@@ -234,7 +234,7 @@ class _Set:
             "device_name": names[0] if names else None,
             "device_count": len(names) or None,
             "device_properties": compact_json(listed) if listed else None,
-            "base_ns": 0,
+            "base_time_ns": 0,
         }
 
 

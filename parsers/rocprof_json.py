@@ -344,5 +344,5 @@ def _facts(metadata: Mapping[str, Any], agents: Any) -> dict[str, object]:
         "device_name": text_or_none(gpus[0].get("product_name")) if gpus else None,
         "device_count": len(gpus) or None,
         "device_properties": compact_json(properties) if gpus else None,
-        "base_ns": 0,
+        "base_time_ns": 0,
     }

@@ -1,6 +1,9 @@
 """Rules that hold for every parser and every analysis, present and future."""
 
 import ast
+import dataclasses
+import functools
+import importlib
 import inspect
 import json
 import re
@@ -11,22 +14,21 @@ import typing
 from collections import defaultdict
 from pathlib import Path
 
+import click
 import pytest
 
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES, menu
-from htk.claims.answer import RETURNS as claim_columns
+from htk.cli.main import htk as main
 from htk.core.parser import HEAD_BYTES, Head
-from htk.economics.goodput import RETURNS as goodput_columns
-from htk.economics.job_time import RETURNS as job_columns
-from htk.economics.price_frontier import RETURNS as price_columns
 from htk.io.sources import head, resolve
+from htk.mcp.tools import tools
+from htk.mcp.traces import Traces
 from htk.parsers import parsers
-from htk.plan import table as plan_tables
 from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
 from htk.schema.columns import heading_of
-from htk.whatif.table import RETURNS as whatif_columns
+from htk.simulate.config import Config
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
@@ -59,6 +61,81 @@ EMPTY_NAMES = {
     "which", "whole",
 }  # fmt: skip
 MOST_LINES = 400  # of a module: what is longer holds several things
+# Options have one name for a meaning: how its help begins, and what it is by default.
+OPTIONS: dict[str, tuple[str, object]] = {
+    "accumulation": ("Micro-batches of a step", 1),
+    "align": ("Put ranks whose clocks are apart on one clock", True),
+    "annotation": ("Only inside user ranges whose name matches", None),
+    "by": ("What a row stands for", ...),  # the first of its choices
+    "cache_by_content": ("Name cache entries by a hash of the bytes", False),
+    "compat": ("Count as HTA does", None),
+    "ffn": ("Width of the feed-forward layer", None),
+    "form": ("Output format", ...),
+    "from_": ("Start of the time window", None),
+    "gpu": ("GPU of the hardware catalogue", None),
+    "gpus": ("TOML file of GPUs", None),
+    "gpus_per_node": ("GPUs of a node", 8),
+    "heads": ("Attention heads", None),
+    "hidden": ("Width of the model", None),
+    "inter_gbps": ("Rate of a node to the others, GB/s one way", None),
+    "intra_gbps": ("Rate between GPUs of a node, GB/s one way", None),
+    "job_gpus": ("GPUs of the job", None),
+    "keep_unknown_arguments": ("Keep event arguments that no table has a column for", False),
+    "kv_heads": ("Heads of keys and values", None),
+    "layers": ("Layers of the model", None),
+    "limit": ("Most rows", 200),
+    "match": ("Regular expression that names must match", None),
+    "micro_batch": ("Sequences of a GPU at once", 1),
+    "min_pct": ("Leave out what is smaller, in %", 1.0),
+    "model": ("Model: ", None),
+    "n": ("Rows to show", 20),
+    "no_browser": ("Do not open a browser", False),
+    "no_cache": ("Parse anew and keep nothing on disk", False),
+    "nodes": ("Nodes of the cluster", 1),
+    "output": ("", ...),  # a file or a folder to write to
+    "per": ("What a row covers", ...),
+    "port": ("Port to listen on", 8050),
+    "price": ("Price of a GPU-hour", None),
+    "rank": ("Rank of a single file", None),
+    "rank_pattern": ("Regular expression whose group finds the rank", None),
+    "ranks": ("Only these ranks, e.g. 0,2..5", None),
+    "raw": ("Write texts to CSV as they are", False),
+    "run_tokens": ("Tokens of the whole run", None),
+    "seq": ("Tokens of a sequence", 2048),
+    "slices": ("Slices of time of equal width", 50),
+    "step": ("Number of the step; by default the steadiest", None),
+    "steps": ("Only these profiler steps, e.g. 3..4", None),
+    "strict": ("Fail where a file is damaged, unread or incomplete", False),
+    "tensor_parallel": ("GPUs that share each layer", 1),
+    "time_unit": ("Unit of operation-level rows", None),
+    "title": ("Title; by default the name of the recording", None),
+    "to": ("End of the time window", None),
+    "vocab": ("Size of the vocabulary", None),
+}
+# A described job counts steps and says whether it recomputes; agents read every row of an answer;
+# a viewer that is closed again takes any port.
+OTHER_OPTIONS = {
+    ("simulate", "steps"), ("simulate", "checkpointing"), ("plan", "checkpointing"),
+    ("mcp", "limit"), ("open", "port"), ("mcp", "port"),
+}  # fmt: skip
+# An edit of a what-if is text: a number of a described job's quantity, or a change such as 2x.
+EDITED = {
+    "batch": "micro_batch", "seq": "seq", "accumulation": "accumulation", "graphs": "graphs",
+    "checkpointing": "checkpointing", "precision": "precision", "tp": "tensor_parallel",
+    "sharding": "strategy", "hardware": "gpu", "world": "nodes",
+}  # fmt: skip
+OTHER_OPTION_NAMES = {
+    "top": "n", "rows": "limit", "max_rows": "limit", "num": "n", "least": "min_pct",
+    "min_share": "min_pct", "pattern": "match", "regex": "match", "operator": "match",
+    "gpu_name": "gpu", "gpu_type": "gpu", "device_name": "gpu", "parts": "slices",
+    "points": "slices", "order_by": "sort_by", "rank_by": "sort_by", "split": "by",
+    "group_by": "by", "link_gbps": "intra_gbps", "nic_gbps": "inter_gbps", "tokens": "run_tokens",
+    "keep_arguments": "keep_unknown_arguments", "streams": "by", "token_count": "run_tokens",
+    "tp_size": "tensor_parallel", "batch_size": "micro_batch", "seq_len": "seq",
+    "begin": "from_", "start": "from_", "end": "to", "until": "to",
+}  # fmt: skip
+# Columns that carry a mean under the name of what they hold for one rank, or in another's log.
+OTHER_STATISTICS = {("RETURNS", "total_ns")}
 HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 
 
@@ -124,7 +201,12 @@ def test_a_name_of_a_column_has_one_type_wherever_it_occurs() -> None:
 def test_names_of_columns_follow_the_lexicon() -> None:
     """The statistic stands after the unit, shares end in _pct, one thing has one name."""
     names = {field.name: owner for owner, field in _columns()}
-    assert len(names) > 400
+    owners = {owner for owner, _ in _columns()}
+    assert len(names) > 500 and len(owners) > 100
+    assert owners >= {
+        "htk.whatif.label.TRAFFIC", "htk.compare.runs.RETURNS", "htk.compare.regression.RETURNS",
+        "htk.verify.outcome.RETURNS", "htk.overview.doctor.RETURNS", "htk.overview.summary.RETURNS",
+    }  # fmt: skip
     early = re.compile(
         r"(^|_)(mean|median|avg|min|max|std|sigma|p\d\d)_(\w+_)?(ns|us|ms|bytes|gbps|pct)$"
     )
@@ -133,6 +215,12 @@ def test_names_of_columns_follow_the_lexicon() -> None:
     assert not {n for n in names if "pct" in n.split("_") and unit_of(n) != "%"}
     assert not {n for n in names if n == "pct" or n.startswith("pct_") or "percent" in n}
     assert not {name: names[name] for name in names if name in OTHER_WORDS}
+    for owner, field in _columns():
+        doc, statistic = doc_of(field), field.name.split("_")
+        assert doc, f"{owner} {field.name} has no line of meaning"
+        for word, suffix in (("Mean", "mean"), ("Median", "p50")):
+            kept = (owner.rpartition(".")[2], field.name) in OTHER_STATISTICS
+            assert kept or not doc.startswith(word) or suffix in statistic, f"{owner} {field.name}"
 
 
 @pytest.mark.parametrize(
@@ -148,15 +236,117 @@ def test_a_name_states_unit_and_statistic(name: str, unit: str, heading: str) ->
     assert (unit_of(name), heading_of(name)) == (unit, heading)
 
 
+@functools.cache
 def _columns() -> list[tuple[str, typing.Any]]:
-    """Every column of tables and analyses, what-ifs and plans."""
-    schemas = {**TABLES, **DERIVED, "whatif": whatif_columns, "plan": plan_tables.RETURNS}
-    schemas |= {"ledger": plan_tables.LEDGER, "stages": plan_tables.STAGES}
-    schemas |= {"parts": plan_tables.PARTS}
-    schemas |= {"goodput": goodput_columns, "claim": claim_columns, "job_time": job_columns}
-    schemas["prices"] = price_columns
-    schemas |= {name: analyses.find(name).returns for name in ANALYSES}
+    """Every column of every table that a module declares."""
+    schemas = {}
+    for package in SOURCES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if not _is_own(file):
+                continue
+            name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            name = name if name.startswith("htk.") else f"htk.{name}"
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                call = node.value if isinstance(node, ast.Assign) else None
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "table":
+                    module = importlib.import_module(name)
+                    for target in ast.walk(node):
+                        if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
+                            schemas[f"{name}.{target.id}"] = getattr(module, target.id)
     return [(owner, field) for owner, schema in schemas.items() for field in schema]
+
+
+class CommandOption(typing.NamedTuple):
+    command: str
+    name: str
+    kind: object
+    default: object
+    help: str
+
+
+def _commands(group: click.Group, prefix: str = "") -> typing.Iterator[tuple[str, click.Command]]:
+    """Every command and command of a group, by its name."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix}{name} ")
+        elif command is not None:
+            yield prefix + name, command
+
+
+@functools.cache
+def _options() -> list[CommandOption]:
+    """Every option of every command; what a job leaves open is as the simulator has it."""
+    simulated = {field.name: field.default for field in dataclasses.fields(Config)}
+    options = []
+    for command, loaded in _commands(main):
+        for option in loaded.params:
+            if not isinstance(option, click.Option):
+                continue
+            name = option.name or ""
+            default = loaded.make_context(command, [], resilient_parsing=True).params.get(name)
+            if command == "simulate" and default is None and option.type is not click.STRING:
+                default = simulated.get(name) if name in OPTIONS else None
+            options.append(CommandOption(command, name, option.type, default, option.help or ""))
+    return options
+
+
+def test_an_option_of_one_name_has_one_meaning_and_one_default() -> None:
+    owners = defaultdict(set)
+    for option in _options():
+        owners[option.name].add(option.command)
+    shared = {name for name, commands in owners.items() if len(commands) > 1}
+    assert len(_options()) > 900 and len(shared) > 40
+    assert shared - {name for _, name in OTHER_OPTIONS} <= set(OPTIONS), "an entry in OPTIONS"
+    for command, name, kind, default, help_ in _options():
+        assert help_, f"{command} {name} has no help"
+        if name not in OPTIONS or (command, name) in OTHER_OPTIONS:
+            continue
+        words, common = OPTIONS[name]
+        assert help_.startswith(words), f"{command} {name}: {help_}"
+        if common is not ...:
+            assert (default or None) == (common or None), f"{command} {name}: {default}"
+        if name in ("by", "per"):
+            assert isinstance(kind, click.Choice) and default == kind.choices[0], command
+
+
+def test_an_option_of_one_name_has_one_type() -> None:
+    kinds = defaultdict(lambda: defaultdict(list))
+    for option in _options():
+        if (option.command, option.name) not in OTHER_OPTIONS:
+            kinds[option.name][re.sub("Range$", "ParamType", type(option.kind).__name__)].append(
+                option.command
+            )
+    assert not {name: dict(owners) for name, owners in kinds.items() if len(owners) > 1}
+
+
+def test_no_two_options_are_for_one_meaning() -> None:
+    names = defaultdict(set)
+    for option in _options():
+        names[option.help].add(option.name)
+    assert not [sorted(same) for same in names.values() if len(same) > 1]
+    assert not {option for option in _options() if option.name in OTHER_OPTION_NAMES}
+    begins = [words for words, _ in OPTIONS.values() if words]
+    assert len(begins) == len(set(begins))
+    described = {option.name for option in _options() if option.command in ("plan", "simulate")}
+    edits = {o.name.removeprefix("edit_") for o in _options() if o.name.startswith("edit_")}
+    assert set(EDITED) <= edits and set(EDITED.values()) <= described
+    assert not (edits & described) - set(EDITED), "one quantity in a job and in an edit"
+
+
+def test_the_python_functions_and_agents_tools_take_the_options_of_the_commands() -> None:
+    signatures = {"open": htk.open, "report": htk.Session.report, "diff": htk.Session.diff}
+    signatures |= {name: tool for name, _, tool in tools(typing.cast(Traces, None))}
+    seen = 0
+    for owner, function in signatures.items():
+        for name, parameter in inspect.signature(function).parameters.items():
+            assert name not in OTHER_OPTION_NAMES, f"{owner} {name}"
+            if name not in OPTIONS or parameter.default is inspect.Parameter.empty:
+                continue
+            seen += 1
+            if OPTIONS[name][1] is not ... and name != "limit":
+                assert (parameter.default or None) == (OPTIONS[name][1] or None), f"{owner} {name}"
+    assert seen > 100
 
 
 def test_guests_names_are_complete_and_sorted() -> None:

@@ -46,11 +46,12 @@ def critical_path(
     rank_clocks: pa.Table,
     annotations: pa.Table,
     *,
-    step: Annotated[int | None, "Which step; none: the steadiest."] = None,
-    by: Annotated[Literal["kind", "event", "piece"], "Rows by kind, by event, or as it runs."] = (
-        "kind"
-    ),
-    n: Annotated[int, "Rows of events to show; 0: all."] = 30,
+    step: Annotated[int | None, "Number of the step; by default the steadiest."] = None,
+    by: Annotated[
+        Literal["kind", "event", "piece"],
+        "What a row stands for: a kind of time, an event, or a piece of the path.",
+    ] = "kind",
+    n: Annotated[int, "Rows to show of events; 0: all."] = 20,
 ) -> pa.Table:
     """What bounds the step: which work lies on its critical path?
 

@@ -71,7 +71,9 @@ def recommendations(
     memory: pa.Table,
     ranks: pa.Table,
     *,
-    min_pct: Annotated[float, "Leave out what would win back less of the time."] = 1.0,
+    min_pct: Annotated[
+        float, "Leave out what is smaller, in %: gains by their share of the time."
+    ] = 1.0,
 ) -> pa.Table:
     """What should be changed first, and how much time would it win back at most?
 

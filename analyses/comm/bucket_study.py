@@ -24,11 +24,11 @@ RETURNS = table(
     transfers=(_I64, "Collectives (unmatched: distinct sizes) in it."),
     moved_bytes=(_I64, "Their bytes, as bandwidth counts them."),
     transfer_ns=(_I64, "Their time."),
-    busbw_gbps=(_F64, "Median bus bandwidth."),
+    busbw_gbps_p50=(_F64, "Median bus bandwidth."),
     model_busbw_gbps=(_F64, "What the fitted model says of the bucket's mean size."),
     model=(TEXT, "What the model was fitted to."),
     peak_busbw_gbps=(_F64, "The model's bandwidth of large transfers."),
-    of_peak_pct=(_F64, "Median, of that."),
+    of_peak_pct_p50=(_F64, "Median, of that."),
     half_bandwidth_bytes=(_I64, "Size at which the model reaches half of that."),
     below_half=(pa.bool_(), "The bucket is smaller: larger buffers would move faster."),
 )
@@ -36,7 +36,9 @@ RETURNS = table(
 
 @analysis(
     returns=RETURNS,
-    chart=Scatter("size_from_bytes", "busbw_gbps", "type", "transfer_ns", log_x=True, log_y=True),
+    chart=Scatter(
+        "size_from_bytes", "busbw_gbps_p50", "type", "transfer_ns", log_x=True, log_y=True
+    ),
     needs=("collectives",),
 )
 def bucket_study(
@@ -88,11 +90,11 @@ def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dic
                 "transfers": int(in_bucket.sum()),
                 "moved_bytes": round(float(own.size[in_bucket].sum())),
                 "transfer_ns": round(float(own.time_us[in_bucket].sum()) * 1e3),
-                "busbw_gbps": speed,
+                "busbw_gbps_p50": speed,
                 "model_busbw_gbps": mean / expected / 1e3 if expected > 0 else None,
                 "model": model.basis,
                 "peak_busbw_gbps": peak,
-                "of_peak_pct": 100 * speed / peak if peak else None,
+                "of_peak_pct_p50": 100 * speed / peak if peak else None,
                 "half_bandwidth_bytes": half,
                 "below_half": None if half is None else (1 << k) < half,
             }

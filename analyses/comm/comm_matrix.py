@@ -40,7 +40,9 @@ def comm_matrix(
     aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[Literal["rank", "node"], "Pairs of ranks, or of nodes."] = "rank",
+    per: Annotated[
+        Literal["rank", "node"], "What a row covers: a pair of ranks, or of nodes."
+    ] = "rank",
     align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?

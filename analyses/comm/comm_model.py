@@ -33,7 +33,7 @@ RETURNS = table(
     bandwidth_gbps=(_F64, "β: bus bandwidth of large transfers; null where size does not matter."),
     half_bandwidth_bytes=(_I64, "Size at which half of it is reached."),
     residual_pct=(_F64, "Root mean square error of the fitted time."),
-    worst_pct=(_F64, "Largest error of the fitted time."),
+    error_pct_max=(_F64, "Largest error of the fitted time."),
 )
 
 
@@ -87,7 +87,7 @@ def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
             "bandwidth_gbps": s.bandwidth_gbps,
             "half_bandwidth_bytes": None if s.half_bytes is None else round(s.half_bytes / ratio),
             "residual_pct": 100 * s.residual,
-            "worst_pct": 100 * s.worst,
+            "error_pct_max": 100 * s.worst,
         }
         for k, s in enumerate(curve)
     ]

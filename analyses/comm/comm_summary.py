@@ -42,7 +42,7 @@ RETURNS = table(
     busbw_gbps_p10=(_F64, "A tenth were slower."),
     busbw_gbps_p90=(_F64, "A tenth were faster."),
     duration_busbw_gbps_p50=(_F64, "Median bus bandwidth over the duration, with waiting."),
-    link_pct=(_F64, "Median, of the GPU's links within its node (or the rate given)."),
+    link_pct_p50=(_F64, "Median, of the GPU's links within its node (or the rate given)."),
 )
 
 
@@ -59,14 +59,13 @@ def comm_summary(
     activities: pa.Table,
     *,
     by: Annotated[
-        Literal["size", "group", "type"], "A row for each size bucket, group, or type."
+        Literal["size", "group", "type"],
+        "What a row stands for: a range of sizes, a process group, or a type.",
     ] = "size",
-    link_gbps: Annotated[
-        float | None, "Rate of a GPU's link, GB/s one way; else it is told by the GPU's name."
+    intra_gbps: Annotated[
+        float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
     ] = None,
-    nic_gbps: Annotated[
-        float | None, "Rate of all network adapters of a node, GB/s one way, for groups over nodes."
-    ] = None,
+    inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
     align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """How much is communicated, by what, how fast, and how much of it is exposed?
@@ -121,7 +120,7 @@ def comm_summary(
         "size_from_bytes": number(low, _I64, has_size),
         "size_to_bytes": number(2 * low - 1, _I64, has_size),
         "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
-        **_speeds(calls, groups, size * factor, _limits(calls, groups, link_gbps, nic_gbps)),
+        **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = np.argsort(-sums["comm_ns"], kind="stable")
@@ -158,7 +157,7 @@ def _speeds(
     over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
     columns["duration_busbw_gbps_p50"] = number(over_duration, _F64, ~np.isnan(over_duration))
     share = 100 * span[1] / limit
-    columns["link_pct"] = number(share, _F64, ~np.isnan(share))
+    columns["link_pct_p50"] = number(share, _F64, ~np.isnan(share))
     return columns
 
 
@@ -174,25 +173,25 @@ def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[
 
 
 def _limits(
-    calls: CollectiveCalls, groups: Groups, link_gbps: float | None, nic_gbps: float | None
+    calls: CollectiveCalls, groups: Groups, intra_gbps: float | None, inter_gbps: float | None
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
     recorded = devices(calls.ranks)
     rates = [d.gpu.scale_up_gbps if d.gpu else scale_up_gbps(d.name) for d in recorded]
     named = [rate for rate in rates if rate]
-    rate = link_gbps or min(named, default=None)
+    rate = intra_gbps or min(named, default=None)
     hosts = calls.hosts.of_rank
     limits = np.full(len(groups), np.nan)
     for k, first in enumerate(groups.first_row.tolist()):  # a few rows
         members = calls.members(first) or ()
         there = Counter(hosts.get(rank) for rank in members)
-        if link_gbps is not None and nic_gbps is None:
-            limit: float | None = link_gbps
+        if intra_gbps is not None and inter_gbps is None:
+            limit: float | None = intra_gbps
         elif None in there or not there:
             limit = None
         elif len(there) == 1:
             limit = rate
         else:
-            limit = group_gbps(rate, nic_gbps, max(there.values()), calls.hosts.per_node)
+            limit = group_gbps(rate, inter_gbps, max(there.values()), calls.hosts.per_node)
         limits[k] = np.nan if limit is None or groups.keys[k, 2] == NONE else limit
     return limits

@@ -45,7 +45,7 @@ def late_arrivals(
     aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
-    n: Annotated[int, "Collectives to show, those that cost most first; 0: all."] = 50,
+    n: Annotated[int, "Rows to show, those that cost most first; 0: all."] = 20,
     align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?"""

@@ -54,12 +54,10 @@ def slow_links(
     aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
-    link_gbps: Annotated[
-        float | None, "Rate of a GPU's link, GB/s one way; else it is told by the GPU's name."
+    intra_gbps: Annotated[
+        float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
     ] = None,
-    nic_gbps: Annotated[
-        float | None, "Rate of all network adapters of a node, GB/s one way, for groups over nodes."
-    ] = None,
+    inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
     align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
     """Which adapter, link, node or GPU slows communication down, and what would decide it?
@@ -70,7 +68,7 @@ def slow_links(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    paces = link_paces(calls, LinkRates.of(calls, link_gbps, nic_gbps))
+    paces = link_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps))
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]

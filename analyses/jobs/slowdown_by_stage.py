@@ -19,8 +19,8 @@ RETURNS = table(
         pa.float64(),
         "What it alone costs a step; negative: it is shorter than others.",
     ),
-    forward_ms=(pa.float64(), "Mean forward of a micro-batch and chunk."),
-    backward_ms=(pa.float64(), "Mean backward of a micro-batch and chunk."),
+    forward_ms_mean=(pa.float64(), "Mean forward of a micro-batch and chunk."),
+    backward_ms_mean=(pa.float64(), "Mean backward of a micro-batch and chunk."),
     compute_pct=(pa.float64(), "Its compute, of the mean stage's."),
 )
 
@@ -42,8 +42,8 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
         "stage": job.stages,
         "slowdown": slowdown(steps, ideal),
         "excess_ms": (steps.mean(axis=1) - ideal.mean()) / 1e6,
-        "forward_ms": means[:, 0] / 1e6,
-        "backward_ms": means[:, 1] / 1e6,
+        "forward_ms_mean": means[:, 0] / 1e6,
+        "backward_ms_mean": means[:, 1] / 1e6,
         "compute_pct": 100 * compute / compute.mean(),
     }
     arrays = [number(columns[f.name], f.type) for f in RETURNS]

@@ -21,8 +21,8 @@ RETURNS = table(
     duration_ms_mean=(pa.float64(), "Mean duration; of communication once all have come."),
     duration_ms_p50=(pa.float64(), "Median of the same."),
     duration_ms_p99=(pa.float64(), "99th percentile of the same."),
-    launch_delay_ms=(pa.float64(), "Mean time after all they waited for: the host was late."),
-    blocked_ms=(pa.float64(), "Mean time in which they waited for others to come."),
+    launch_delay_ms_mean=(pa.float64(), "Mean time after all they waited for: the host was late."),
+    blocked_ms_mean=(pa.float64(), "Mean time in which they waited for others to come."),
 )
 
 
@@ -48,8 +48,8 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
                 "duration_ms_mean": float(own.mean()) / 1e6,
                 "duration_ms_p50": float(np.median(own)) / 1e6,
                 "duration_ms_p99": float(np.quantile(own, 0.99)) / 1e6,
-                "launch_delay_ms": delay / 1e6,
-                "blocked_ms": blocked / 1e6,
+                "launch_delay_ms_mean": delay / 1e6,
+                "blocked_ms_mean": blocked / 1e6,
             }
         )
     rows.sort(key=lambda row: -float(str(row["slowdown"])))

@@ -32,7 +32,7 @@ def straggler_slowdown(
     job_operations: pa.Table,
     job_layouts: pa.Table,
     *,
-    job_gpus: Annotated[int | None, "GPUs of the job; else from its layout or ranks."] = None,
+    gpus: Annotated[int | None, "GPUs of the job; by default from its layout or ranks."] = None,
 ) -> pa.Table:
     """How much slower is the job than it would be if no operation were slower than its peers?
 
@@ -40,7 +40,7 @@ def straggler_slowdown(
     once with each operation at the usual duration of its type (the mean over the job, of transfers
     the median). The first row is the job: means over the recorded steps.
     """
-    question = Question.of(job_operations, job_layouts, job_gpus)
+    question = Question.of(job_operations, job_layouts, gpus)
     job = question.job
     recorded, replayed, ideal = (
         np.append(times.mean(), times) for times in (job.recorded, job.replayed, job.ideal_steps)

@@ -20,7 +20,7 @@ from htk.straggler.job import Job, label_codes
 
 RETURNS = table(
     change=(TEXT, "What is other than recorded."),
-    step_ms=(pa.float64(), "Mean step time then; the first row is the replay as recorded."),
+    step_ms_mean=(pa.float64(), "Mean step time then; the first row is the replay as recorded."),
     saved_ms=(pa.float64(), "What it saves of a step."),
     saved_pct=(pa.float64(), "The same, of the replayed step."),
     slowdown=(pa.float64(), "What is left: over a job in which nothing is slower than its peers."),
@@ -38,21 +38,21 @@ def straggler_whatif(
     ] = None,
     stage: Annotated[int | None, "Pipeline stage of the worker to cure; else the worst."] = None,
     operation: Annotated[str | None, "Type to set at its median, e.g. forward_compute."] = None,
-    job_gpus: Annotated[int | None, "GPUs of the job; else from its layout or ranks."] = None,
+    gpus: Annotated[int | None, "GPUs of the job; by default from its layout or ranks."] = None,
 ) -> pa.Table:
     """What would a step take without that worker, with even stages, balanced lengths, …?
 
     Each change is replayed by itself on every recorded step; they overlap, so that their savings
     do not add up. Launch delays are left out of all of them, the first row included.
     """
-    question = Question.of(job_operations, job_layouts, job_gpus)
+    question = Question.of(job_operations, job_layouts, gpus)
     job = question.job
     now, ideal = float(job.replayed.mean()), float(job.ideal_steps.mean())
     changes = [("as recorded", job.replayed), *_changes(job, dp_rank, stage, operation)]
     changes.append(("every operation at its usual duration", job.ideal_steps))
     step = np.array([float(steps.mean()) for _, steps in changes])
     columns = {
-        "step_ms": step / 1e6,
+        "step_ms_mean": step / 1e6,
         "saved_ms": (now - step) / 1e6,
         "saved_pct": 100 * (now - step) / now,
         "slowdown": step / ideal,

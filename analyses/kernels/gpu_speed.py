@@ -39,10 +39,8 @@ def gpu_speed(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    per: Annotated[Per, "A row for each GPU, for each of its steps, or for each part of time."] = (
-        "rank"
-    ),
-    parts: Annotated[int, "Parts of the window, per time."] = 10,
+    per: Annotated[Per, "What a row covers: a GPU, a step of it, or a slice of time."] = "rank",
+    slices: Annotated[int, "Slices of time of equal width."] = 50,
     min_count: Annotated[int, "Least runs of a kernel to know its usual duration."] = 5,
 ) -> pa.Table:
     """Does a GPU run the same kernels slower than the others, or slower than before?
@@ -57,7 +55,7 @@ def gpu_speed(
     who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
     usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
-    steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(parts, 1))
+    steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(slices, 1))
     groups = Groups.by_keys(np.column_stack([who, steps, part]))
     k = groups.keys
     spent = groups.sum(np.where(has_usual, length, 0))
@@ -109,7 +107,7 @@ def _usual(
 
 
 def _when(
-    per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, parts: int
+    per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, slices: int
 ) -> tuple[Ints, Ints]:
     """Return cycle and step, and the part of the window, as far as asked for."""
     nothing = np.full(len(rows), NONE, np.int64)
@@ -122,4 +120,4 @@ def _when(
     devices = Groups.by_keys(gpu)
     low = devices.min(start)[devices.group_ids]
     span = (devices.max(start)[devices.group_ids] - low) + 1
-    return anytime, (start - low) * parts // span
+    return anytime, (start - low) * slices // span

@@ -43,7 +43,9 @@ def kernel_families(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    per: Annotated[Pool, "Pool all ranks, or rows for each rank or launching step."] = "all",
+    per: Annotated[
+        Pool, "What a row covers: all ranks, a rank, or the launches of a step."
+    ] = "all",
 ) -> pa.Table:
     """What kinds of kernels does the GPU run, and do they use its tensor cores?
 

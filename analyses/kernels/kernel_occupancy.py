@@ -48,7 +48,7 @@ def kernel_occupancy(
     kernels: pa.Table,
     ranks: pa.Table,
     *,
-    n: Annotated[int | None, "Most kernels to give, those with most time; all when 0."] = 30,
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """How well do kernels fill the GPU?
 

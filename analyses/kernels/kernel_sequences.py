@@ -40,11 +40,9 @@ def kernel_sequences(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    operator: Annotated[
-        str | None, "Only operators whose name this regular expression finds."
-    ] = None,
+    match: Annotated[str | None, "Regular expression that names must match: operators."] = None,
     min_length: Annotated[int, "Shortest sequence to count."] = 3,
-    n: Annotated[int | None, "Most sequences to give, those with most GPU time; all when 0."] = 20,
+    n: Annotated[int, "Rows to show, most GPU time first; 0: all."] = 20,
 ) -> pa.Table:
     """Which sequences of kernels do operators launch again and again?
 
@@ -52,7 +50,7 @@ def kernel_sequences(
     takes longer on the CPU than on the GPU is one to fuse or to capture in a graph.
     """
     tree = CallTree.of(cpu_ops, op_links)
-    root = tree.roots(_wanted(cpu_ops, operator) & truths(op_links["selected"]))
+    root = tree.roots(_wanted(cpu_ops, match) & truths(op_links["selected"]))
     op = numbers(kernel_links["op_row"], NONE)
     owner = np.append(root, NONE)[op]
     start = numbers(kernel_links["launch_start_ns"], NO_TIME)
@@ -92,11 +90,11 @@ def kernel_sequences(
     return with_coverage(table, rows_left_out=len(order) - len(shown))
 
 
-def _wanted(cpu_ops: pa.Table, operator: str | None) -> Mask:
+def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
     try:
-        rule = re.compile(operator or "")
+        rule = re.compile(match or "")
     except re.error as error:
-        raise UsageError(f"operator {operator!r} is no regular expression: {error}") from None
+        raise UsageError(f"match {match!r} is no regular expression: {error}") from None
     return matching(cpu_ops["name"], lambda name: bool(rule.search(name)))
 
 

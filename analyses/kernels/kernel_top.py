@@ -47,9 +47,11 @@ def kernel_top(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    n: Annotated[int, "Kernels to name; the rest is one row, others. All when 0."] = 10,
-    by: Annotated[By, "What to rank by."] = "total",
-    per: Annotated[Pool, "Pool all ranks, or rank within each rank or launching step."] = "all",
+    n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
+    sort_by: Annotated[By, "What to rank by."] = "total",
+    per: Annotated[
+        Pool, "What a row covers: all ranks, a rank, or the launches of a step."
+    ] = "all",
 ) -> pa.Table:
     """Which kernels cost most GPU time?
 
@@ -60,11 +62,11 @@ def kernel_top(
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
-    kept = _others(names, pools.group_ids, length, n, by)
+    kept = _others(names, pools.group_ids, length, n, sort_by)
     groups = Groups.by_keys(np.column_stack([pools.group_ids, kept]))
     pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
-    rows = np.lexsort((-_measure(groups, length, by), name < 0, pool_of))
+    rows = np.lexsort((-_measure(groups, length, sort_by), name < 0, pool_of))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
     kinds = _labels(kernels, groups, name, dictionary)
@@ -97,16 +99,16 @@ def _others(
     pool: NDArray[np.int64],
     length: NDArray[np.int64],
     n: int,
-    by: By,
+    sort_by: By,
 ) -> NDArray[np.int64]:
     """Names that are among the first n of their pool; the others become -1."""
     groups = Groups.by_keys(np.stack([pool, names.astype(np.int64)], axis=1))
-    order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, by))
+    order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, sort_by))
     kept = order < n if n else np.ones(len(order), bool)
     return np.where(kept[groups.group_ids], names, -1).astype(np.int64)
 
 
-def _measure(groups: Groups, length: NDArray[np.int64], by: By) -> NDArray[np.float64]:
+def _measure(groups: Groups, length: NDArray[np.int64], sort_by: By) -> NDArray[np.float64]:
     total = groups.sum(length)
     values = {
         "total": total,
@@ -114,7 +116,7 @@ def _measure(groups: Groups, length: NDArray[np.int64], by: By) -> NDArray[np.fl
         "mean": total / groups.count,
         "max": groups.max(length),
     }
-    return np.asarray(values[by], np.float64)
+    return np.asarray(values[sort_by], np.float64)
 
 
 def _labels(

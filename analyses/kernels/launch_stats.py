@@ -50,10 +50,10 @@ def launch_stats(
     launches: pa.Table,
     cpu_ops: pa.Table,
     *,
-    by: Annotated[By, "A row for each kind of call, each kernel or each operator."] = "call",
+    by: Annotated[By, "What a row stands for: a kind of call, a kernel or an operator."] = "call",
     call_cutoff_us: Annotated[float, "Calls longer than this are outliers."] = 50,
     delay_cutoff_us: Annotated[float, "Delays longer than this are outliers."] = 100,
-    n: Annotated[int | None, "Most rows to give, those with most calls; all when 0."] = 30,
+    n: Annotated[int, "Rows to show, most calls first; 0: all."] = 20,
 ) -> pa.Table:
     """How long do launches take, and how long does the launched work wait?
 

@@ -1,7 +1,7 @@
 """How much launched work waits on each stream."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,9 @@ def queue_length(
     kernel_links: pa.Table,
     launches: pa.Table,
     *,
-    streams: Annotated[bool, "A row for each stream too."] = True,
+    by: Annotated[
+        Literal["stream", "device"], "What a row stands for: a device, and each stream of it."
+    ] = "stream",
 ) -> pa.Table:
     """How much launched work waits, and is the CPU held up by a full queue?
 
@@ -52,7 +54,7 @@ def queue_length(
     counts. (A shorter queue is never full, its slow calls have other causes: CUDA's holds 1022.)
     """
     tables = [_rows(_Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
-    if streams:
+    if by == "stream":
         tables.append(_rows(_Waiting.of(kernels, kernel_links, per_stream=True), None, None))
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
     limits = {"full_share_of_longest": _FULL, "full_from": _LEAST, "call_over_median": _OUTLIER}

@@ -41,12 +41,12 @@ def short_kernels(
     kernel_links: pa.Table,
     cpu_ops: pa.Table,
     *,
-    by: Annotated[By, "A histogram of durations, or the short kernels or their operators."] = (
-        "duration"
-    ),
+    by: Annotated[
+        By, "What a row stands for: a range of durations, a short kernel, or its operator."
+    ] = "duration",
     threshold_us: Annotated[float, "Kernels shorter than this are short."] = 10,
     bins: Annotated[int, "Ranges of equal width below the threshold."] = 10,
-    n: Annotated[int | None, "Most kernels or operators to name; all when 0."] = 20,
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """How much runs in kernels too short to pay for their launch?
 

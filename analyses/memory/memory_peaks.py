@@ -47,8 +47,10 @@ def memory_peaks(
     op_passes: pa.Table,
     annotations: pa.Table,
     *,
-    by: Annotated[By, "What allocated it, or its category: parameter, activation, …"] = "holder",
-    n: Annotated[int, "Holders to name for each device; the rest is one row, others."] = 10,
+    by: Annotated[
+        By, "What a row stands for: what allocated it, or a category such as activation."
+    ] = "holder",
+    n: Annotated[int, "Rows to show, and one for the rest of each device; 0: all."] = 20,
 ) -> pa.Table:
     """When is memory at its highest, and what holds it then?
 

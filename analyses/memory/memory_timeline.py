@@ -41,8 +41,8 @@ def memory_timeline(
     op_passes: pa.Table,
     annotations: pa.Table,
     *,
-    points: Annotated[int, "Slices of time for each device."] = 200,
-    by: Annotated[By, "Whole devices, or each category of a device."] = "device",
+    slices: Annotated[int, "Slices of time of equal width."] = 50,
+    by: Annotated[By, "What a row stands for: a device, or a category of its memory."] = "device",
 ) -> pa.Table:
     """How much memory is in use, over time?
 
@@ -61,8 +61,8 @@ def memory_timeline(
         chosen, names, inferred = categories.code, categories.names, categories.inferred
         allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
     series = Groups.by_keys(np.column_stack([kind, chosen]))
-    slices = Groups.by_keys(np.column_stack([series.group_ids, _slice(use, max(points, 1))]))
-    shown = _highest_and_last(slices, allocated)
+    sliced = Groups.by_keys(np.column_stack([series.group_ids, _slice(use, max(slices, 1))]))
+    shown = _highest_and_last(sliced, allocated)
     reserved = use.reserved[shown]
     with_reserved = (reserved != NONE) & (by == "device")
     answer = pa.table(
@@ -80,10 +80,10 @@ def memory_timeline(
     return with_coverage(answer, events=len(kind), categories_inferred=inferred)
 
 
-def _slice(use: MemoryUse, points: int) -> Ints:
+def _slice(use: MemoryUse, slices: int) -> Ints:
     first = use.devices.min(use.time)[use.devices.group_ids]
     last = use.devices.max(use.time)[use.devices.group_ids]
-    width = np.maximum((last - first) // points + 1, 1)
+    width = np.maximum((last - first) // slices + 1, 1)
     return np.asarray((use.time - first) // width)
 
 

@@ -48,7 +48,7 @@ def annotation_breakdown(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    match: Annotated[str | None, "Only ranges whose name this regular expression finds."] = None,
+    match: Annotated[str | None, "Regular expression that names must match: user ranges."] = None,
 ) -> pa.Table:
     """What do user ranges cost, on the CPU and on the GPU?
 

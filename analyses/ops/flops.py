@@ -1,4 +1,4 @@
-"""How much work a step is, and how much of the GPU's peak that makes."""
+"""How much work a step is, and how much of the GPU's peak_tflops that makes."""
 
 from collections import Counter
 from typing import Annotated
@@ -16,7 +16,8 @@ from htk.errors import MissingTable
 from htk.measures.breakdown import Per, chosen_windows, percent, summed
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import devices, peak_tflops
-from htk.models.hardware import Gpu, gpu
+from htk.models.hardware import Gpu
+from htk.models.hardware import gpu as of_catalogue
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
 
@@ -35,8 +36,8 @@ RETURNS = table(
     modelled_bytes=(pa.float64(), "Bytes moved, each tensor of each call once."),
     achieved_tflops=(pa.float64(), "model_flops over the window, 1e12 a second."),
     achieved_tbps=(pa.float64(), "modelled_bytes over the window, 1e12 a second."),
-    dtype=(TEXT, "Type of most of the matrix operations: whose peak counts."),
-    peak_tflops=(pa.float64(), "Dense peak of that type; null: GPU unknown."),
+    dtype=(TEXT, "Type of most of the matrix operations: whose peak_tflops counts."),
+    peak_tflops=(pa.float64(), "Dense peak_tflops of that type; null: GPU unknown."),
     mfu_pct=(pa.float64(), "model_flops over window times peak."),
     hfu_pct=(pa.float64(), "hardware_flops over window times peak."),
 )
@@ -60,9 +61,13 @@ def flops(
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    gpu_name: Annotated[str | None, "GPU of the catalogue; else the recorded one."] = None,
-    peak: Annotated[float | None, "Peak to count against, in TFLOP/s; else the GPU's."] = None,
+    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    gpu: Annotated[
+        str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
+    ] = None,
+    peak_tflops: Annotated[
+        float | None, "Peak to count against, in TFLOP/s; by default that of the GPU."
+    ] = None,
 ) -> pa.Table:
     """How much work is done, and what share of the peak is that (MFU)?
 
@@ -85,9 +90,9 @@ def flops(
     answer_row = _places(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
     added = _added(work, answer_row, len(keys), tf32)
-    gpus = _gpus(ranks, gpu(gpu_name) if gpu_name else None)
+    gpus = _gpus(ranks, of_catalogue(gpu) if gpu else None)
     peaks = [
-        peak or _peak(gpus.get(int(rank)), dtype)
+        peak_tflops or _peak(gpus.get(int(rank)), dtype)
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
     ]
     table_ = pa.table(
@@ -104,7 +109,7 @@ def flops(
         table_,
         mfu=_MFU,
         gpu=sorted({device.name for device in gpus.values() if device})
-        or "not in the catalogue; give --gpu-name or --peak",
+        or "not in the catalogue; give --gpu or --peak-tflops",
         recomputed_ns=int(work.length[work.modelled & work.recompute[work.row]].sum()),
         carry_in_ns=int(work.length[truths(kernel_links["carry_in"])].sum()),
         **coverage_facts(work, cpu_ops, kernels, kernel_links),

@@ -50,7 +50,7 @@ def module_breakdown(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    n: Annotated[int | None, "Most modules to give, those with most GPU time; all when 0."] = 30,
+    n: Annotated[int, "Rows to show, most GPU time first; 0: all."] = 20,
 ) -> pa.Table:
     """Which modules take the time, in forward and in backward?
 

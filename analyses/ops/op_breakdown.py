@@ -71,11 +71,11 @@ def op_breakdown(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    by: Annotated[By, "What tells calls of an operator apart."] = "name",
-    per: Annotated[
-        Pool, "Pool all ranks, or rows for each rank, or for each of its steps."
-    ] = "all",
-    n: Annotated[int | None, "Most rows to give, those with most time; all when 0."] = 30,
+    by: Annotated[
+        By, "What a row stands for: a name, or calls of it that are alike in this."
+    ] = "name",
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """Which operators take the time, on the CPU and on the GPU?
 

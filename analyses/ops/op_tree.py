@@ -47,9 +47,9 @@ def op_tree(
     *,
     depth: Annotated[int | None, "Levels to show; all when left out."] = None,
     min_pct: Annotated[
-        float, "Leave out paths with a smaller share of GPU time, and of the operators' CPU time."
-    ] = 0.5,
-    per: Annotated[Per, "Pool all ranks, or a tree for each."] = "all",
+        float, "Leave out what is smaller, in %: paths by their share of GPU and CPU time."
+    ] = 1.0,
+    per: Annotated[Per, "What a row covers: all ranks, or a rank."] = "all",
 ) -> pa.Table:
     """Where in the call tree do operators take their time?
 

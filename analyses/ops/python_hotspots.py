@@ -42,7 +42,7 @@ def python_hotspots(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    n: Annotated[int | None, "Most functions to give, those with most time; all when 0."] = 30,
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """Which Python functions take the time?
 

@@ -13,7 +13,8 @@ from htk.core.chart import Bar
 from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.models.detected import common_device, peak_tflops
-from htk.models.hardware import Gpu, gpu
+from htk.models.hardware import Gpu
+from htk.models.hardware import gpu as of_catalogue
 from htk.models.op_costs.call import Cost
 from htk.schema import TEXT, table
 
@@ -54,12 +55,12 @@ def roofline(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[
-        Pool, "Pool all ranks, or rows for each rank, or for each of its steps."
-    ] = "all",
-    gpu_name: Annotated[str | None, "GPU of the catalogue; else the recorded one."] = None,
-    launch_ns: Annotated[int, "A kernel that could be done in less is bound by launching."] = 2000,
-    n: Annotated[int, "Most rows to give, those with most time; all when 0."] = 30,
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
+    gpu: Annotated[
+        str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
+    ] = None,
+    launch_us: Annotated[float, "A kernel that could be done in less is bound by launching."] = 2,
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """How near does each operator come to what its GPU can do?
 
@@ -89,13 +90,13 @@ def roofline(
         "communication" if c else _CROSSING if x else (f.assumed if isinstance(f, Cost) else f)
         for f, c, x in zip(kind_costs, comm.tolist(), across, strict=True)
     ]
-    device = gpu(gpu_name) if gpu_name else _recorded(ranks)
+    device = of_catalogue(gpu) if gpu else _recorded(ranks)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
     limits = [
         (None, None) if x else _limits(c, device, bool(t))
         for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
     ]
-    measured = _measured(costs, limits, count, time, groups.count, launch_ns)
+    measured = _measured(costs, limits, count, time, groups.count, 1e3 * launch_us)
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
     total = np.full(len(groups), int(work.length.sum()))
     answer = pa.table(
@@ -138,8 +139,8 @@ def _recorded(ranks: pa.Table) -> Gpu | None:
 def _unknown(ranks: pa.Table) -> str:
     names = sorted({name for name in ranks["device_name"].to_pylist() if name})
     if not names:
-        return "not recorded; give --gpu-name"
-    return f"{', '.join(names)}: several, or not in the catalogue; give --gpu-name"
+        return "not recorded; give --gpu"
+    return f"{', '.join(names)}: several, or not in the catalogue; give --gpu"
 
 
 def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | None, float | None]:
@@ -157,7 +158,7 @@ def _measured(
     count: Ints,
     time: Ints,
     kernels: Ints,
-    launch_ns: int,
+    launch_ns: float,
 ) -> list[pa.Array]:
     """The columns from flops_per_call to beyond_roofline_ns."""
     rows = []

@@ -35,10 +35,13 @@ RETURNS = table(
     unit_bytes=(pa.int64(), "Bytes of the whole unit."),
     duration_ns_mean=(pa.float64(), "Mean duration."),
     exposed_ns_mean=(pa.float64(), "Mean time of it in which nothing was computed."),
-    lead_ns=(pa.float64(), "Mean time that gathered parameters lay ready before their copy-out."),
-    copy_out_ns=(pa.float64(), "Mean duration of that copy-out."),
-    prefetch_depth=(pa.float64(), "Mean number of later gathers begun before that copy-out."),
-    tail_exposed_ns=(pa.float64(), "Of a step's last reduce-scatter: its exposed time."),
+    lead_ns_mean=(
+        pa.float64(),
+        "Mean time from the end of a gather to its copy-out.",
+    ),
+    copy_out_ns_mean=(pa.float64(), "Mean duration of that copy-out."),
+    prefetch_depth_mean=(pa.float64(), "Mean number of later gathers begun before that copy-out."),
+    tail_exposed_ns_mean=(pa.float64(), "Mean exposed time of a step's last reduce-scatter."),
 )
 
 
@@ -56,7 +59,7 @@ def fsdp_units(
     kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Pool, "Pool ranks and steps, only steps, or neither."] = "all",
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
 ) -> pa.Table:
     """How are FSDP's units gathered and reduced: how large, how early, how exposed?
 

@@ -59,15 +59,17 @@ def serving_iterations(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    pattern: Annotated[str | None, "Ranges that are iterations, a regular expression."] = None,
+    match: Annotated[
+        str | None, "Regular expression that names must match: ranges that are iterations."
+    ] = None,
 ) -> pa.Table:
     """What does each iteration of an inference server do, and how long does it take?
 
     Token counts come from the names of the ranges that vLLM and SGLang put round their iterations.
-    Others need --pattern; its named groups prefill, prefill_tokens, decode, decode_tokens, padded
+    Others need --match; its named groups prefill, prefill_tokens, decode, decode_tokens, padded
     and mode are understood.
     """
-    form, read, rows = _iterations(annotations, pattern)
+    form, read, rows = _iterations(annotations, match)
     rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = _ranks(annotations)[rows]
@@ -108,8 +110,8 @@ _COUNTS = (
 )
 
 
-def _iterations(annotations: pa.Table, pattern: str | None) -> tuple[str, re.Pattern[str], Ints]:
-    forms = {"--pattern": _compiled(pattern)} if pattern else _FORMATS
+def _iterations(annotations: pa.Table, match: str | None) -> tuple[str, re.Pattern[str], Ints]:
+    forms = {"--match": _compiled(match)} if match else _FORMATS
     codes, names = codes_of(annotations["name"])
     host = ~truths(annotations["on_gpu"])
     for form, read in forms.items():
@@ -119,16 +121,16 @@ def _iterations(annotations: pa.Table, pattern: str | None) -> tuple[str, re.Pat
             return form, read, rows
     raise MissingTable(
         "no ranges round the iterations of a server; vLLM and SGLang write them, others need "
-        "record_function and --pattern"
+        "record_function and --match"
     )
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(match: str) -> re.Pattern[str]:
 
     try:
-        return re.compile(pattern)
+        return re.compile(match)
     except re.error as error:
-        raise UsageError(f"--pattern is no regular expression: {error}") from None
+        raise UsageError(f"--match is no regular expression: {error}") from None
 
 
 def _facts(read: re.Pattern[str], name: str) -> dict[str, int | str]:

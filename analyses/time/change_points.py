@@ -51,7 +51,9 @@ def change_points(
     kernel_links: pa.Table,
     step_windows: pa.Table,
     *,
-    least: Annotated[float, "Leave out changes smaller than this, in % of the time before."] = 1.0,
+    min_pct: Annotated[
+        float, "Leave out what is smaller, in %: changes against the time before."
+    ] = 1.0,
 ) -> pa.Table:
     """From which step on did a kernel, or the step, become slower or faster?
 
@@ -69,7 +71,7 @@ def change_points(
         shifted = {k: np.append(v, each[k]) for k, v in shifted.items()}
     change = shifted["after"] - shifted["before"]
     share = 100 * change / np.maximum(shifted["before"], 1e-9)
-    kept = np.abs(share) >= least
+    kept = np.abs(share) >= min_pct
     order = np.flatnonzero(kept)[np.argsort(-np.abs(change[kept]), kind="stable")]
     facts = {"steps": len(series.steps), "tried": tried}
     return with_coverage(_table(series, shifted, share, order), **facts)

@@ -25,7 +25,7 @@ from htk.measures.breakdown import (
 from htk.measures.exposure import shared
 from htk.schema import TEXT, table
 
-By = Literal["group", "collective"]
+By = Literal["total", "group", "collective"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
@@ -60,9 +60,11 @@ def comm_compute_overlap(
     launches: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    by: Annotated[By | None, "Split by process group, or into single collectives."] = None,
-    compat: Annotated[Compat | None, "Count what HTA counts, as it classes it."] = None,
+    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    by: Annotated[
+        By, "What a row stands for: all communication, a process group, or a collective."
+    ] = "total",
+    compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
 ) -> pa.Table:
     """How much of the communication is hidden behind compute?
 
@@ -75,7 +77,7 @@ def comm_compute_overlap(
             per, kernels, kernel_links, syncs, launches, annotations
         )
     times = kind_times(activities, windows)
-    if by is not None:
+    if by != "total":
         return _split(by, per, windows, activities, collectives, times)
     who, sums = summed(
         per,

@@ -38,7 +38,7 @@ def comm_compute_ratio(
     rank_windows: pa.Table,
     step_windows: pa.Table,
     *,
-    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
 ) -> pa.Table:
     """How much does each GPU communicate for what it computes?
 

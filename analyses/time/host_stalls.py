@@ -55,7 +55,7 @@ def host_stalls(
     overheads: pa.Table,
     idle_causes: pa.Table,
     *,
-    n: Annotated[int, "Stalls to show, those that cost most first; 0: all."] = 30,
+    n: Annotated[int, "Rows to show, the longest idle first; 0: all."] = 20,
 ) -> pa.Table:
     """What does the host wait for (synchronising, allocating, loading, compiling), at what cost?
 

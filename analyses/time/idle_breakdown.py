@@ -47,9 +47,11 @@ def idle_breakdown(
     kernel_links: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    by: Annotated[By, "Gaps of the device as a whole, or of each of its streams."] = "device",
-    compat: Annotated[Compat | None, "HTA's three categories of each stream's gaps."] = None,
+    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    by: Annotated[
+        By, "What a row stands for: gaps of the device, or of each of its streams."
+    ] = "device",
+    compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
 ) -> pa.Table:
     """Why was each GPU idle: was the host late, and doing what?
 

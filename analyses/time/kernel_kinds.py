@@ -45,8 +45,8 @@ def kernel_kinds(
     launches: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "A row for each rank, or for each GPU step of each rank."] = "rank",
-    compat: Annotated[Compat | None, "Count what HTA counts, as it classes it."] = None,
+    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
 ) -> pa.Table:
     """Which kinds of activity run alone, and which at the same time?
 

@@ -50,7 +50,7 @@ def phase_breakdown(
     kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "Over the whole recording, or step by step."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or a step of it."] = "rank",
 ) -> pa.Table:
     """How does the time divide into data loading, forward, backward and optimizer?
 

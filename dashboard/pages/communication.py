@@ -10,7 +10,7 @@ from htk.dashboard import hang_panels, plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, select
 from htk.dashboard.page import Page, Visit, panel
 
-_DEFAULTS = {"by": "size", "overlap": "rank"}
+_DEFAULTS = {"by": "size", "overlap": "total"}
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
 
@@ -25,7 +25,7 @@ def layout(visit: Visit) -> Any:
             *hung,
             html.Div(
                 [
-                    select("overlap", ["rank", "group", "collective"], overlap, label="hidden by"),
+                    select("overlap", ["total", "group", "collective"], overlap, label="hidden by"),
                     select("by", ["size", "group", "type"], by, label="summed by"),
                 ],
                 className="controls",
@@ -54,10 +54,10 @@ def _ratio(visit: Visit) -> Any:
 
 def _overlap(visit: Visit) -> Any:
     by = visit.option("overlap", _DEFAULTS["overlap"])
-    asked = {} if by == "rank" else {"by": by}
-    result = visit.ask("comm_compute_overlap", **asked)
-    heading = f"How much is hidden behind compute, by {by}?"
-    drawn = [] if asked else [picture(result, dark=visit.dark)]
+    asked = {"by": by}
+    result = visit.ask("comm_compute_overlap", by=by)
+    heading = "How much is hidden behind compute?"
+    drawn = [picture(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
     return section(heading, *drawn, grid(result, visit, asked, rows=6 if drawn else 16))
 
 

@@ -19,7 +19,8 @@ from htk.dashboard.components import (
 from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
 
-_DEFAULTS = {"top": "15", "by": "total"}
+_ORDERS = ["total", "count", "mean", "max"]
+_DEFAULTS = {"n": "20", "sort_by": "total"}
 
 
 def layout(visit: Visit) -> Any:
@@ -28,8 +29,8 @@ def layout(visit: Visit) -> Any:
             html.H1("What do the GPUs run?"),
             html.Div(
                 [
-                    slider("top", _top(visit), 5, 100, "kernels shown"),
-                    select("by", ["total", "count", "mean", "max"], _by(visit), label="order by"),
+                    slider("n", _n(visit), 5, 100, "kernels shown"),
+                    select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
                 ],
                 className="controls",
             ),
@@ -47,17 +48,17 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _top(visit: Visit) -> int:
-    typed = visit.option("top", _DEFAULTS["top"])
-    return min(int(typed), 1000) if typed.isdigit() else int(_DEFAULTS["top"])
+def _n(visit: Visit) -> int:
+    typed = visit.option("n", _DEFAULTS["n"])
+    return min(int(typed), 1000) if typed.isdigit() else int(_DEFAULTS["n"])
 
 
-def _by(visit: Visit) -> str:
-    return visit.option("by", _DEFAULTS["by"])
+def _sort_by(visit: Visit) -> str:
+    return visit.option("sort_by", _DEFAULTS["sort_by"])
 
 
 def _kernels(visit: Visit) -> Any:
-    asked = {"n": _top(visit), "by": _by(visit)}
+    asked = {"n": _n(visit), "sort_by": _sort_by(visit)}
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:
@@ -124,12 +125,12 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
 
 
 def _occupancy(visit: Visit) -> Any:
-    result = visit.ask("kernel_occupancy", n=_top(visit))
+    result = visit.ask("kernel_occupancy", n=_n(visit))
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
     heading = "How well do kernels fill the GPU?"
     if not rows:
         return section(heading, empty("The files say nothing of occupancy."), *coverage(result))
-    return section(heading, grid(result, visit, {"n": _top(visit)}, rows=10))
+    return section(heading, grid(result, visit, {"n": _n(visit)}, rows=10))
 
 
 def _sequences(visit: Visit) -> Any:

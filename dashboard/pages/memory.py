@@ -10,6 +10,7 @@ from htk.dashboard.components import coverage, empty, grid, picture, plot, secti
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.page import Page, Visit, panel
 
+_SLICES = 200  # of a curve
 _DEFAULTS = {"by": "device", "holders": "holder"}
 
 
@@ -56,7 +57,7 @@ def _tiles(visit: Visit) -> Any:
 
 def _line(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
-    result = visit.ask("memory_timeline", by=by)
+    result = visit.ask("memory_timeline", by=by, slices=_SLICES)
     origin = visit.trace.origin_ns
     series: dict[str, tuple[list[float], list[float]]] = {}
     for row in result.to_pylist():  # a few hundred points

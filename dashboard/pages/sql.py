@@ -34,7 +34,7 @@ EXAMPLES = {
     ),
     "slowest kernels by mean": (
         "select name, count, duration_ns_mean, kernel_time_pct\n"
-        "from kernel_top(n := 10, by := 'mean')"
+        "from kernel_top(n := 10, sort_by := 'mean')"
     ),
     "gaps of more than 10 us": (
         "with spans as (from union_spans('kernels')),\n"

@@ -36,7 +36,10 @@ RETURNS = table(
     base_ns=(pa.float64(), "Time in a step, mean over steps and ranks (or the least of them)."),
     new_ns=(pa.float64(), "The same, of the new recording."),
     diff_ns=(pa.float64(), "New less base."),
-    change=(pa.float64(), "The change in the unit of the rule; null where there was nothing."),
+    change_in_unit=(
+        pa.float64(),
+        "The change in the rule's unit; null where there was nothing.",
+    ),
     limit=(pa.float64(), "What it may be at most."),
     noise=(pa.float64(), "What chance explains; a smaller change is not told from none."),
     unit=(TEXT, "%: of the base; pp: points of the step's time; ns."),

@@ -55,7 +55,7 @@ class _Rows(NamedTuple):
         return self.now - self.was
 
 
-def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 10) -> pa.Table:
+def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
     """What changed from base to new: n rows of each kind (0: all), the significant ones first."""
     sides = baseline(base, by), baseline(new, by)
     if all(side.steps for side in sides):

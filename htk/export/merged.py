@@ -64,7 +64,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
         write = _listing(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
         for number, part in enumerate(parts):
-            bases = numbers(part.table("ranks")["base_ns"])
+            bases = numbers(part.table("ranks")["base_time_ns"])
             base = int(bases[0]) if len(bases) else 0
             clock = clocks.get(part.rank or 0, _AS_IS)
             rank = _Rank(number, _next_process(ranks), part, base, trace.origin_ns, clock)

@@ -34,12 +34,12 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
     """Write the overlaid copy of each file that the path runs through; says how many pieces."""
     path = path_events(trace.tables, step)
     written: dict[Path, int] = {}
-    files = trace.tables["ranks"].select(["rank", "cycle", "file", "base_ns"]).to_pylist()
+    files = trace.tables["ranks"].select(["rank", "cycle", "file", "base_time_ns"]).to_pylist()
     for whose in files:
         pieces = _of(path, whose["rank"], whose["cycle"])
         if pieces.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
-            added = list(drawn(pieces, trace, whose["base_ns"] or 0))
+            added = list(drawn(pieces, trace, whose["base_time_ns"] or 0))
             copy_with(whose["file"], target, added)
             written[target] = pieces.num_rows
     return written

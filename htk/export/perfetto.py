@@ -47,7 +47,7 @@ def ui_folder() -> Path:
             return folder
     raise MissingPackage(
         f"no Perfetto UI here: {install('perfetto')}, or unpack a release of it and set "
-        "HTK_PERFETTO_UI to the folder; `htk convert --to chrome` writes the trace for any other"
+        "HTK_PERFETTO_UI to the folder; `htk convert --format chrome` writes a trace for any other"
     )
 
 

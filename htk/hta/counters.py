@@ -91,7 +91,7 @@ def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> 
     part = next(p for p in frames.trace.files if p.rank == rank)
     name, dot, ending = part.file.partition(".json")
     target = Path(f"{name}{suffix}{dot}{ending}")
-    base = int(part.table("ranks")["base_ns"][0].as_py() or 0)
+    base = int(part.table("ranks")["base_time_ns"][0].as_py() or 0)
     drawn = [
         event
         for counter, of_ranks in series.items()

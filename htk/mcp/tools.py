@@ -15,11 +15,12 @@ from htk.trace.coverage import coverage
 
 Tool = Callable[..., str]
 _MOST_FILES = 500
+LIMIT = 50  # rows: an agent reads every one
 _PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
 Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
-Rows = Annotated[int, "Most rows to return."]
-Ranks = Annotated[str | None, "Only these ranks: 0,2..5."]
-Steps = Annotated[str | None, "Only these profiler steps: 3..4, or first:2."]
+Limit = Annotated[int, "Most rows to return."]
+Ranks = Annotated[str | None, "Only these ranks, e.g. 0,2..5."]
+Steps = Annotated[str | None, "Only these profiler steps, e.g. 3..4 or first:2."]
 
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
@@ -37,13 +38,13 @@ def _of_analysis(name: str, traces: Traces) -> Tool:
     def tool(**arguments: Any) -> str:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
         trace = traces.select(arguments["path"], arguments.get("ranks"), arguments.get("steps"))
-        return bounded(ask(trace, name, **options), arguments["rows"])
+        return bounded(ask(trace, name, **options), arguments["limit"])
 
     common: dict[str, tuple[Any, Any]] = {
         "path": (Recording, inspect.Parameter.empty),
         "ranks": (Ranks, None),
         "steps": (Steps, None),
-        "rows": (Rows, 50),
+        "limit": (Limit, LIMIT),
     }
     parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
     parameters += [_of_option(o) for o in analysis.options.values() if o.name not in common]
@@ -83,14 +84,18 @@ def _commands(traces: Traces) -> list[Tool]:
 
         return bounded(result(verdict(traces.select(path, ranks, steps))), 100)
 
-    def sql(path: Recording, query: str, rows: Rows = 50) -> str:
+    def sql(path: Recording, query: str, limit: Limit = LIMIT) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
         from htk.query.sql import query as answer
         from htk.query.worker import Limits
 
-        return bounded(answer(traces.select(path), query, Limits(30.0, "2GB")), rows)
+        return bounded(answer(traces.select(path), query, Limits(30.0, "2GB")), limit)
 
-    def diff(base: Recording, new: Recording, n: Annotated[int, "Rows of each kind."] = 10) -> str:
+    def diff(
+        base: Recording,
+        new: Recording,
+        n: Annotated[int, "Rows to show of each kind; 0: all."] = 20,
+    ) -> str:
         """What changed between two recordings, beyond noise?"""
         table = compare(traces.select(base).tables, traces.select(new).tables, n=n)
         return bounded(Result(DIFF, table, coverage_of(table)), 200)
@@ -110,8 +115,8 @@ def _commands(traces: Traces) -> list[Tool]:
         return bounded(asked.run(), 50)
 
     def plan(
-        model: Annotated[str, "llama2-7b, llama2-70b, gpt3-175b, …"],
-        gpu: Annotated[str, "a100-80gb, h100, … of the catalogue."],
+        model: Annotated[str, "Model: llama2-7b, gpt3-175b, …"],
+        gpu: Annotated[str, "GPU of the hardware catalogue, e.g. a100-80gb."],
         cluster: Annotated[
             dict[str, int | float | str | bool] | None,
             "nodes, gpus_per_node, micro_batch, seq, accumulation, tensor_parallel, precision, …",

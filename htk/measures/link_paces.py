@@ -30,8 +30,8 @@ _MAD = 1.4826  # standard deviations of a Gaussian
 class LinkRates:
     """One-way rates in GB/s where they are known, and where they come from."""
 
-    link_gbps: float | None  # of a GPU to its neighbours
-    nic_gbps: float | None  # of all adapters of a node
+    intra_gbps: float | None  # of a GPU to its neighbours
+    inter_gbps: float | None  # of all adapters of a node
     nic_from: str  # given, usual installations
 
     @classmethod
@@ -50,9 +50,9 @@ class LinkRates:
         if None in nodes:
             return np.nan, ""
         if len(set(nodes)) == 1:
-            return float(self.link_gbps or np.nan), "data sheet"
+            return float(self.intra_gbps or np.nan), "data sheet"
         most = max(nodes.count(node) for node in set(nodes))
-        rate = group_gbps(self.link_gbps, self.nic_gbps, most, calls.hosts.per_node)
+        rate = group_gbps(self.intra_gbps, self.inter_gbps, most, calls.hosts.per_node)
         return float(rate or np.nan), self.nic_from
 
 

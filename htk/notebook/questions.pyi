@@ -6,7 +6,7 @@ from typing import Literal
 from htk.output.result import Result
 
 class Questions:
-    def alltoall_balance(self, *, n: int = 50, align: bool = True) -> Result:
+    def alltoall_balance(self, *, n: int = 20, align: bool = True) -> Result:
         """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
 
     def annotation_breakdown(self, *, match: str | None = None) -> Result:
@@ -15,7 +15,7 @@ class Questions:
     def bucket_study(self, *, align: bool = True) -> Result:
         """Are the buffers large enough: how does bandwidth grow with the size of a collective?"""
 
-    def change_points(self, *, least: float = 1.0) -> Result:
+    def change_points(self, *, min_pct: float = 1.0) -> Result:
         """From which step on did a kernel, or the step, become slower or faster?"""
 
     def clock_alignment(self) -> Result:
@@ -24,7 +24,7 @@ class Questions:
     def collective_times(self, *, align: bool = True, source: str | None = None) -> Result:
         """When did each collective run on each rank, how long did it wait, how fast was it?"""
 
-    def comm_compute_overlap(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['group', 'collective'] | None = None, compat: Literal['hta'] | None = None) -> Result:
+    def comm_compute_overlap(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['total', 'group', 'collective'] = 'total', compat: Literal['hta'] | None = None) -> Result:
         """How much of the communication is hidden behind compute?"""
 
     def comm_compute_ratio(self, *, per: Literal['rank', 'step'] = 'rank') -> Result:
@@ -45,7 +45,7 @@ class Questions:
     def comm_sources(self) -> Result:
         """Which algorithm, protocol and channels did each collective use, as NCCL's records say?"""
 
-    def comm_summary(self, *, by: Literal['size', 'group', 'type'] = 'size', link_gbps: float | None = None, nic_gbps: float | None = None, align: bool = True) -> Result:
+    def comm_summary(self, *, by: Literal['size', 'group', 'type'] = 'size', intra_gbps: float | None = None, inter_gbps: float | None = None, align: bool = True) -> Result:
         """How much is communicated, by what, how fast, and how much of it is exposed?"""
 
     def comm_wait(self, *, align: bool = True) -> Result:
@@ -54,22 +54,22 @@ class Questions:
     def compile_graph_coverage(self) -> Result:
         """How much of the GPU time runs in CUDA graphs, compiled or eagerly?"""
 
-    def critical_path(self, *, step: int | None = None, by: Literal['kind', 'event', 'piece'] = 'kind', n: int = 30) -> Result:
+    def critical_path(self, *, step: int | None = None, by: Literal['kind', 'event', 'piece'] = 'kind', n: int = 20) -> Result:
         """What bounds the step: which work lies on its critical path?"""
 
-    def flops(self, *, per: Literal['rank', 'step'] = 'rank', gpu_name: str | None = None, peak: float | None = None) -> Result:
+    def flops(self, *, per: Literal['rank', 'step'] = 'rank', gpu: str | None = None, peak_tflops: float | None = None) -> Result:
         """How much work is done, and what share of the peak is that (MFU)?"""
 
     def fsdp_units(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """How are FSDP's units gathered and reduced: how large, how early, how exposed?"""
 
-    def gpu_speed(self, *, per: Literal['rank', 'step', 'time'] = 'rank', parts: int = 10, min_count: int = 5) -> Result:
+    def gpu_speed(self, *, per: Literal['rank', 'step', 'time'] = 'rank', slices: int = 50, min_count: int = 5) -> Result:
         """Does a GPU run the same kernels slower than the others, or slower than before?"""
 
     def hang(self) -> Result:
         """Why does the job hang: who never came, who made another call, who only waits?"""
 
-    def host_stalls(self, *, n: int = 30) -> Result:
+    def host_stalls(self, *, n: int = 20) -> Result:
         """What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"""
 
     def idle_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['device', 'stream'] = 'device', compat: Literal['hta'] | None = None) -> Result:
@@ -81,40 +81,40 @@ class Questions:
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Which kinds of activity run alone, and which at the same time?"""
 
-    def kernel_occupancy(self, *, n: int | None = 30) -> Result:
+    def kernel_occupancy(self, *, n: int = 20) -> Result:
         """How well do kernels fill the GPU?"""
 
-    def kernel_sequences(self, *, operator: str | None = None, min_length: int = 3, n: int | None = 20) -> Result:
+    def kernel_sequences(self, *, match: str | None = None, min_length: int = 3, n: int = 20) -> Result:
         """Which sequences of kernels do operators launch again and again?"""
 
-    def kernel_top(self, *, n: int = 10, by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
+    def kernel_top(self, *, n: int = 20, sort_by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """Which kernels cost most GPU time?"""
 
-    def late_arrivals(self, *, n: int = 50, align: bool = True) -> Result:
+    def late_arrivals(self, *, n: int = 20, align: bool = True) -> Result:
         """Which collectives were waited in longest, and for whom?"""
 
-    def launch_stats(self, *, by: Literal['call', 'kernel', 'operator'] = 'call', call_cutoff_us: float = 50, delay_cutoff_us: float = 100, n: int | None = 30) -> Result:
+    def launch_stats(self, *, by: Literal['call', 'kernel', 'operator'] = 'call', call_cutoff_us: float = 50, delay_cutoff_us: float = 100, n: int = 20) -> Result:
         """How long do launches take, and how long does the launched work wait?"""
 
     def memory_bandwidth(self) -> Result:
         """How fast are copies and sets, in each direction?"""
 
-    def memory_peaks(self, *, by: Literal['holder', 'category'] = 'holder', n: int = 10) -> Result:
+    def memory_peaks(self, *, by: Literal['holder', 'category'] = 'holder', n: int = 20) -> Result:
         """When is memory at its highest, and what holds it then?"""
 
-    def memory_timeline(self, *, points: int = 200, by: Literal['device', 'category'] = 'device') -> Result:
+    def memory_timeline(self, *, slices: int = 50, by: Literal['device', 'category'] = 'device') -> Result:
         """How much memory is in use, over time?"""
 
-    def module_breakdown(self, *, n: int | None = 30) -> Result:
+    def module_breakdown(self, *, n: int = 20) -> Result:
         """Which modules take the time, in forward and in backward?"""
 
     def moe_balance(self) -> Result:
         """How evenly do tokens spread over the ranks that hold the experts, layer by layer?"""
 
-    def op_breakdown(self, *, by: Literal['name', 'shape', 'stack', 'module', 'thread'] = 'name', per: Literal['all', 'rank', 'step'] = 'all', n: int | None = 30) -> Result:
+    def op_breakdown(self, *, by: Literal['name', 'shape', 'stack', 'module', 'thread'] = 'name', per: Literal['all', 'rank', 'step'] = 'all', n: int = 20) -> Result:
         """Which operators take the time, on the CPU and on the GPU?"""
 
-    def op_tree(self, *, depth: int | None = None, min_pct: float = 0.5, per: Literal['all', 'rank'] = 'all') -> Result:
+    def op_tree(self, *, depth: int | None = None, min_pct: float = 1.0, per: Literal['all', 'rank'] = 'all') -> Result:
         """Where in the call tree do operators take their time?"""
 
     def phase_breakdown(self, *, per: Literal['rank', 'step'] = 'rank') -> Result:
@@ -123,25 +123,25 @@ class Questions:
     def pipeline_bubble(self) -> Result:
         """How much of a step does each stage of a pipeline stand still?"""
 
-    def python_hotspots(self, *, n: int | None = 30) -> Result:
+    def python_hotspots(self, *, n: int = 20) -> Result:
         """Which Python functions take the time?"""
 
-    def queue_length(self, *, streams: bool = True) -> Result:
+    def queue_length(self, *, by: Literal['stream', 'device'] = 'stream') -> Result:
         """How much launched work waits, and is the CPU held up by a full queue?"""
 
     def recommendations(self, *, min_pct: float = 1.0) -> Result:
         """What should be changed first, and how much time would it win back at most?"""
 
-    def roofline(self, *, per: Literal['all', 'rank', 'step'] = 'all', gpu_name: str | None = None, launch_ns: int = 2000, n: int = 30) -> Result:
+    def roofline(self, *, per: Literal['all', 'rank', 'step'] = 'all', gpu: str | None = None, launch_us: float = 2, n: int = 20) -> Result:
         """How near does each operator come to what its GPU can do?"""
 
-    def serving_iterations(self, *, pattern: str | None = None) -> Result:
+    def serving_iterations(self, *, match: str | None = None) -> Result:
         """What does each iteration of an inference server do, and how long does it take?"""
 
-    def short_kernels(self, *, by: Literal['duration', 'kernel', 'operator'] = 'duration', threshold_us: float = 10, bins: int = 10, n: int | None = 20) -> Result:
+    def short_kernels(self, *, by: Literal['duration', 'kernel', 'operator'] = 'duration', threshold_us: float = 10, bins: int = 10, n: int = 20) -> Result:
         """How much runs in kernels too short to pay for their launch?"""
 
-    def slow_links(self, *, link_gbps: float | None = None, nic_gbps: float | None = None, align: bool = True) -> Result:
+    def slow_links(self, *, intra_gbps: float | None = None, inter_gbps: float | None = None, align: bool = True) -> Result:
         """Which adapter, link, node or GPU slows communication down, and what would decide it?"""
 
     def slowdown_by_stage(self) -> Result:

@@ -80,7 +80,7 @@ class Session(Questions, Trace):
         return timeline(lambda aligned: TraceTimeline(self, aligned=aligned))
 
     def report(
-        self, path: str | Path = "report.html", *, title: str = "", whatif: bool = True
+        self, path: str | Path = "report.html", *, title: str | None = None, whatif: bool = True
     ) -> Path:
         """Write one document to forward and return its path.
 
@@ -147,12 +147,12 @@ class Session(Questions, Trace):
 
         return Result(doctor.label, doctor(self), coverage(self, ()))
 
-    def diff(self, new: Trace, *, n: int = 10) -> Result:
+    def diff(self, new: Trace, *, n: int = 20) -> Result:
         """Return what changed from this recording to `new`, significant changes first.
 
         Args:
             new: the recording to compare with, opened with `htk.open`.
-            n: rows of each kind (kernels, operators, …); 0 keeps all.
+            n: rows to show of each kind (kernels, operators, …); 0: all.
 
         >>> import htk
         >>> trace = htk.open("sample")

@@ -41,7 +41,7 @@ class PlannedJob:
     price: float | None = None  # of a GPU-hour
     accumulation: int = 1  # micro-batches that each pipeline takes in a step
     tensor_parallel: int = 1
-    tokens: float | None = None  # of the whole run
+    run_tokens: float | None = None
     strategy: str = "full_shard"
     pipeline_parallel: int = 1
     context_parallel: int = 1
@@ -218,7 +218,7 @@ def _check_counts(job: PlannedJob) -> None:
         )
     if job.ranks > _MOST_GPUS:
         raise UsageError(f"{job.ranks} GPUs: at most {_MOST_GPUS} are planned for")
-    for name in ("price", "tokens", "capacity", "link_gbps", "watts", "oversubscription"):
+    for name in ("price", "run_tokens", "capacity", "link_gbps", "watts", "oversubscription"):
         value = getattr(job, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise UsageError(f"{name} {value:g}: a positive number was expected")

@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def run_days(self) -> float | None:
-        tokens = self.job.tokens
+        tokens = self.job.run_tokens
         return None if tokens is None else tokens / self.tokens_per_s / 86_400
 
     @cached_property

@@ -140,7 +140,7 @@ def _row(p: Plan) -> dict[str, Any]:
     parts, held = p.parts, p.memory
     (low50, high50), (low90, high90) = p.interval(50), p.interval(90)
     cost, days = p.cost_per_million_tokens, p.run_days
-    whole_cost = None if cost is None or p.job.tokens is None else cost * p.job.tokens / 1e6
+    whole_cost = None if cost is None or p.job.run_tokens is None else cost * p.job.run_tokens / 1e6
     checkpointed = replace(p.job, checkpointing="full")
     return {
         "strategy": p.job.strategy,

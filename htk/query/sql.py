@@ -1,9 +1,9 @@
 """SQL over a trace: the vocabulary's tables, every analysis as a view or a table function.
 
 `select * from kernels` reads a table, `select * from time_breakdown` an analysis as it answers by
-default, `select * from kernel_top(n := 3, by := 'mean')` one with options. Only what a query names
-is made. Nothing but one reading statement runs, files and network are out of its reach, and it
-ends at its time and memory limits.
+default, `select * from kernel_top(n := 3, sort_by := 'mean')` one with options. Only what a query
+names is made. Nothing but one reading statement runs, files and network are out of its reach, and
+it ends at its time and memory limits.
 """
 
 import ast
@@ -123,7 +123,7 @@ def query(trace: Trace, text: str, limits: Limits | None = None) -> Result:
 
 
 def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Result:
-    """The same over a folder that `htk convert --to parquet` wrote: its tables are scanned from
+    """The same over a folder that `htk convert --format parquet` wrote: its tables are scanned from
     disk; what an analysis reads, and what is derived of them, is made in memory."""
     tables = dataset_tables(folder)
     prepared = prepare(read_dataset(folder), text, tables)
@@ -228,7 +228,7 @@ def _make(prepared: Prepared, relation: str, name: str, options: dict[str, Any])
 
 
 def _options(name: str, words: list[Token]) -> dict[str, Any]:
-    """Return `n := 3, by := 'mean'` as the options of an analysis."""
+    """Return `n := 3, sort_by := 'mean'` as the options of an analysis."""
     options: dict[str, Any] = {}
     rest = [*words, Token("sign", ",", 0, 0)] if words else []
     while rest:

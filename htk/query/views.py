@@ -48,7 +48,7 @@ _OPS_WITH_STEPS = table(
     **_same("cpu_ops", *_OF_OPS),
     duration_ns=(pa.int64(), "Its length."),
     step=(pa.int32(), "ProfilerStep it ran in; null: none."),
-    parent=(TEXT, "The operator that called it; null: none."),
+    parent_name=(TEXT, "The operator that called it; null: none."),
     forward=(TEXT, "For a backward operator: its forward one."),
     annotation=(TEXT, "Innermost user range (not a step) round it; null: none."),
     depth=(pa.int32(), "0 for an operator called by none."),
@@ -70,7 +70,7 @@ def _ops_with_steps(trace: Trace) -> pa.Table:
     tables = trace.tables
     ops, links = tables["cpu_ops"], tables["op_links"]
     joined = {
-        "parent": ops["name"].take(links["parent_row"]),
+        "parent_name": ops["name"].take(links["parent_row"]),
         "forward": ops["name"].take(links["forward_row"]),
         "annotation": tables["annotations"]["name"].take(links["annotation_row"]),
     }

@@ -60,7 +60,9 @@ def checks() -> list[Check]:
         Check("rank alone", "each rank opened alone against all ranks together", _alone),
         Check("cache", "tables from the cache against tables parsed anew", _cache),
         Check("engines", "tables of the compiled core against those of its pure twin", _engines),
-        Check("merged", "`convert --to chrome`, read again, against the files it merges", _merged),
+        Check(
+            "merged", "`convert --format chrome`, read again, against the files it merges", _merged
+        ),
     ]
 
 

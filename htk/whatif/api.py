@@ -223,7 +223,7 @@ class WhatIf:
         """Return the bytes a rank sends in a step by type, group and scope, recorded and predicted.
 
         >>> import htk
-        >>> "wire_bytes" in htk.open("sample").whatif().traffic().columns
+        >>> "wire_bytes_mean" in htk.open("sample").whatif().traffic().columns
         True
         """
         edits = ordered(self.edits)

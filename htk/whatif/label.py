@@ -64,15 +64,15 @@ RETURNS = table(
 
 
 TRAFFIC = table(
-    step=(TEXT, "The recorded step, or the predicted one."),
+    variant=(TEXT, "recorded, or predicted: of which step."),
     type=(TEXT, "Of the collective."),
-    group_size=(pa.int64(), "Ranks that take part."),
+    group_size=(pa.int32(), "Ranks that take part."),
     scope=(TEXT, "within a node, across nodes, or unknown."),
-    calls=(pa.float64(), "Of a rank in the step, mean over ranks."),
-    message_bytes=(pa.float64(), "What a rank hands in, in the step."),
-    wire_bytes=(
+    count_mean=(pa.float64(), "Mean number of collectives of a rank in the step."),
+    message_bytes_mean=(pa.float64(), "Mean bytes that a rank hands in, in the step."),
+    wire_bytes_mean=(
         pa.float64(),
-        "What a rank sends: (N-1)/N of the buffer; of all_reduce twice that.",
+        "Mean bytes that a rank sends: (N-1)/N of the buffer; of all_reduce twice that.",
     ),
 )
 
@@ -80,7 +80,7 @@ TRAFFIC = table(
 TRAFFIC_LABEL = Label(
     "whatif_traffic",
     "What does a rank send in a step, recorded and predicted?",
-    Bar("type", ("wire_bytes",)),
+    Bar("type", ("wire_bytes_mean",)),
 )
 LABEL = Label(
     "whatif",

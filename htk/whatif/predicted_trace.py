@@ -83,7 +83,7 @@ class _Moved:
             np.full(len(keep), -1, np.int64),
             np.full(len(keep), -1, np.int64),
             keep,
-            int(numbers(part.table("ranks")["base_ns"], 0).max(initial=0)),
+            int(numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
             [],
         )
         moved._threads(part, warps)

@@ -44,7 +44,7 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
         "groups": compact_json(groups) if isinstance(groups, list) else None,
         "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
-        "base_ns": base_ns(header),
+        "base_time_ns": base_ns(header),
     }
 
 

@@ -1,8 +1,9 @@
 """Several recorded processes in one file: which event belongs to which.
 
 Correlation ids, thread numbers and streams belong to a process. A file that holds several, as
-`htk convert --to chrome` and scripts that put ranks together write them, is read as one recording a
-process. htk's own files say which processes are which rank's (`htk_ranks`); of others the ids tell.
+`htk convert --format chrome` and scripts that put ranks together write them, is read as one
+recording per process. htk's own files say which processes are which rank's (`htk_ranks`); in others
+the ids tell.
 """
 
 from collections.abc import Mapping

@@ -64,7 +64,7 @@ class Machine:
             "device_count": len(listed) or None,
             "device_properties": compact_json(listed) if listed else None,
             "versions": compact_json(self.versions) if self.versions else None,
-            "base_ns": base_ns,
+            "base_time_ns": base_ns,
         }
 
 

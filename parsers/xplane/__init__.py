@@ -175,5 +175,5 @@ def _facts(space: Space, base: int) -> Mapping[str, object]:
         "host": space.hostname,
         "device_count": len(listed) or None,
         "device_properties": compact_json(listed) if listed else None,
-        "base_ns": base,
+        "base_time_ns": base,
     }

@@ -88,7 +88,7 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
     found = {r["name"]: r["device_busy_ns"] for r in answer_of(annotation_breakdown, **tables)}
     assert {name: found.get(name) or 0 for name in PHASES} == expected
     served = answer_of(
-        serving_iterations, **tables, options={"pattern": "forward|backward|optimizer"}
+        serving_iterations, **tables, options={"match": "forward|backward|optimizer"}
     )
     assert [r["device_busy_ns"] for r in served] == list(expected.values())
 

@@ -94,7 +94,7 @@ def test_what_is_no_path_is_refused(tmp_path: Path, path: str) -> None:
         ["--token", "short"],
         ["--token", "with a space"],
         ["--no-token", "--token", "12345678"],
-        ["--no-token", "--host", "0.0.0.0"],
+        ["--no-token", "--bind", "0.0.0.0"],
     ],
 )
 def test_a_token_is_long_and_plain(options: list[str]) -> None:
@@ -132,7 +132,7 @@ def test_debug_is_for_this_machine_alone() -> None:
 
     from htk.cli.commands.dashboard import command
 
-    found = CliRunner().invoke(command, ["sample", "--host", "0.0.0.0", "--debug"])
+    found = CliRunner().invoke(command, ["sample", "--bind", "0.0.0.0", "--debug"])
     assert found.exit_code == 2 and "this machine alone" in found.output
 
 

@@ -106,7 +106,7 @@ def test_a_late_answer_changes_nothing_elsewhere(page: Any) -> None:
 
 
 def test_a_link_reopens_the_same_view(page: Any, address: str) -> None:
-    page.goto(f"{address}/kernels?name=gemm&ranks=1&o.by=count")
+    page.goto(f"{address}/kernels?name=gemm&ranks=1&o.sort_by=count")
     page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
     idle(page)
     names = page.locator(".ag-pinned-left-cols-container").first.inner_text()

@@ -125,7 +125,7 @@ def test_each_activity_hangs_on_the_call_of_its_own_process(report: Path) -> Non
         ),
     )
     trace = kept(report)
-    base = rows(trace, "ranks")[0]["base_ns"]
+    base = rows(trace, "ranks")[0]["base_time_ns"]
     links, launches = trace.tables["kernel_links"].to_pylist(), rows(trace, "launches")
     found = [
         (k["start_ns"] - base, link["launch_start_ns"] - base, int(call["thread"]))

@@ -96,7 +96,7 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 def test_activities_are_those_of_the_file(file: Path) -> None:
     trace = kept(file)
-    base = rows(trace, "ranks")[0]["base_ns"]
+    base = rows(trace, "ranks")[0]["base_time_ns"]
     wanted = sorted(
         (device, stream, start // 1000 + base, end // 1000 + base)
         for device, stream, _, start, end in on_gpu(file.read_bytes())
@@ -150,7 +150,7 @@ def test_hlo_operators_own_what_they_launched(shared: Path) -> None:
 def test_the_program_by_hand() -> None:
     trace = kept(SAMPLE)
     (who,) = rows(trace, "ranks")
-    assert (who["host"], who["device_count"], who["base_ns"]) == ("node7", 2, BEGAN_NS)
+    assert (who["host"], who["device_count"], who["base_time_ns"]) == ("node7", 2, BEGAN_NS)
     origin = BEGAN_NS + LINE_NS
     kernels = rows(trace, "kernels", device=1)
     assert [(k["start_ns"] - origin, k["name"]) for k in kernels[:2]] == [

@@ -3,10 +3,11 @@
 import click
 
 from htk import analyses
+from htk.cli.commands.options import list_format_option
 
 
 @click.command("analyses")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@list_format_option
 def command(form: str) -> None:
     """List the questions that htk answers, by subject."""
     if form == "json":

@@ -6,14 +6,21 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.cli.commands.options import ranks_option, steps_option
 from htk.errors import MissingTable
 
 
 @click.command("baseline")
 @opening_options
-@click.option("--ranks", help="Only these ranks: 0,2..5.")
-@click.option("--steps", help="Only these profiler steps: 3..4.")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
+@ranks_option
+@steps_option
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False),
+    help="File to write to.",
+)
 def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
     from htk.cli.commands.common import opened

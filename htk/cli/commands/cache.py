@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
+from htk.cli.commands.options import list_format_option
 from htk.core.humanize import format_bytes
 from htk.errors import GateFailed
 
@@ -15,7 +16,7 @@ def command() -> None:
 
 
 @command.command("ls")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@list_format_option
 def ls(form: str) -> None:
     """List what is kept, and where."""
     from htk.io.store import Store

@@ -48,9 +48,9 @@ def _number_options(function: Any) -> Any:
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="A recording to hold it to.")
 @click.option("--gpus", metavar="NxGPU", help="GPUs of the described job: 64xA100, rtx-4090.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="Of a node."
+    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs of a node."
 )
-@click.option("--model", help="llama2-13b, gpt3-175b, … or any name, with its sizes.")
+@click.option("--model", help="Model: llama2-13b, gpt3-175b, … or any name with sizes of its own.")
 @size_options
 @click.option("--parameters", help="Parameters a token passes, where no model is given: 13B.")
 @_number_options

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from htk.answers.ask import ask
+from htk.cli.commands.options import cycles_option, ranks_option, steps_option
 from htk.core.analysis import Analysis
 from htk.core.defer_imports import spare_pandas
 from htk.core.humanize import parse_duration, parse_int_ranges, visible
@@ -37,40 +38,59 @@ def _use_gpus(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     ctx.call_on_close(restore)
 
 
-gpus_option = click.option(
-    "--gpus",
+gpu_file_option = click.option(
+    "--gpu-file",
     type=click.Path(dir_okay=False),
     callback=_use_gpus,
     expose_value=False,
     is_eager=True,  # before options that name one of its GPUs
-    help="TOML file of GPUs beside the catalogue's, e.g. my.toml.",
+    help="TOML file of GPUs to add to the hardware catalogue, e.g. my.toml.",
 )
 _OPENING = (
     click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
-    gpus_option,
-    click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing."),
-    click.option("--cache-by-content", is_flag=True, help="Know files by a hash of their bytes."),
-    click.option("--keep-arguments", is_flag=True, help="Keep unknown arguments of events."),
-    click.option("--strict", is_flag=True, help="Any loss while parsing is an error."),
-    click.option("--rank", type=int, help="Rank of the one file, where it does not say."),
-    click.option("--rank-pattern", help="Regular expression whose group finds it in file names."),
+    gpu_file_option,
+    click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing on disk."),
+    click.option(
+        "--cache-by-content",
+        is_flag=True,
+        help="Name cache entries by a hash of the bytes, not by size and time.",
+    ),
+    click.option(
+        "--keep-unknown-arguments",
+        is_flag=True,
+        help="Keep event arguments that no table has a column for.",
+    ),
+    click.option(
+        "--strict", is_flag=True, help="Fail where a file is damaged, unread or incomplete."
+    ),
+    click.option("--rank", type=int, help="Rank of a single file that does not say it."),
+    click.option(
+        "--rank-pattern", help="Regular expression whose group finds the rank in file names."
+    ),
     click.option(
         "--time-unit",
         type=click.Choice(["s", "ms", "us", "ns"]),
-        help="Of a job's rows whose columns do not say it.",
+        help="Unit of operation-level rows that do not say it.",
     ),
 )
 _NARROWING = (
-    click.option("--ranks", help="Only these ranks: 0,2..5."),
-    click.option("--steps", help="Only these profiler steps: 3..4; or first:2."),
-    click.option("--cycles", help="Of a rank's several recordings only these, from 0: 1."),
-    click.option("--from", "from_", help="Only from this time on, since the trace began: 1.5ms."),
-    click.option("--to", help="Only up to this time."),
-    click.option("--annotation", metavar="REGEX", help="Only inside user ranges of such a name."),
+    ranks_option,
+    steps_option,
+    cycles_option,
+    click.option(
+        "--from",
+        "from_",
+        metavar="TIME",
+        help="Start of the time window, from the recording's start, e.g. 1.5ms.",
+    ),
+    click.option("--to", metavar="TIME", help="End of the time window, e.g. 20ms."),
+    click.option(
+        "--annotation", metavar="REGEX", help="Only inside user ranges whose name matches."
+    ),
 )
 
 
-def raw_option(help_: str) -> Callable[..., Any]:
+def raw_option() -> Callable[..., Any]:
     """Return the option that leaves texts in CSV as they are; `form` says so, see `_form`."""
     return click.option(
         "--raw",
@@ -78,7 +98,7 @@ def raw_option(help_: str) -> Callable[..., Any]:
         is_eager=True,  # before the option that says which form
         expose_value=False,
         callback=lambda ctx, _, raw: ctx.meta.__setitem__(_RAW, raw),
-        help=help_,
+        help="Write texts to CSV as they are, even those that a spreadsheet takes for formulas.",
     )
 
 
@@ -100,27 +120,27 @@ def _form(ctx: click.Context, form: str | None) -> str:
 
 
 _WRITING = (
-    raw_option("With csv: texts as they are, also those that a spreadsheet takes for formulas."),
+    raw_option(),
     click.option(
         "--format",
         "form",
         type=click.Choice(FORMATS),
         callback=lambda ctx, _, form: _form(ctx, form),
-        help="Else by the file's ending; table.",
+        help="Output format; by default from the ending of -o, else table.",
     ),
     click.option(
         "-o",
         "--output",
         type=click.Path(dir_okay=False),
         is_eager=True,  # before --format, which looks at it
-        help="Write to this file.",
+        help="File to write to.",
     ),
     click.option(
         "--limit",
         type=click.IntRange(min=1),
         default=200,
         show_default=True,
-        help="Rows of a table for people.",
+        help="Most rows of a table for people.",
     ),
 )
 
@@ -164,7 +184,7 @@ def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
         strict=arguments["strict"],
         rank=arguments["rank"],
         rank_pattern=arguments["rank_pattern"],
-        keep_unknown_arguments=arguments["keep_arguments"],
+        keep_unknown_arguments=arguments["keep_unknown_arguments"],
         cache_by_content=arguments["cache_by_content"],
         time_unit=arguments["time_unit"],
     )

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import is_raw, opening_options, raw_option
+from htk.cli.commands.options import folder_option
 from htk.errors import UsageError
 
 TABLES_AS = ("parquet", "arrow", "csv")
@@ -15,11 +16,18 @@ FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
 
 @click.command("convert")
 @opening_options
-@click.option("--to", "form", type=click.Choice(FORMS), default="parquet", show_default=True)
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--table", "tables", multiple=True, help="Only this table; may be given again.")
-@raw_option("With csv: texts as they are, also those that a spreadsheet takes for formulas.")
-@click.option("--links", is_flag=True, help="Also what htk derived: links, windows, matches.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="parquet",
+    show_default=True,
+    help="Output format.",
+)
+@folder_option
+@click.option("--table", "tables", multiple=True, help="Only this table; may be repeated.")
+@raw_option()
+@click.option("--links", is_flag=True, help="Include derived tables: links, windows, matches.")
 def command(
     paths: tuple[str, ...],
     form: str,
@@ -40,7 +48,7 @@ def command(
     """
     raw = is_raw(click.get_current_context())
     if raw and form != "csv":
-        raise UsageError(f"--raw is for --to csv; {form} holds texts as they are")
+        raise UsageError(f"--raw is for --format csv; {form} holds texts as they are")
     if form == "operations":
         _write_operations(paths, Path(output), arguments)
         return

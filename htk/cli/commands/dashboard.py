@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import open_options, opened, parsing_options
+from htk.cli.commands.options import port_option
 from htk.core.extras import require
 
 if TYPE_CHECKING:
@@ -22,15 +23,17 @@ THREADS = 8
 @click.command("dashboard")
 @click.argument("paths", nargs=-1, metavar="[PATH…]")
 @parsing_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option(
+    "--bind", "host", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
+@port_option(8050)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option("--max-upload", default=512, show_default=True, help="Largest upload in MiB.")
-@click.option("--token", metavar="TEXT", help="Token to ask for, instead of a new one each time.")
+@click.option("--token", metavar="TEXT", help="Token to ask for; by default a new one each time.")
+@click.option("--no-token", is_flag=True, help="Ask for no token, on a machine that only you use.")
 @click.option(
-    "--no-token", is_flag=True, help="Ask for no token: on a machine that is yours alone."
+    "--debug", is_flag=True, help="Dash's own server and developer tools; on this machine only."
 )
-@click.option("--debug", is_flag=True, help="Dash's own server and tools; on this machine only.")
 def command(
     paths: tuple[str, ...],
     host: str,

@@ -22,10 +22,10 @@ _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
     type=click.Choice(("all", "time", "phase", "kernel", "op", "module", "comm")),
     default="all",
     show_default=True,
-    help="What to compare.",
+    help="What a row stands for: one of these.",
 )
-@click.option("--n", default=10, show_default=True, help="Rows of each kind; 0: all.")
-@click.option("--base-ranks", help="Ranks of the base recording: 0,2..5.")
+@click.option("--n", default=20, show_default=True, help="Rows to show of each kind; 0: all.")
+@click.option("--base-ranks", help="Ranks of the base recording, e.g. 0,2..5.")
 @click.option("--new-ranks", help="Ranks of the new recording.")
 @click.option(
     "--fail-on",

@@ -4,9 +4,11 @@ import json
 
 import click
 
+from htk.cli.commands.options import list_format_option
+
 
 @click.command("formats")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@list_format_option
 def command(form: str) -> None:
     """List the file formats that htk reads; a file is recognised by what is in it."""
     from htk.parsers import parsers

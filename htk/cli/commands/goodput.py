@@ -23,7 +23,7 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 @click.command("goodput")
 @click.option("--gpus", type=click.IntRange(min=1), required=True, help="GPUs of the job.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="Of a node."
+    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs of a node."
 )
 @click.option("--failures", metavar="N/TIME", help="Interruptions counted, e.g. 466/54d.")
 @click.option(
@@ -52,9 +52,9 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 @click.option(
     "--node-share", default="1", show_default=True, help="Failures that take a node: 0.5..0.8."
 )
-@click.option("--tokens", help="Tokens of the run, e.g. 15.6T: its days and cost.")
+@click.option("--run-tokens", help="Tokens of the whole run, for its time and cost, e.g. 15.6T.")
 @click.option("--tokens-per-s", help="Tokens a second while the job runs, e.g. 2.6M..2.9M.")
-@click.option("--price", help="Price of a GPU-hour, e.g. 2..3: the run's cost, with its spares.")
+@click.option("--price", help="Price of a GPU-hour, for the cost of the run with its spares, e.g. 2..3.")
 @click.option("--watts", help="Power of a GPU with its share of the node: the run's energy.")
 @writing_options
 def command(form: str, output: str | None, limit: int, **arguments: Any) -> None:
@@ -89,8 +89,8 @@ def _job(arguments: Mapping[str, Any]) -> Any:
     def value(name: str) -> ValueRange | None:
         return None if arguments[name] is None else parse_value(arguments[name])
 
-    every, tokens = seconds("every"), value("tokens")
-    for name, exact in (("every", every), ("tokens", tokens)):
+    every, tokens = seconds("every"), value("run_tokens")
+    for name, exact in (("every", every), ("run-tokens", tokens)):
         if exact is not None and not exact.is_exact:
             raise UsageError(f"--{name} {arguments[name]!r}: one value was expected, no range")
     return GoodputJob(

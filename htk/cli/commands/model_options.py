@@ -7,10 +7,10 @@ import click
 
 # By name in `htk.models.decoder`, from the outside inwards.
 SIZES = {
-    "layers": "Sizes of a model of your own, or other than its own.",
+    "layers": "Layers of the model.",
     "hidden": "Width of the model.",
     "heads": "Attention heads.",
-    "kv_heads": "Heads of keys and values, where there are fewer.",
+    "kv_heads": "Heads of keys and values, if fewer.",
     "ffn": "Width of the feed-forward layer.",
     "vocab": "Size of the vocabulary.",
 }

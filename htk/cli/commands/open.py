@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.cli.commands.options import port_option
 from htk.core.extras import require
 from htk.errors import UsageError
 
 
 @click.command("open")
 @opening_options
-@click.option("--perfetto", is_flag=True, help="In Perfetto's viewer, served from this machine.")
-@click.option("--port", default=0, help="Port; 0 takes a free one.")
+@click.option("--perfetto", is_flag=True, help="Use Perfetto's viewer, served from this machine.")
+@port_option(0)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def command(
     paths: tuple[str, ...], perfetto: bool, port: int, no_browser: bool, **arguments: Any

@@ -6,13 +6,14 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.cli.commands.options import folder_option, ranks_option, step_option
 
 
 @click.command("overlay")
 @opening_options
-@click.option("--step", type=int, help="Which step; without it the steadiest.")
-@click.option("--ranks", help="Only the path of these ranks: 0,2..5.")
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+@step_option
+@ranks_option
+@folder_option
 def command(
     paths: tuple[str, ...], step: int | None, ranks: str | None, output: str, **arguments: Any
 ) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import gpus_option, writing_options
+from htk.cli.commands.common import gpu_file_option, writing_options
+from htk.cli.commands.options import price_option, run_tokens_option
 from htk.cli.commands.plan_options import PlanCommand, described, job_options
 from htk.core.humanize import format_bytes, format_duration
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command("plan", cls=PlanCommand)
 @job_options
-@click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
-@click.option("--tokens", type=float, help="Of the whole run, such as 2e12: its days and cost.")
+@price_option
+@run_tokens_option
 @click.option(
     "--show",
     type=click.Choice(["steps", "parts", "ledger", "stages"]),
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="What of the plan: steps, their parts, what is sent, memory by stage.",
 )
-@gpus_option
+@gpu_file_option
 @writing_options
 def command(show: str, form: str, output: str | None, limit: int, **arguments: Any) -> None:
     """What would training this model on this cluster take: time, memory, cost?

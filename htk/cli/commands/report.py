@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import narrowing_options, opening_options
+from htk.cli.commands.options import title_option
 from htk.core.extras import require
 
 FORMS = ("html", "md", "json", "pdf")
@@ -16,10 +17,20 @@ FORMS = ("html", "md", "json", "pdf")
 @click.command("report")
 @opening_options
 @narrowing_options
-@click.option("--format", "form", type=click.Choice(FORMS), help="Else by the file's ending; html.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="The file; else report.html.")
-@click.option("--title", help="Else the name of the recording.")
-@click.option("--whatif/--no-whatif", default=True, help="Predict batch and sharding too.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Output format; by default from the ending of -o, else html.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="File to write to; by default report.html.",
+)
+@title_option
+@click.option("--whatif/--no-whatif", default=True, help="Include predictions.")
 def command(
     paths: tuple[str, ...],
     form: str | None,
@@ -28,7 +39,7 @@ def command(
     whatif: bool,
     **arguments: Any,
 ) -> None:
-    """Write one file that tells it all: verdict, timeline, what-ifs, tables, plots.
+    """Write one document to forward: verdict, timeline, what-ifs, tables, plots.
 
     HTML opens anywhere without a network; Markdown is for pull requests and JSON for machines, and
     both go to stdout without -o; PDF needs Chromium.

@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.cli.commands.options import folder_option
 from htk.core.humanize import format_bytes, pluralize
 
 
 @click.command("scrub")
 @opening_options
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+@folder_option
 @click.option("--keep", metavar="PATTERN", help="Names to keep, e.g. 'mylib::.*'.")
 def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: Any) -> None:
     """Write traces without names, paths, stacks, hosts and shapes of yours; times stay.

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import gpus_option
+from htk.cli.commands.common import gpu_file_option
 from htk.cli.commands.model_options import size_options
+from htk.cli.commands.options import folder_option
 
 PLANTED = (
     "straggler, slow_link, full_allocator, starved_loader, data_stall, cpu_bound, regressed_kernel,"
@@ -19,15 +20,15 @@ PLANTED = (
 
 @click.command("simulate")
 @click.option("--config", "file", type=click.Path(dir_okay=False), help="Read options from TOML.")
-@click.option("--model", help="llama2-7b, llama2-13b, llama3-8b, gpt3-5b, gpt3-126m, or any name.")
+@click.option("--model", help="Model: llama2-7b, gpt3-175b, … or any name with sizes of its own.")
 @size_options
-@click.option("--gpu", help="A name of the hardware catalogue, such as a100-80gb.")
-@gpus_option
-@click.option("--nodes", type=int, help="Nodes of the cluster. [1]")
+@click.option("--gpu", help="GPU of the hardware catalogue, e.g. a100-80gb.")
+@gpu_file_option
+@click.option("--nodes", type=int, help="Nodes of the cluster.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
 @click.option("--strategy", help="ddp, shard_grad_op, full_shard or hybrid_shard.")
 @click.option("--fsdp", type=int, help="1 or 2: whose order of streams.")
-@click.option("--tensor-parallel", type=int, help="GPUs that share each layer. [1]")
+@click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
 @click.option("--micro-batch", type=int, help="Sequences of a GPU at once.")
 @click.option("--seq", type=int, help="Tokens of a sequence.")
 @click.option("--accumulation", type=int, help="Micro-batches of a step.")
@@ -45,8 +46,8 @@ PLANTED = (
 )
 @click.option("--seed", type=int, help="Of the cluster and of chance.")
 @click.option("--run", type=int, help="The same cluster again, with other noise.")
-@click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, one way.")
-@click.option("--inter-gbps", type=float, help="Rate of a node to the others.")
+@click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way.")
+@click.option("--inter-gbps", type=float, help="Rate of a node to the others, GB/s one way.")
 @click.option("--intra-latency-us", type=float, help="Latency of a hop within a node. [0.6]")
 @click.option("--inter-latency-us", type=float, help="Latency of a hop across nodes. [2.7]")
 @click.option("--ranks-only", help="Write only these ranks: 0,2..5.")
@@ -91,7 +92,7 @@ PLANTED = (
 )
 @click.option("--stacks/--no-stacks", default=None, help="Calls of Python and of nn.Modules. [yes]")
 @click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+@folder_option
 def command(file: str | None, output: str, **arguments: Any) -> None:
     """Write the traces of a simulated cluster, and truth.json: what is true of them."""
     from htk.core.humanize import parse_int_ranges

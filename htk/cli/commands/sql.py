@@ -37,7 +37,7 @@ def command(
 
     Tables of the vocabulary and every analysis are there by name, analyses also with options:
     kernel_top(n := 3). union_spans, overlap_spans, exposed_spans and busy work on intervals. PATH
-    may be a folder that `htk convert --to parquet` wrote.
+    may be a folder that `htk convert --format parquet` wrote.
     """
     from htk.output.render import write
     from htk.query.worker import Limits

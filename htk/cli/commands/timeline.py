@@ -6,25 +6,21 @@ from typing import Any
 import click
 
 from htk.cli.commands.common import opening_options
+from htk.cli.commands.options import align_option, ranks_option, title_option
 
 
 @click.command("timeline")
 @opening_options
-@click.option("--ranks", help="Only these ranks: 0,2..5.")
-@click.option(
-    "--align/--no-align",
-    default=True,
-    show_default=True,
-    help="Ranks whose clocks are apart on one clock, as their collectives tell.",
-)
-@click.option("--title", help="Else the name of the recording.")
+@ranks_option
+@align_option
+@title_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False),
     default="timeline.html",
     show_default=True,
-    help="Write to this file.",
+    help="File to write to.",
 )
 def command(
     paths: tuple[str, ...], align: bool, title: str | None, output: str, **arguments: Any

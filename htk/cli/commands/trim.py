@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.cli.commands.common import narrowing_options, opening_options
+from htk.cli.commands.options import folder_option
 from htk.core.humanize import format_bytes
 from htk.errors import UsageError
 
@@ -16,7 +17,7 @@ from htk.errors import UsageError
 @click.command("trim")
 @opening_options
 @narrowing_options
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder.")
+@folder_option
 def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """Write smaller traces: chosen ranks, steps or times, events as they were recorded.
 

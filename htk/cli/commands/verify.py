@@ -27,7 +27,7 @@ _FAILED = 4  # as where a gate failed
     default=256,
     show_default=True,
     metavar="MIB",
-    help="Largest file, uncompressed, that is read a second time.",
+    help="Largest file that is read a second time, uncompressed, in MiB.",
 )
 @writing_options
 @click.pass_context

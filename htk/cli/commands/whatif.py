@@ -7,6 +7,7 @@ import click
 
 from htk import plugins
 from htk.cli.commands.common import trace_options
+from htk.cli.commands.options import price_option, run_tokens_option
 from htk.errors import UsageError
 
 # Kept here in words, so that help prints without importing the edits; a test compares them.
@@ -67,8 +68,8 @@ def _edit_options(function: Any) -> Any:
 )
 @click.option("--ledger", is_flag=True, help="What a rank sends in a step instead.")
 @click.option("--wide", is_flag=True, help="All columns of the table.")
-@click.option("--price", type=float, help="Of a GPU-hour, for the cost of a million tokens.")
-@click.option("--run-tokens", type=float, help="Tokens of a run, for its cost and hours: 1e12.")
+@price_option
+@run_tokens_option
 @click.option("--watts", type=float, help="Of a GPU, for the energy; else its limit.")
 @click.option(
     "--node-mtbf-hours",

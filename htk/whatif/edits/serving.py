@@ -62,7 +62,7 @@ def recorded(scene: StepModel) -> Iteration:
     tables = scene.facts.tables
     try:
         iterations = serving_iterations.function(
-            tables["annotations"], tables["kernels"], tables["kernel_links"], pattern=None
+            tables["annotations"], tables["kernels"], tables["kernel_links"], match=None
         )
     except (AnalysisError, MissingTable, UsageError) as why:
         raise UsageError(f"{NAME}: no iterations of a server are seen: {why}") from None

@@ -188,7 +188,7 @@ def test_summary_counts_a_collective_once(ask: Ask, call: Call) -> None:
     assert (big["size_from_bytes"], big["size_to_bytes"]) == (1024, 2047)
     assert (big["wait_ns"], big["transfer_ns"], big["comm_ns"]) == (10, 200, 210)
     assert big["busbw_gbps_p50"] == 15.0
-    assert big["link_pct"] == pytest.approx(100 * 15 / 450)
+    assert big["link_pct_p50"] == pytest.approx(100 * 15 / 450)
     assert small["size_from_bytes"] == 64
     (whole,) = ask(comm_summary, tables, by="type").to_pylist()
     assert (whole["count"], whole["collectives"], whole["group"]) == (4, 2, None)
@@ -286,7 +286,7 @@ def test_the_traces_own_transfers(ask: Ask, call: Call) -> None:
     assert [r["size_from_bytes"] for r in study] == [8192, 65536, 524288]
     assert study[0]["half_bandwidth_bytes"] == 500_000
     assert [r["below_half"] for r in study] == [True, True, False]
-    assert study[2]["busbw_gbps"] == pytest.approx(1_000_000 / 15_000)
+    assert study[2]["busbw_gbps_p50"] == pytest.approx(1_000_000 / 15_000)
 
 
 # Other sources
@@ -389,6 +389,6 @@ def test_the_limit_of_a_group_over_nodes_is_its_share_of_the_adapters(ask: Ask, 
     rows = [call(r, 0, 100, in_bytes=1000, **across) for r in (0, 2)]
     ranks = [{"rank": r, "host": "ab"[r // 2], "device_name": "NVIDIA H200"} for r in range(4)]
     tables = {"collectives": rows, "ranks": ranks}
-    assert ask(comm_summary, tables)["link_pct"].to_pylist() == [None]
-    assert ask(comm_summary, tables, nic_gbps=40.0)["link_pct"].to_pylist() == [50.0]
-    assert ask(comm_summary, tables, link_gbps=100.0)["link_pct"].to_pylist() == [10.0]
+    assert ask(comm_summary, tables)["link_pct_p50"].to_pylist() == [None]
+    assert ask(comm_summary, tables, inter_gbps=40.0)["link_pct_p50"].to_pylist() == [50.0]
+    assert ask(comm_summary, tables, intra_gbps=100.0)["link_pct_p50"].to_pylist() == [10.0]

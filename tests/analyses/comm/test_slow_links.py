@@ -74,9 +74,9 @@ def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: P
     """A network that was bought slow is not slow."""
     simulate(checked(Config(**(JOB | TWO | {"seed": 3, "plants": ("slow_link",)}))), tmp_path)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    bought = ask(trace, "slow_links", nic_gbps=40.0)
+    bought = ask(trace, "slow_links", inter_gbps=40.0)
     assert bought.to_pylist() == []
-    (first, *_) = ask(trace, "slow_links", nic_gbps=100.0).to_pylist()
+    (first, *_) = ask(trace, "slow_links", inter_gbps=100.0).to_pylist()
     assert first["probability"] > 0.8
     assert first["compared_with"] == "given"
     assert first["expected_gbps"] == pytest.approx(75.0)

@@ -31,7 +31,7 @@ def test_a_slow_gpu() -> None:
 
 
 def test_a_gpu_that_slows_down() -> None:
-    found = gpu_speed(*tables({0: [100] * 8 + [130] * 4}), per="time", parts=3).to_pylist()
+    found = gpu_speed(*tables({0: [100] * 8 + [130] * 4}), per="time", slices=3).to_pylist()
     assert [(r["slice"], r["slowness_pct"]) for r in found] == [
         (0, 0),
         (1, 0),

@@ -37,20 +37,20 @@ def test_by_hand(tmp_path: Path) -> None:
         ("aten::linear", "a → b ×2", 3, 2, 12_000, 80_000),
         ("aten::linear", "b → a → b", 3, 1, 6_000, 40_000),
     ]
-    inner = ask(trace, "kernel_sequences", operator="addmm", min_length=2).to_pylist()
+    inner = ask(trace, "kernel_sequences", match="addmm", min_length=2).to_pylist()
     assert [(r["op"], r["count"]) for r in inner] == [
         ("aten::addmm", 2),
         ("aten::addmm", 1),
         ("aten::addmm", 1),
     ]
-    assert ask(trace, "kernel_sequences", operator="conv").to_pylist() == []
+    assert ask(trace, "kernel_sequences", match="conv").to_pylist() == []
     with pytest.raises(UsageError, match="no regular expression"):
-        ask(trace, "kernel_sequences", operator="(")
+        ask(trace, "kernel_sequences", match="(")
 
 
 def test_as_hta_on_whole_microseconds(shared: Path) -> None:
     """It found 10 calls, 986 µs of kernels and 1123 µs of operators."""
     tables = kept(shared, "trace_diff/control")
     order = ("cpu_ops", "op_links", "kernels", "kernel_links")
-    found = kernel_sequences(*(tables[t] for t in order), operator="aten::linear").to_pylist()
+    found = kernel_sequences(*(tables[t] for t in order), match="aten::linear").to_pylist()
     assert [(r["count"], r["device_ns"], r["cpu_ns"]) for r in found] == [(10, 986_000, 1_123_000)]

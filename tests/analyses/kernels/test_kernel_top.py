@@ -58,7 +58,7 @@ def test_against_a_plain_twin(rows: list[tuple[str, int]], n: int, by: Any) -> N
         lengths[name].append(length)
     measure = {"total": sum, "count": len, "mean": statistics.mean, "max": max}[by]
     best = sorted((measure(v) for v in lengths.values()), reverse=True)[:n]
-    found = kernel_top(*tables(rows), n=n, by=by).to_pylist()
+    found = kernel_top(*tables(rows), n=n, sort_by=by).to_pylist()
     named = [r for r in found if r["name"] != "others"]
     assert [measure(lengths[r["name"]]) for r in named] == best
     for row in named:

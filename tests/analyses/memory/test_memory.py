@@ -79,14 +79,14 @@ def test_what_a_cpu_reserves_is_not_recorded() -> None:
 
 def test_slices_keep_the_highest_point() -> None:
     memory = make("memory", EVENTS)
-    rows = answer_of(memory_timeline, memory=memory, options={"points": 2})
+    rows = answer_of(memory_timeline, memory=memory, options={"slices": 2})
     assert [(r["time_ns"], r["allocated_bytes"], r["events"]) for r in rows] == [
         (10, 80, 1),
         (30, 70, 2),
         (40, 150, 1),
         (60, 80, 2),
     ]
-    peak, last = answer_of(memory_timeline, memory=memory, options={"points": 1})
+    peak, last = answer_of(memory_timeline, memory=memory, options={"slices": 1})
     assert (peak["device_kind"], peak["allocated_bytes"]) == ("gpu", 150)
     assert (last["time_ns"], last["allocated_bytes"], last["events"]) == (60, 80, 2)
 
@@ -106,7 +106,7 @@ def test_what_is_held_between_bursts_is_no_plateau_of_their_peak() -> None:
             row["allocated_bytes"] += 10_000
             row["time_ns"] += 77
     memory = make("memory", rows)
-    drawn = answer_of(memory_timeline, memory=memory, options={"points": 60})
+    drawn = answer_of(memory_timeline, memory=memory, options={"slices": 60})
     for rank in (0, 3):
         raw = [(r["time_ns"], r["allocated_bytes"]) for r in rows if r["rank"] == rank]
         line = [(r["time_ns"], r["allocated_bytes"]) for r in drawn if r["rank"] == rank]
@@ -131,7 +131,7 @@ def test_categories_run_on_their_own() -> None:
         event(4, "c", 7, 17) | {"category": "parameter"},
     ]
     found = answer_of(
-        memory_timeline, memory=make("memory", rows), options={"by": "category", "points": 9}
+        memory_timeline, memory=make("memory", rows), options={"by": "category", "slices": 9}
     )
     assert [(r["category"], r["time_ns"], r["allocated_bytes"]) for r in found] == [
         ("parameter", 1, 10),
@@ -166,7 +166,7 @@ def test_categories_are_inferred_from_phase_and_life() -> None:
         "cpu_ops": make("cpu_ops", ops),
         "op_links": make("op_links", [{"depth": 0} for _ in ops]),
     }
-    found = answer_of(memory_timeline, **tables, options={"by": "category", "points": 1})
+    found = answer_of(memory_timeline, **tables, options={"by": "category", "slices": 1})
     highest = {}
     for row in found:
         highest[row["category"]] = max(row["allocated_bytes"], highest.get(row["category"], 0))

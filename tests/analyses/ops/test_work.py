@@ -57,7 +57,7 @@ def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) 
     assert row["roofline_ns"] == pytest.approx(2e9 / 989e12 * 1e9)
     assert row["roofline_pct"] == pytest.approx(100 * 2e9 / 989e12 / 20e-6)
     assert row["bound"] == "launch"  # two activities of a microsecond at best
-    (row,) = answer_of(roofline, **one_call(inner), options={"launch_ns": 100})
+    (row,) = answer_of(roofline, **one_call(inner), options={"launch_us": 0.1})
     assert row["bound"] == "compute"
 
 
@@ -67,7 +67,7 @@ def test_utilisation() -> None:
     assert row["dtype"] == "bf16"
     assert row["mfu_pct"] == pytest.approx(100 * 2e9 / (100e-6 * 989e12))
     assert row["mfu_pct"] == row["hfu_pct"]
-    (row,) = answer_of(flops, **one_call(), options={"peak": 200.0})
+    (row,) = answer_of(flops, **one_call(), options={"peak_tflops": 200.0})
     assert row["mfu_pct"] == pytest.approx(10)
 
 

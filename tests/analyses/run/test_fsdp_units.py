@@ -65,11 +65,11 @@ def test_two_units() -> None:
     first, second, reduced = answer_of(fsdp_units, **two_units())
     assert (first["unit"], first["phase"], first["order"]) == ("layers.3", "forward", 0)
     assert (first["shard_bytes"], first["unit_bytes"], first["group_size"]) == (10, 40, 4)
-    columns = ("exposed_ns_mean", "lead_ns", "copy_out_ns", "prefetch_depth")
+    columns = ("exposed_ns_mean", "lead_ns_mean", "copy_out_ns_mean", "prefetch_depth_mean")
     assert [first[c] for c in columns] == [10, 15, 2, 1]
     assert [second[c] for c in columns] == [20, 10, 4, 0]
     assert (reduced["type"], reduced["phase"]) == ("reduce_scatter", "backward")
-    assert (reduced["duration_ns_mean"], reduced["tail_exposed_ns"]) == (30, 10)
+    assert (reduced["duration_ns_mean"], reduced["tail_exposed_ns_mean"]) == (30, 10)
 
 
 def test_gathers_without_copy_outs_have_no_lead() -> None:
@@ -80,7 +80,7 @@ def test_gathers_without_copy_outs_have_no_lead() -> None:
         make("cpu_ops", [{"name": "x"}, {"name": "y"}, {"name": "z"}])["name"],
     )
     first, *_ = answer_of(fsdp_units, **tables)
-    assert (first["lead_ns"], first["prefetch_depth"]) == (None, None)
+    assert (first["lead_ns_mean"], first["prefetch_depth_mean"]) == (None, None)
 
 
 def test_no_sharding_is_said() -> None:

@@ -56,13 +56,13 @@ def test_times_on_the_gpu() -> None:
 
 def test_other_servers_name_a_pattern() -> None:
     named = make("annotations", ranges(("turn 3 of 7 tokens", 0, 10)))
-    options = {"pattern": r"turn (?P<decode>\d+) of (?P<decode_tokens>\d+)"}
+    options = {"match": r"turn (?P<decode>\d+) of (?P<decode_tokens>\d+)"}
     (row,) = answer_of(serving_iterations, annotations=named, options=options)
     assert (row["decode_requests"], row["decode_tokens"]) == (3, 7)
-    with pytest.raises(MissingTable, match="--pattern"):
+    with pytest.raises(MissingTable, match="--match"):
         answer_of(serving_iterations, annotations=named)
     with pytest.raises(UsageError, match="regular expression"):
-        answer_of(serving_iterations, annotations=named, options={"pattern": "("})
+        answer_of(serving_iterations, annotations=named, options={"match": "("})
 
 
 def test_a_recorded_server(shared: Path) -> None:

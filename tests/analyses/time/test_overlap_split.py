@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
 from tests.tables import answer_of, make
 
-CALL = st.tuples(st.sampled_from(("tp", "dp", None)), st.integers(0, 30), st.integers(0, 9))
+CALL = st.tuples(st.sampled_from(("tp", "dp", "total")), st.integers(0, 30), st.integers(0, 9))
 SPAN = st.tuples(st.integers(0, 30), st.integers(0, 9))
 
 
 def split(
-    calls: list[tuple[str | None, int, int]], compute: list[tuple[int, int]], by: str | None
+    calls: list[tuple[str | None, int, int]], compute: list[tuple[int, int]], by: str
 ) -> list[dict[str, Any]]:
     comm = [
         {"event": k, "kind": "comm", "start_ns": s, "end_ns": s + n}
@@ -46,7 +46,7 @@ def test_an_instant_with_two_belongs_half_to_each() -> None:
 def test_groups_add_up_to_the_whole(
     calls: list[tuple[str | None, int, int]], compute: list[tuple[int, int]]
 ) -> None:
-    (whole,) = split(calls, compute, None)
+    (whole,) = split(calls, compute, "total")
     parts = split(calls, compute, "group")
     assert sum(p["comm_ns"] for p in parts) == whole["comm_ns"]
     assert sum(p["exposed_comm_ns"] for p in parts) == whole["exposed_comm_ns"]

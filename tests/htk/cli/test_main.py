@@ -91,7 +91,7 @@ def test_convert_writes_a_dataset_by_rank(path: str, tmp_path: Path) -> None:
 def test_convert_to_csv_and_arrow(path: str, tmp_path: Path) -> None:
     for form in ("csv", "arrow"):
         folder = tmp_path / form
-        args = ["convert", path, "--to", form, "--table", "kernels", "-o", str(folder)]
+        args = ["convert", path, "--format", form, "--table", "kernels", "-o", str(folder)]
         assert run(args) == 0
         assert (folder / "kernels/rank=0" / f"part-0.{form}").stat().st_size > 0
 

@@ -68,7 +68,7 @@ def test_commands_write_safe_csv_unless_raw_is_asked_for(
         rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
         assert [row["name"] for row in rows] == [shown]
         folder = tmp_path / f"out{len(words)}"
-        assert run(["convert", str(tmp_path), "--to", "csv", "-o", str(folder), *words]) == 0
+        assert run(["convert", str(tmp_path), "--format", "csv", "-o", str(folder), *words]) == 0
         with open(folder / "kernels" / "rank=0" / "part-0.csv", newline="") as file:
             assert [row["name"] for row in csv.DictReader(file)] == [shown]
     capsys.readouterr()

@@ -69,7 +69,7 @@ def test_events_that_are_no_strict_json_are_made_so(tmp_path: Path) -> None:
         text = f'{head}"name": "{name}"{before}{brace}{args}{after}'
     path.write_text(text)
     out = tmp_path / "out"
-    _convert(str(path), "--to", "chrome", "-o", str(out), "--no-cache")
+    _convert(str(path), "--format", "chrome", "-o", str(out), "--no-cache")
     args = {e["name"]: e["args"] for e in _merged(out) if e.get("cat") == "kernel"}
     assert args["k"]["bw"] == "inf" and args["k"]["deep"] == [1, {"x": "-inf"}, "nan"]
     assert args["l"].keys() >= {"\\q"} and args["l"]["\\q"] == "a\tb\\z"
@@ -77,7 +77,7 @@ def test_events_that_are_no_strict_json_are_made_so(tmp_path: Path) -> None:
 
 def test_ranks_share_a_clock_and_nothing_else(two_ranks: Path) -> None:
     out = two_ranks / "out"
-    said = _convert(str(two_ranks), "--to", "chrome", "-o", str(out), "--no-cache")
+    said = _convert(str(two_ranks), "--format", "chrome", "-o", str(out), "--no-cache")
     events = _merged(out)
     assert "clocks as recorded" in said
     starts = [e["ts"] for e in events if e["name"] == "aten::a"]
@@ -92,7 +92,9 @@ def test_ranks_share_a_clock_and_nothing_else(two_ranks: Path) -> None:
 
 def test_counters_are_drawn_in(two_ranks: Path) -> None:
     out = two_ranks / "out"
-    _convert(str(two_ranks), "--to", "chrome", "-o", str(out), "--no-cache", "--table", "kernels")
+    _convert(
+        str(two_ranks), "--format", "chrome", "-o", str(out), "--no-cache", "--table", "kernels"
+    )
     series: dict[str, list[tuple[str, Any]]] = {}
     for e in _merged(out):
         if e["ph"] == "C" and e["pid"] < 2000:
@@ -109,13 +111,15 @@ def test_counters_are_drawn_in(two_ranks: Path) -> None:
 
 
 def test_the_sample_is_merged_whole_with_its_critical_path(tmp_path: Path) -> None:
-    _convert("sample", "--to", "chrome", "-o", str(tmp_path / "out"))
+    _convert("sample", "--format", "chrome", "-o", str(tmp_path / "out"))
     events = _merged(tmp_path / "out")
     found = Counter(e.get("cat") for e in events)
     on_gpu = htk.open("sample").tables["kernels"].num_rows
     assert found["kernel"] + found["gpu_memcpy"] + found["gpu_memset"] == on_gpu
     assert found["critical_path"] > 10
-    again = CliRunner().invoke(command, ["sample", "--to", "chrome", "-o", str(tmp_path / "out")])
+    again = CliRunner().invoke(
+        command, ["sample", "--format", "chrome", "-o", str(tmp_path / "out")]
+    )
     assert "there already" in str(again.exception)
 
 
@@ -124,7 +128,7 @@ def test_hta_finds_the_ranks(two_ranks: Path) -> None:
     from hta.trace_analysis import TraceAnalysis
 
     out = two_ranks / "out"
-    _convert(str(two_ranks), "--to", "hta", "-o", str(out), "--no-cache")
+    _convert(str(two_ranks), "--format", "hta", "-o", str(out), "--no-cache")
     assert sorted(file.name for file in out.iterdir()) == ["rank-0.json.gz", "rank-1.json.gz"]
     theirs = TraceAnalysis(trace_dir=str(out), include_last_profiler_step=True)
     assert sorted(theirs.t.get_ranks()) == [0, 1]
@@ -141,7 +145,7 @@ def test_times_keep_every_digit_whatever_form_they_have(tmp_path: Path) -> None:
         event = '{{"ph": "i", "name": "x{}", "pid": "p", "tid": 1, "ts": {}, "args": {{"ts": 5}}}}'
         more = ",".join(event.format(n, time) for n, time in enumerate(times))
         path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{more},'))
-    _convert(str(tmp_path), "--to", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
+    _convert(str(tmp_path), "--format", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
     events = [e for e in _merged(tmp_path / "out") if e["name"].startswith("x")]
     assert {e["args"]["ts"] for e in events} == {5} and len(events) == 2 * len(times)
     # From the first activity on, at 1 us; 4000.6 ns are 4001 ns.
@@ -158,7 +162,7 @@ def test_a_file_of_very_many_processes_keeps_them_to_itself(tmp_path: Path) -> N
         events = [{**op(f"of {rank}", 5 * k, 2), "pid": 5000 + k} for k in range(many)]
         (tmp_path / str(rank)).mkdir()
         write(tmp_path / str(rank) / "t.json", *events, **of_rank(rank, 3))
-    _convert(str(tmp_path), "--to", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
+    _convert(str(tmp_path), "--format", "chrome", "-o", str(tmp_path / "out"), "--no-cache")
     events = [e for e in _merged(tmp_path / "out") if e["ph"] == "X"]
     ranks: dict[int, set[str]] = {}
     for event in events:

@@ -88,7 +88,7 @@ def test_a_simulated_job_names_its_straggler_from_profiles_too(tmp_path: Path) -
     simulate(config, tmp_path / "job")
     (plant,) = json.loads((tmp_path / "job/truth.json").read_text())["planted"]
     outcome = CliRunner().invoke(
-        command, [str(tmp_path / "job"), "--to", "operations", "-o", str(tmp_path / "rows")]
+        command, [str(tmp_path / "job"), "--format", "operations", "-o", str(tmp_path / "rows")]
     )
     assert outcome.exit_code == 0, outcome.output
     cut = htk.open(tmp_path / "rows")

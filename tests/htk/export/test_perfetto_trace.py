@@ -153,7 +153,7 @@ def test_tracks_by_hand(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     source = str(ROOT / "sample_traces/nsight")
-    assert run(["convert", source, "--to", "perfetto", "-o", str(out)]) == 0
+    assert run(["convert", source, "--format", "perfetto", "-o", str(out)]) == 0
     assert (out / "trace.pftrace").is_file()
     assert "116 slices" in capsys.readouterr().err
 

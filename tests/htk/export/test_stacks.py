@@ -110,7 +110,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     job(tmp_path / "rank0.json", 0)
     for form, name in (("folded", "gpu.folded"), ("speedscope", "stacks.speedscope.json")):
         out = tmp_path / form
-        assert run(["convert", str(tmp_path / "rank0.json"), "--to", form, "-o", str(out)]) == 0
+        assert run(["convert", str(tmp_path / "rank0.json"), "--format", form, "-o", str(out)]) == 0
         assert (out / name).is_file() and name in capsys.readouterr().err
 
 

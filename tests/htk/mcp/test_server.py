@@ -141,7 +141,7 @@ def test_answers_fit_a_conversation(root: Path) -> None:
     write(root / "rank0.json", *events, **of_rank(0))
 
     async def talk(client: Client) -> None:
-        asked = {"path": "rank0.json", "n": 0, "rows": 100_000}
+        asked = {"path": "rank0.json", "n": 0, "limit": 100_000}
         answer = text(await client.call_tool("kernel_top", asked))
         assert len(answer) <= MOST_CHARACTERS
         document = json.loads(answer)

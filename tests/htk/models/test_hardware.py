@@ -229,10 +229,10 @@ def test_the_option_holds_for_its_command_alone(
     path = own(tmp_path, CARD)
     ours = ["plan", "--model", "llama2-7b", "--gpu", "my-card", "--format", "json"]
     assert run(ours) == UsageError.exit_code
-    assert run([*ours, "--gpus", str(path)]) == 0
+    assert run([*ours, "--gpu-file", str(path)]) == 0
     assert "Acme Card 9" in capsys.readouterr().out
     assert "my-card" not in hardware.catalogue()
-    assert run([*ours, "--gpus", str(tmp_path / "none.toml")]) == UsageError.exit_code
+    assert run([*ours, "--gpu-file", str(tmp_path / "none.toml")]) == UsageError.exit_code
     assert "none.toml" in capsys.readouterr().err
 
 

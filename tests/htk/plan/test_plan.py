@@ -107,7 +107,7 @@ def test_tensor_parallelism_splits_work_and_is_not_hidden() -> None:
 
 
 def test_bands_and_costs() -> None:
-    row = rows(tokens=1e12)["full_shard"]
+    row = rows(run_tokens=1e12)["full_shard"]
     ends = [row[f"step_time_ns_{end}"] for end in ("lo90", "lo50")]
     ends += [row["step_time_ns"]] + [row[f"step_time_ns_{end}"] for end in ("hi50", "hi90")]
     assert ends == sorted(set(ends))
@@ -117,7 +117,7 @@ def test_bands_and_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"nodes": 0}, {"tensor_parallel": 3}, {"price": -1}, {"tokens": float("nan")}]
+    "given", [{"nodes": 0}, {"tensor_parallel": 3}, {"price": -1}, {"run_tokens": float("nan")}]
 )
 def test_what_makes_no_sense_is_said(given: dict[str, float]) -> None:
     with pytest.raises(UsageError):

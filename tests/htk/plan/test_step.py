@@ -160,7 +160,7 @@ def test_more_gpus_are_faster_and_less_efficient() -> None:
 
 
 def test_energy_and_cost_of_a_token() -> None:
-    p = plan(replace(LLAMA, price=2.0, tokens=1e12, watts=500.0))
+    p = plan(replace(LLAMA, price=2.0, run_tokens=1e12, watts=500.0))
     assert p.joules_per_token == pytest.approx(500 * 64 / p.tokens_per_s)
     assert p.cost_per_million_tokens == pytest.approx(64 * 2.0 / 3600 / p.tokens_per_s * 1e6)
     assert p.run_days == pytest.approx(1e12 / p.tokens_per_s / 86400)

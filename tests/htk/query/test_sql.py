@@ -42,7 +42,8 @@ def test_tables_and_analyses_are_read_by_name(trace: Session) -> None:
 
 
 def test_an_analysis_takes_its_options(trace: Session) -> None:
-    asked = "select name, total_ns from kernel_top(n := 1, by := 'count') where name <> 'others'"
+    by_count = "kernel_top(n := 1, sort_by := 'count')"
+    asked = f"select name, total_ns from {by_count} where name <> 'others'"
     assert trace.sql(asked).to_pylist() == [{"name": "gemm", "total_ns": 4000}]
     with pytest.raises(UsageError, match="no option 'm'"):
         trace.sql("from kernel_top(m := 1)")
@@ -108,12 +109,12 @@ def test_joined_views_agree_with_joins_by_row(sample: Session) -> None:
     assert len({row["op"] for row in joined}) > 5 and len({row["step"] for row in joined}) > 1
     assert sorted(joined, key=str) == sorted(sample.sql(by_hand).to_pylist(), key=str)
     callers = sample.sql(
-        "select parent, count(*) as n from ops_with_steps where depth > 0 group by parent"
+        "select parent_name, count(*) as n from ops_with_steps where depth > 0 group by parent_name"
     ).to_pylist()
     links = sample.tables["op_links"]
     names_of = sample.tables["cpu_ops"]["name"].to_pylist()
     called = Counter(names_of[row] for row in links["parent_row"].to_pylist() if row is not None)
-    assert {row["parent"]: row["n"] for row in callers} == called
+    assert {row["parent_name"]: row["n"] for row in callers} == called
 
 
 def test_a_selection_is_asked_by_the_same_process(sample: Session) -> None:

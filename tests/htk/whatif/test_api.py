@@ -62,13 +62,13 @@ def test_bounds_come_without_an_edit_and_advice_on_request(asked: WhatIf) -> Non
 
 def test_the_ledger_tells_what_a_strategy_sends(asked: WhatIf) -> None:
     found = asked.sharding("ddp").traffic().to_pylist()
-    recorded = {r["type"]: r for r in found if r["step"] == "recorded"}
-    predicted = {r["type"]: r for r in found if r["step"] == "predicted"}
+    recorded = {r["type"]: r for r in found if r["variant"] == "recorded"}
+    predicted = {r["type"]: r for r in found if r["variant"] == "predicted"}
     assert set(recorded) == {"all_gather", "reduce_scatter"}
     assert set(predicted) == {"all_reduce"}
     # of two ranks: half of the gradients scattered, against 2(N-1)/N of them
-    assert predicted["all_reduce"]["wire_bytes"] == pytest.approx(
-        2 * recorded["reduce_scatter"]["wire_bytes"]
+    assert predicted["all_reduce"]["wire_bytes_mean"] == pytest.approx(
+        2 * recorded["reduce_scatter"]["wire_bytes_mean"]
     )
 
 

@@ -1,0 +1,54 @@
+"""Options that several commands take; their names, meanings and defaults are the same in all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+ranks_option = click.option("--ranks", help="Only these ranks, e.g. 0,2..5.")
+steps_option = click.option("--steps", help="Only these profiler steps, e.g. 3..4 or first:2.")
+cycles_option = click.option(
+    "--cycles", help="Only these of a rank's several recordings, counted from 0, e.g. 1."
+)
+align_option = click.option(
+    "--align/--no-align",
+    default=True,
+    show_default=True,
+    help="Put ranks whose clocks are apart on one clock.",
+)
+step_option = click.option(
+    "--step", type=click.IntRange(min=0), help="Number of the step; by default the steadiest."
+)
+title_option = click.option("--title", help="Title; by default the name of the recording.")
+folder_option = click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Folder to write to.",
+)
+price_option = click.option(
+    "--price", type=float, help="Price of a GPU-hour, for the cost of a million tokens."
+)
+run_tokens_option = click.option(
+    "--run-tokens", type=float, help="Tokens of the whole run, for its time and cost, e.g. 2e12."
+)
+
+
+def port_option(default: int) -> Callable[..., Any]:
+    """Return the option of where to listen."""
+    return click.option(
+        "--port", default=default, show_default=True, help="Port to listen on; 0 takes a free one."
+    )
+
+
+def list_format_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The forms of a list that is no answer of an analysis."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Output format.",
+    )(function)
