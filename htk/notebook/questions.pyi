@@ -162,13 +162,13 @@ class Questions:
     def straggler_causes(self) -> Result:
         """Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?"""
 
-    def straggler_slowdown(self, *, job_gpus: int | None = None) -> Result:
+    def straggler_slowdown(self, *, gpus: int | None = None) -> Result:
         """How much slower is the job than it would be if no operation were slower than its peers?"""
 
     def straggler_steps(self, *, align: bool = True) -> Result:
         """Is it the same rank that is late in every step, one node, or another rank each time?"""
 
-    def straggler_whatif(self, *, dp_rank: int | None = None, stage: int | None = None, operation: str | None = None, job_gpus: int | None = None) -> Result:
+    def straggler_whatif(self, *, dp_rank: int | None = None, stage: int | None = None, operation: str | None = None, gpus: int | None = None) -> Result:
         """What would a step take without that worker, with even stages, balanced lengths, …?"""
 
     def stragglers(self, *, align: bool = True) -> Result:

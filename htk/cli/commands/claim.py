@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import opened, reading_options, writing_options
+from htk.cli.commands.common import opened, parsing_options, writing_options
 from htk.cli.commands.model_options import SIZES, size_options
 from htk.core.ranges import parse_seconds, parse_value
 from htk.errors import UsageError
@@ -48,14 +48,21 @@ def _number_options(function: Any) -> Any:
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="A recording to hold it to.")
 @click.option("--gpus", metavar="NxGPU", help="GPUs of the described job: 64xA100, rtx-4090.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs of a node."
+    "--gpus-per-node",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="GPUs of a node.",
 )
 @click.option("--model", help="Model: llama2-13b, gpt3-175b, … or any name with sizes of its own.")
 @size_options
 @click.option("--parameters", help="Parameters a token passes, where no model is given: 13B.")
 @_number_options
 @click.option(
-    "--precision", default="bf16", show_default=True, help="bf16, fp16, fp8, fp4, tf32, fp32."
+    "--precision",
+    default="bf16",
+    show_default=True,
+    help="Type of matrix products: bf16, fp16, fp8, fp4, tf32, fp32.",
 )
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences of a GPU at once.")
@@ -70,9 +77,11 @@ def _number_options(function: Any) -> Any:
     help="Interleaved parts of a stage.",
 )
 @click.option(
-    "--checkpointing", type=click.Choice(["none", "selective", "full"]), help="Computed again."
+    "--checkpointing",
+    type=click.Choice(["none", "selective", "full"]),
+    help="Activations that are recomputed: none, selective, full.",
 )
-@reading_options
+@parsing_options
 @writing_options
 def command(
     text: str, traces: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any

@@ -154,11 +154,6 @@ def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING[1:])
 
 
-def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How to open, for a command whose --gpus are those of a job."""
-    return _decorated(function, _OPENING[2:])
-
-
 def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _NARROWING)
 

@@ -23,7 +23,11 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 @click.command("goodput")
 @click.option("--gpus", type=click.IntRange(min=1), required=True, help="GPUs of the job.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs of a node."
+    "--gpus-per-node",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="GPUs of a node.",
 )
 @click.option("--failures", metavar="N/TIME", help="Interruptions counted, e.g. 466/54d.")
 @click.option(
@@ -54,8 +58,12 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 )
 @click.option("--run-tokens", help="Tokens of the whole run, for its time and cost, e.g. 15.6T.")
 @click.option("--tokens-per-s", help="Tokens a second while the job runs, e.g. 2.6M..2.9M.")
-@click.option("--price", help="Price of a GPU-hour, for the cost of the run with its spares, e.g. 2..3.")
-@click.option("--watts", help="Power of a GPU with its share of the node: the run's energy.")
+@click.option(
+    "--price", help="Price of a GPU-hour, for the cost of the run with its spares, e.g. 2..3."
+)
+@click.option(
+    "--watts", help="Power of a GPU with its share of the node, for the energy, e.g. 900..1000."
+)
 @writing_options
 def command(form: str, output: str | None, limit: int, **arguments: Any) -> None:
     """How much of a job's time moves it on, and how often should it save?

@@ -37,7 +37,7 @@ PLANTED = (
     default=None,
     help="Recompute activations in the backward pass.",
 )
-@click.option("--precision", help="bf16 or fp32.")
+@click.option("--precision", help="Type of matrix products: bf16 or fp32.")
 @click.option("--steps", type=int, help="Recorded steps. [3]")
 @click.option(
     "--first-step",

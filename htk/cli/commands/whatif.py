@@ -70,7 +70,7 @@ def _edit_options(function: Any) -> Any:
 @click.option("--wide", is_flag=True, help="All columns of the table.")
 @price_option
 @run_tokens_option
-@click.option("--watts", type=float, help="Of a GPU, for the energy; else its limit.")
+@click.option("--watts", type=float, help="Power of a GPU, for the energy; by default its limit.")
 @click.option(
     "--node-mtbf-hours",
     "node_hours_between_failures",

@@ -35,7 +35,7 @@ def test_llama_3_trained_for_more_than_nine_tenths_of_its_time(
 def test_parts_sum_to_the_whole_and_to_the_days_of_the_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = ("--tokens", "15.6T", "--tokens-per-s", "2.8M", "--price", "2", "--watts", "1000")
+    run = ("--run-tokens", "15.6T", "--tokens-per-s", "2.8M", "--price", "2", "--watts", "1000")
     parts, facts = _answer(
         capsys, *LLAMA_3, *run, "--restart", "8min", "--checkpoint", "20s", "--repair", "10h",
         "--spares", "5", "--node-share", "0.6",
@@ -88,7 +88,7 @@ def test_the_text_says_what_dominates(capsys: pytest.CaptureFixture[str]) -> Non
         (("--failures", "0/9d", "--restart", "5s", "--checkpoint", "0s"), "has no best interval"),
         (("--failures", "9/1d", "--restart", "5s", "--checkpoint", "1s", "--every", "1min",
           "--checkpoint-write", "1h"), "longer --every"),
-        (("--failures", "9/1s", "--restart", "5h", "--checkpoint", "1s", "--tokens", "1T",
+        (("--failures", "9/1s", "--restart", "5h", "--checkpoint", "1s", "--run-tokens", "1T",
           "--tokens-per-s", "1M"), "never ends"),
         (("--failures", "9/1d", "--restart", "5s", "--checkpoint", "1s", "--repair", "1h",
           "--node-share", "2"), "at most 1"),
