@@ -69,13 +69,16 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "by": ("What a row stands for", ...),  # the first of its choices
     "cache_by_content": ("Name cache entries by a hash of the bytes", False),
     "compat": ("Count as HTA does", None),
+    "checkpoint": ("Time that saving stops the job", None),
     "cycles": ("Only these of a rank's several recordings", None),
+    "failures": ("Interruptions counted", None),
     "ffn": ("Width of the feed-forward layer", None),
     "form": ("Output format", ...),
     "from_": ("Start of the time window", None),
+    "global_batch": ("Samples of a step of the job", None),
     "gpu": ("GPU of the hardware catalogue", None),
     "gpu_file": ("TOML file of GPUs", None),
-    "gpus": ("GPUs of the ", None),
+    "gpus": ("GPUs of the ", ...),
     "gpus_per_node": ("GPUs of a node", 8),
     "heads": ("Attention heads", None),
     "hidden": ("Width of the model", None),
@@ -102,6 +105,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "rank_pattern": ("Regular expression whose group finds the rank", None),
     "ranks": ("Only these ranks, e.g. 0,2..5", None),
     "raw": ("Write texts to CSV as they are", False),
+    "restart": ("Time from a failure until the job goes on", None),
     "run_tokens": ("Tokens of the whole run", None),
     "seq": ("Tokens of a sequence", 2048),
     "slices": ("Slices of time of equal width", 50),
@@ -119,11 +123,15 @@ OPTIONS: dict[str, tuple[str, object]] = {
 # A described job counts steps and says whether it recomputes; agents read every row of an answer;
 # a viewer that is closed again takes any port.
 OTHER_OPTIONS = {
-    ("simulate", "steps"), ("simulate", "checkpointing"), ("plan", "checkpointing"),
+    ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"), ("plan", "checkpointing"),
     ("mcp", "limit"), ("open", "port"), ("mcp", "port"), ("claim", "checkpointing"),
 }  # fmt: skip
-OPEN = {"claim", "simulate"}  # what a claim leaves out is not known; a job's file may say it
-RANGES = {"goodput"}  # its numbers are texts such as 3..5min
+OPEN = {
+    "claim",
+    "job-time",
+    "simulate",
+}  # what a claim leaves out is not known; a job's file may say it
+RANGES = {"goodput", "job-time"}  # numbers are texts such as 3..5min
 OTHER_TYPES = {("claim", "gpus"), ("claim", "tokens_per_s")}  # texts: 64xA100, 140k
 # An edit of a what-if is text: a number of a described job's quantity, or a change such as 2x.
 EDITED = {

@@ -66,7 +66,7 @@ def _number_options(function: Any) -> Any:
 )
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences of a GPU at once.")
-@click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step of the job.")
+@click.option("--global-batch", type=click.IntRange(min=1), help="Samples of a step of the job.")
 @click.option("--tensor-parallel", type=click.IntRange(min=1), help="GPUs that share each layer.")
 @click.option("--pipeline-parallel", type=click.IntRange(min=1), help="Stages of the pipeline.")
 @click.option(

@@ -37,8 +37,10 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 )
 @click.option("--gpu-mtbf", metavar="TIME", help="Time between failures of a GPU: 4e4h..6e4h.")
 @click.option("--detect", default="0s", show_default=True, help="Until a failure is noticed: 5min.")
-@click.option("--restart", required=True, help="Until the job goes on, e.g. 3min..10min.")
-@click.option("--checkpoint", required=True, help="Time that saving stops the job: 30s.")
+@click.option(
+    "--restart", required=True, help="Time from a failure until the job goes on, e.g. 3min..10min."
+)
+@click.option("--checkpoint", required=True, help="Time that saving stops the job, e.g. 30s.")
 @click.option(
     "--checkpoint-write",
     default="0s",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--steps", metavar="N", help="Optimizer steps of the job; or its samples:")
 @click.option("--samples", metavar="N", help="Samples of an epoch, e.g. 52k.")
 @click.option("--epochs", metavar="N", default="1", show_default=True, help="Times over them.")
-@click.option("--global-batch", metavar="N", help="Samples of a step, of all GPUs.")
+@click.option("--global-batch", metavar="N", help="Samples of a step of the job.")
 @click.option("--step-time", metavar="TIME", help="Time of a step, e.g. 1.5s..1.75s; or from:")
 @click.option("--trace", metavar="PATH", help="A recording: its steps.")
 @click.option("--log", metavar="FILE", help="The job's log: its steps, its warm-up, its time.")
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     metavar="N:SHARE,…",
     help="Lengths of samples, 128:0.6,512:0.4, each batch padded to its longest.",
 )
-@click.option("--micro-batch", metavar="N", help="Samples that are padded together, for --lengths.")
+@click.option("--micro-batch", metavar="N", help="Sequences of a GPU at once, padded together.")
 @click.option("--evaluation", metavar="TIME", help="Time of one evaluation.")
 @click.option("--evaluate-every", metavar="N", help="Steps between two; else once.")
-@click.option("--checkpoint", metavar="TIME", help="Time of one checkpoint.")
+@click.option("--checkpoint", metavar="TIME", help="Time that saving stops the job, e.g. 30s.")
 @click.option("--checkpoint-every", metavar="N", help="Steps between two; else once, at the end.")
 @click.option("--failures", metavar="N/TIME", help="Interruptions counted, e.g. 3/10d.")
-@click.option("--restart", metavar="TIME", help="From a failure until steps go on.")
+@click.option("--restart", metavar="TIME", help="Time from a failure until the job goes on.")
 @click.option("--measured", metavar="TIME", help="What the job took: the rest stays as it is.")
 @click.option(
-    "--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="Of the job."
+    "--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs of the job."
 )
 @click.option("--price", type=float, help="Price of a GPU-hour.")
 @click.option(
