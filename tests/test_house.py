@@ -98,6 +98,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "nodes": ("Nodes of the cluster", 1),
     "output": ("", ...),  # a file or a folder to write to
     "per": ("What a row covers", ...),
+    "pipeline_parallel": ("Stages of the pipeline", 1),
     "port": ("Port to listen on", 8050),
     "precision": ("Type of matrix products", "bf16"),
     "price": ("Price of a GPU-hour", None),
@@ -109,6 +110,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "run_tokens": ("Tokens of the whole run", None),
     "seq": ("Tokens of a sequence", 2048),
     "slices": ("Slices of time of equal width", 50),
+    "strategy": ("Sharding: ", None),
     "step": ("Number of the step; by default the steadiest", None),
     "steps": ("Only these profiler steps, e.g. 3..4", None),
     "strict": ("Fail where a file is damaged, unread or incomplete", False),
@@ -117,27 +119,27 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "title": ("Title; by default the name of the recording", None),
     "to": ("End of the time window", None),
     "tokens_per_s": ("Tokens a second", None),
+    "virtual_stages": ("Interleaved parts of a stage", 1),
     "vocab": ("Size of the vocabulary", None),
     "watts": ("Power of a GPU", None),
 }
 # A described job counts steps and says whether it recomputes; agents read every row of an answer;
 # a viewer that is closed again takes any port.
 OTHER_OPTIONS = {
-    ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"), ("plan", "checkpointing"),
-    ("mcp", "limit"), ("open", "port"), ("mcp", "port"), ("claim", "checkpointing"),
+    ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"),
+    ("plan", "checkpointing"), ("mcp", "limit"), ("open", "port"), ("mcp", "port"), ("claim", "checkpointing"),
 }  # fmt: skip
-OPEN = {
-    "claim",
-    "job-time",
-    "simulate",
-}  # what a claim leaves out is not known; a job's file may say it
+# What a claim leaves out is not known; a job's file may say it, or another option.
+OPEN = {"claim", "job-time", "simulate"}
+LEFT_OPEN = {"accumulation", "global_batch"}
 RANGES = {"goodput", "job-time"}  # numbers are texts such as 3..5min
 OTHER_TYPES = {("claim", "gpus"), ("claim", "tokens_per_s")}  # texts: 64xA100, 140k
 # An edit of a what-if is text: a number of a described job's quantity, or a change such as 2x.
 EDITED = {
     "batch": "micro_batch", "seq": "seq", "accumulation": "accumulation", "graphs": "graphs",
     "checkpointing": "checkpointing", "precision": "precision", "tp": "tensor_parallel",
-    "sharding": "strategy", "hardware": "gpu", "world": "nodes",
+    "sharding": "strategy", "hardware": "gpu", "world": "nodes", "network": "network",
+    "pp": "pipeline_parallel", "cp": "context_parallel", "ep": "expert_parallel", "sp": "sequence_parallel",
 }  # fmt: skip
 OTHER_OPTION_NAMES = {
     "top": "n", "rows": "limit", "max_rows": "limit", "num": "n", "least": "min_pct",
@@ -320,7 +322,7 @@ def test_an_option_of_one_name_has_one_meaning_and_one_default() -> None:
         words, common = OPTIONS[name]
         assert help_.startswith(words), f"{command} {name}: {help_}"
         if common is not ...:
-            left_open = default is None and command in OPEN
+            left_open = default is None and (command in OPEN or name in LEFT_OPEN)
             assert left_open or (default or None) == (common or None), f"{command} {name}"
         if name in ("by", "per"):
             assert isinstance(kind, click.Choice) and default == kind.choices[0], command

@@ -23,26 +23,38 @@ _MODEL_OPTIONS = (
 )
 _EXTRA_SIZES = ("experts", "active_experts", "shared_ffn", "gated", "tied", "head_size")
 _CLUSTER_OPTIONS = (
-    click.option("--gpu", required=True, help="a100-80gb, h100, … of the catalogue."),
+    click.option("--gpu", required=True, help="GPU of the hardware catalogue, e.g. a100-80gb."),
     click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster."),
     click.option("--gpus-per-node", default=8, show_default=True, help="GPUs of a node."),
     click.option("--network", help="Between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"),
-    click.option("--inter-gbps", type=float, help="Between nodes: GB/s of one GPU, one way."),
-    click.option("--intra-gbps", type=float, help="Within a node: GB/s of one GPU, one way."),
+    click.option(
+        "--inter-gbps-per-gpu", type=float, help="Rate of a GPU to other nodes, GB/s one way."
+    ),
+    click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way."),
     click.option("--domain", type=int, help="GPUs that fast links join, if not a node's."),
     click.option("--pod-gpus", default=0, help="GPUs beyond which the network narrows."),
     click.option("--oversubscription", default=1.0, help="How many times it narrows there."),
-    click.option("--watts", type=float, help="Power of a GPU, if not its rated power."),
+    click.option(
+        "--watts", type=float, help="Power of a GPU, for the energy; by default its rated power."
+    ),
 )
 _LAYOUT_OPTIONS = (
     click.option("--micro-batch", default=1, show_default=True, help="Sequences of a GPU at once."),
     click.option("--seq", default=2048, show_default=True, help="Tokens of a sequence."),
     click.option("--accumulation", type=int, help="Micro-batches of a step, of each pipeline."),
-    click.option("--global-batch", type=int, help="Sequences of a step, of all GPUs."),
-    click.option("--strategy", help="ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."),
-    click.option("--tensor-parallel", default=1, show_default=True, help="GPUs of each layer."),
-    click.option("--pipeline-parallel", default=1, show_default=True, help="Stages."),
-    click.option("--virtual-stages", default=1, show_default=True, help="Chunks of a stage."),
+    click.option("--global-batch", type=int, help="Samples of a step of the job."),
+    click.option(
+        "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
+    ),
+    click.option(
+        "--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer."
+    ),
+    click.option(
+        "--pipeline-parallel", default=1, show_default=True, help="Stages of the pipeline."
+    ),
+    click.option(
+        "--virtual-stages", default=1, show_default=True, help="Interleaved parts of a stage."
+    ),
     click.option("--schedule", default="1f1b", help="1f1b, interleaved or zero_bubble."),
     click.option("--context-parallel", default=1, show_default=True, help="GPUs of a sequence."),
     click.option("--expert-parallel", default=1, show_default=True, help="GPUs of the experts."),
@@ -55,9 +67,14 @@ _LAYOUT_OPTIONS = (
         flag_value="full",
         default="none",
         show_default=True,
-        help="Activations that are computed again: full alone, or selective, by operator.",
+        help="Activations that are recomputed; full if no value is given.",
     ),
-    click.option("--precision", default="bf16", show_default=True, help="fp8, mxfp8, nvfp4, …"),
+    click.option(
+        "--precision",
+        default="bf16",
+        show_default=True,
+        help="Type of matrix products: bf16, fp8, mxfp8, nvfp4, …",
+    ),
     click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
     click.option("--lora-rank", type=int, help="Train adapters of this rank alone."),
     click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
@@ -78,7 +95,7 @@ _ELSEWHERE = {
     "--recompute": "--checkpointing", "--zero": "--strategy zero1", "--top-k": "--active-experts",
     "--data-parallel": "--nodes (what tensor, pipeline and context parallelism leave)",
     "--dp": "--nodes (what tensor, pipeline and context parallelism leave)",
-    "--fp8": "--precision fp8", "--lora": "--lora-rank", "--bandwidth": "--inter-gbps",
+    "--fp8": "--precision fp8", "--lora": "--lora-rank", "--bandwidth": "--inter-gbps-per-gpu",
 }  # fmt: skip
 
 
@@ -98,7 +115,9 @@ class PlanCommand(click.Command):
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """All that describes a job; a model by name, sizes or file."""
     named = click.option(
-        "--model", required=True, help="llama3-70b, deepseek-v3, …, a config.json, or any name."
+        "--model",
+        required=True,
+        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name with sizes of its own.",
     )
     for option in reversed((*_MODEL_OPTIONS, *_CLUSTER_OPTIONS, *_LAYOUT_OPTIONS)):
         function = option(function)
@@ -158,10 +177,10 @@ def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
 def _network(arguments: dict[str, Any]) -> dict[str, Any]:
     from htk.models.network import NVL72, Fabric, fabric
 
-    name, rate = arguments.pop("network"), arguments.pop("inter_gbps")
+    name, rate = arguments.pop("network"), arguments.pop("inter_gbps_per_gpu")
     within, domain = arguments.pop("intra_gbps"), arguments.pop("domain")
     if rate is not None and not 0 < rate < 1e6:
-        raise UsageError(f"--inter-gbps {rate:g}: a positive number of GB/s was expected")
+        raise UsageError(f"--inter-gbps-per-gpu {rate:g}: a positive number of GB/s was expected")
     between = None
     if name is not None and name.lower() == "nvl72":
         domain = domain or NVL72

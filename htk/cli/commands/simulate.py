@@ -26,7 +26,7 @@ PLANTED = (
 @gpu_file_option
 @click.option("--nodes", type=int, help="Nodes of the cluster.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
-@click.option("--strategy", help="ddp, shard_grad_op, full_shard or hybrid_shard.")
+@click.option("--strategy", help="Sharding: ddp, shard_grad_op, full_shard or hybrid_shard.")
 @click.option("--fsdp", type=int, help="1 or 2: whose order of streams.")
 @click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
 @click.option("--micro-batch", type=int, help="Sequences of a GPU at once.")

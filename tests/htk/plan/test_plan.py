@@ -199,6 +199,6 @@ def test_a_network_by_name_slows_what_crosses_nodes() -> None:
 
     assert exposed("--network", "roce-100") > exposed("--network", "infiniband-ndr")
     assert exposed("--network", "infiniband-ndr") == exposed()
-    assert exposed("--inter-gbps", "50") == pytest.approx(exposed())
+    assert exposed("--inter-gbps-per-gpu", "50") == pytest.approx(exposed())
     error = asked(*words, "--network", "token-ring").exception
     assert isinstance(error, UsageError) and "infiniband-ndr" in str(error)
