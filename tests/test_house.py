@@ -127,7 +127,8 @@ OPTIONS: dict[str, tuple[str, object]] = {
 # a viewer that is closed again takes any port.
 OTHER_OPTIONS = {
     ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"),
-    ("plan", "checkpointing"), ("mcp", "limit"), ("open", "port"), ("mcp", "port"), ("claim", "checkpointing"),
+    ("plan", "checkpointing"), ("mcp", "limit"), ("open", "port"), ("mcp", "port"),
+    ("claim", "checkpointing"),
 }  # fmt: skip
 # What a claim leaves out is not known; a job's file may say it, or another option.
 OPEN = {"claim", "job-time", "simulate"}
@@ -139,7 +140,8 @@ EDITED = {
     "batch": "micro_batch", "seq": "seq", "accumulation": "accumulation", "graphs": "graphs",
     "checkpointing": "checkpointing", "precision": "precision", "tp": "tensor_parallel",
     "sharding": "strategy", "hardware": "gpu", "world": "nodes", "network": "network",
-    "pp": "pipeline_parallel", "cp": "context_parallel", "ep": "expert_parallel", "sp": "sequence_parallel",
+    "pp": "pipeline_parallel", "cp": "context_parallel", "ep": "expert_parallel",
+    "sp": "sequence_parallel",
 }  # fmt: skip
 OTHER_OPTION_NAMES = {
     "top": "n", "rows": "limit", "max_rows": "limit", "num": "n", "least": "min_pct",
