@@ -97,7 +97,7 @@ def test_what_is_outside_the_roots_is_refused(root: Path, tmp_path: Path) -> Non
         for path in (str(secret), "../secret.json", "link.json", "/etc/passwd", "https://a/b"):
             refused = await client.call_tool("kernel_top", {"path": path})
             assert refused.is_error and "below" in text(refused) and "hidden" not in text(refused)
-        wrong = await client.call_tool("kernel_top", {"path": ".", "by": "nothing"})
+        wrong = await client.call_tool("kernel_top", {"path": ".", "sort_by": "nothing"})
         assert wrong.is_error
         reading = {"path": ".", "query": f"select * from read_text('{secret}')"}
         assert (await client.call_tool("sql", reading)).is_error
