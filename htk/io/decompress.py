@@ -27,6 +27,10 @@ _BLOCK = 256 * 1024
 _MOST_RATIO = 1000
 _FREE_BYTES = 64 << 20
 _MOST_BYTES = 256 << 30
+_CHECKSUM = (
+    "the checksum is wrong at stored byte {offset:,}: bytes of the file were changed, perhaps such "
+    "as were read; copy it again"
+)
 _LIMIT_VARIABLE = "HTK_UNPACK_LIMIT"
 
 
@@ -98,6 +102,7 @@ class Stream:
         self.owned = ExitStack()
         self.offset = 0  # decompressed bytes handed out
         self.damage: str | None = None  # why the stream ended before its time
+        self.damage_kind = "compression_damage"
         self._limit = unpack_limit()
 
     @property
@@ -207,7 +212,11 @@ class _Gzip(Stream):
     def _damaged(self, why: str) -> None:
         """The decoder lost the output of its last step: decode again, carefully."""
         self._ended = True
-        self.damage = f"gzip data is damaged near stored byte {self.source.offset:,} ({why})"
+        offset = self.source.offset
+        if "checksum" in why:
+            self.damage, self.damage_kind = _CHECKSUM.format(offset=offset), "wrong_checksum"
+        else:
+            self.damage = f"gzip data is damaged near stored byte {offset:,} ({why})"
         if self.source.again():
             self._saved = _after(_careful(self.source), self.offset)
 
@@ -230,6 +239,9 @@ class _Zstd(Stream):
             return self._reader.read(size)
         except self._error as error:
             offset = self.source.offset
+            if "checksum" in str(error):
+                self.damage, self.damage_kind = _CHECKSUM.format(offset=offset), "wrong_checksum"
+                return b""
             self.damage = f"zstd data is damaged near stored byte {offset:,} ({error})"
             return b""
 

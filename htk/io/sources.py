@@ -71,6 +71,8 @@ def head(source: Source) -> Head:
         if skipped and len(data) == HEAD_BYTES:
             data = data.lstrip()
             data += stream.read(HEAD_BYTES - len(data))
+        if stream.damage and not data.strip():
+            raise TraceError(f"{source.name}: {stream.damage}")
     return Head(source.name, data, not skipped and len(data) < HEAD_BYTES)
 
 

@@ -31,6 +31,8 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
     if coverage.get("dropped"):
         parts.append(f"{pluralize(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+    if changed := (coverage.get("issues") or {}).get("wrong_checksum"):
+        parts.append(f"{pluralize(changed, 'file')} with a wrong checksum")
     for name in ("failed", "unread"):
         if coverage.get(f"files_{name}"):
             parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")

@@ -19,6 +19,13 @@ void Parser::undo_row() {
   rest.clear();
   while (!issues.empty() && issues.back().column >= 0 && issues.back().row == row) issues.pop_back();
   mistyped = settled;
+  bad.clear();
+}
+
+// The last byte before p that is no white space, were it long gone; 0 at the beginning.
+char Parser::last_token(Ptr p) const {
+  while (p > buffer && is_space(p[-1])) p--;
+  return p > buffer ? p[-1] : gone;
 }
 
 // The last byte before p that is no white space, were it long gone; 0 at the beginning.
@@ -86,6 +93,15 @@ void Parser::broke(const Broken& error) {
   resync = true;
   suspect = false;
   safe = safe < error.at ? safe + 1 : error.at;
+}
+
+// Behind the document's end: anything but white space is left out, and said.
+void Parser::look_behind(Ptr p) {
+  while (p < end && is_space(*p)) p++;
+  if (p == end || more_follows || truncated) return;
+  more_follows = true;
+  string near(p, std::min<size_t>(40, static_cast<size_t>(end - p)));
+  issues.push_back({offset_of(p), row, -1, "data_after_end", "left out, near " + near});
 }
 
 // The input ended inside an event. True: it is given up, go on behind its beginning.

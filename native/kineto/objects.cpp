@@ -17,6 +17,7 @@ Ptr Parser::other_value(int number, Ptr p) {
   Column& column = columns[static_cast<size_t>(number)];
   Ptr after = value_end(p, end), begin = p, stop = after;
   if (is_null(p, after)) {
+    forget_mistyped(number);
     column.drop(row);
     return after;
   }
@@ -50,10 +51,32 @@ Ptr Parser::other_value(int number, Ptr p) {
 }
 
 Ptr Parser::mistyped_value(int number, Ptr p, Ptr after) {
+  forget_mistyped(number);
   columns[static_cast<size_t>(number)].drop(row);
+  bad.push_back(number);
   if (mistyped++ < kKeptIssues)
     issues.push_back({offset_of(p), row, number, "mistyped_value", string(p, std::min<size_t>(80, size_t(after - p)))});
   return after;
+}
+
+// Of a repeated key the last value counts, for what is said too.
+void Parser::forget_mistyped(int number) {
+  auto same_column = std::find(bad.begin(), bad.end(), number);
+  if (same_column == bad.end()) return;
+  bad.erase(same_column);
+  mistyped--;
+  for (size_t i = issues.size(); i-- && issues[i].row == row && issues[i].column >= 0;)
+    if (issues[i].column == number) {
+      issues.erase(issues.begin() + static_cast<ptrdiff_t>(i));
+      return;
+    }
+}
+
+// At an event's end: a column that has a value after all was given it by a key repeated.
+void Parser::keep_mistyped() {
+  for (int number : std::vector<int>(bad))
+    if (columns[static_cast<size_t>(number)].has(row)) forget_mistyped(number);
+  bad.clear();
 }
 
 inline Ptr Parser::int_value(int number, Ptr p) {
@@ -122,9 +145,13 @@ inline Ptr Parser::text_value(int number, Ptr p) {
   }
   Ptr after = value_end(p, end);
   if (is_null(p, after)) {
+    forget_mistyped(number);
     column.drop(row);
     return after;
   }
+  // A quote within a bare value: its opening one is missing.
+  if (*p != '"' && *p != '[' && *p != '{' && memchr(p, '"', static_cast<size_t>(after - p)))
+    return mistyped_value(number, p, after);
   const auto& slot = dictionary.get(p, static_cast<uint32_t>(after - p), column.kind == kText);
   guess = {slot.raw, slot.size, slot.code};
   column.put_code(row, slot.code);
@@ -142,8 +169,11 @@ inline Ptr Parser::value(int number, Ptr p) {
 
 Ptr Parser::args_value(Ptr p) {
   if (args_begin)  // "args" a second time: the last one counts
-    for (auto& column : columns)
-      if (column.of_args) column.drop(row);
+    for (size_t i = 0; i < columns.size(); i++)
+      if (columns[i].of_args) {
+        forget_mistyped(static_cast<int>(i));
+        columns[i].drop(row);
+      }
   rest.clear();
   args_begin = args_end = nullptr;
   if (*p != '{') return value_end(p, end);

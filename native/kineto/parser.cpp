@@ -84,6 +84,7 @@ Ptr Parser::event(Ptr p) {  // an event, or what stands between two
   if (*p != '{') fail(p, end, "event expected");
   args_begin = args_end = nullptr;
   settled = mistyped;
+  bad.clear();
   p = event_object(p);
   if (suspect) {  // found by looking: a nested object may look like an event, but has no "ph"
     if (ph_column >= 0 && !columns[static_cast<size_t>(ph_column)].has(row)) {
@@ -94,6 +95,7 @@ Ptr Parser::event(Ptr p) {  // an event, or what stands between two
     suspect = false;
   }
   finish_rest();
+  if (!bad.empty()) keep_mistyped();
   settled = mistyped;
   if (++row == UINT32_MAX) throw Broken{"more events than 32 bits can count", p};
   return p;
@@ -117,7 +119,7 @@ void Parser::make_room(size_t size) {
 }
 
 void Parser::feed(Ptr data, size_t size, bool last) {
-  if (state == kDone) return;
+  if (state == kDone && more_follows) return;
   make_room(size);
   if (size) memcpy(buffer + have, data, size);
   have += size;
@@ -125,7 +127,7 @@ void Parser::feed(Ptr data, size_t size, bool last) {
   if (!last && have < enough) return;
   end = buffer + have;
   safe = buffer;
-  for (bool again = true; again;) {
+  for (bool again = state != kDone; again;) {
     try {
       run();
       again = false;
@@ -136,6 +138,10 @@ void Parser::feed(Ptr data, size_t size, bool last) {
     }
   }
   truncated |= last && state != kDone;
+  if (state == kDone) {
+    look_behind(safe);
+    safe = end;
+  }
   auto used = static_cast<size_t>(safe - buffer);
   gone = last_token(safe);
   base += used;

@@ -63,7 +63,7 @@ class Parser {
   uint64_t broken[4] = {0, 0, 0, 0}, mistyped = 0;  // broken: by the state it happened in
   uint32_t row = 0;
   State state = kStart;
-  bool events_seen = false, truncated = false;
+  bool events_seen = false, truncated = false, more_follows = false;  // more: behind the end of the document
 
  private:
   static constexpr int kArgsObject = -2, kUnknown = -1;  // what a key may stand for beside a column
@@ -82,6 +82,7 @@ class Parser {
   bool resync = false, suspect = false;  // look for the next event; the one being read was found by looking
   int runaways = 0;
   uint64_t settled = 0;  // `mistyped` without the row being read
+  std::vector<int> bad;  // columns of the row being read whose value is of another type
   std::string rest;
 
   // the document: each takes a position and returns the one behind what it read
@@ -104,6 +105,8 @@ class Parser {
   Ptr text_value(int number, Ptr p);
   Ptr other_value(int number, Ptr p);
   Ptr mistyped_value(int number, Ptr p, Ptr after);
+  void forget_mistyped(int number);
+  void keep_mistyped();
   void add_rest(Ptr key, Ptr key_end, Ptr value, Ptr after);
   void finish_rest();
 
@@ -116,6 +119,7 @@ class Parser {
   void broke(const Broken& error);
   bool ran_out(bool last);
   bool row_follows() const;
+  void look_behind(Ptr p);
 
   uint64_t offset_of(Ptr p) const { return base + static_cast<uint64_t>(p - buffer); }
 };

@@ -171,7 +171,7 @@ def _tell(progress: Callable[[int], None] | None, stream: Stream) -> None:
 
 def _note_damage(stream: Stream, issues: Issues) -> None:
     if stream.damage:
-        issues.add("compression_damage", stream.damage)
+        issues.add(stream.damage_kind, stream.damage)
 
 
 def whole_number(value: object) -> int | None:

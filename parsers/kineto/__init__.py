@@ -125,6 +125,8 @@ def _cycle_end(parsed: Mapping[str, pa.Table], next_ns: int) -> int:
 def _issues(raw: RawEvents, events: Sorted, whole_file: bool, uncut: int) -> pa.Table:
     """What was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
+    if whole_file:
+        rows += _without_phase(raw)
     length, there = Columns(raw, events.complete, 0).values("dur")
     for kind, bad, text in (
         ("no_duration", ~there, "complete event without dur, taken as 0"),
@@ -145,6 +147,17 @@ def _issues(raw: RawEvents, events: Sorted, whole_file: bool, uncut: int) -> pa.
         text = "step numbers begin anew, too often to tell cycles apart: equal numbers are added up"
         rows.append(("repeated_steps", None, None, text, uncut))
     return _issue_table(rows)
+
+
+def _without_phase(raw: RawEvents) -> list[tuple[str, int | None, int | None, str, int]]:
+    """Return the issue of events that do not say what they are, if there are any."""
+    phased = raw.column_rows("ph")
+    if phased is None or len(phased) == raw.rows:
+        return []
+    lacking = np.ones(raw.rows, bool)
+    lacking[phased] = False
+    text = "event without ph, left out"
+    return [("no_phase", None, int(np.argmax(lacking)), text, int(lacking.sum()))]
 
 
 def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa.Table:

@@ -9,7 +9,6 @@ refuses (control characters, invalid UTF-8, stray backslashes, a bare nan or inf
 nesting) goes through `scan`, which reads as the core does. What differs is only what is said:
 
 - The offset of a mistyped value is known to the core alone.
-- Of a repeated key the core counts each mistyped value, this engine the last one.
 - Which of more than a thousand mistyped values are told one by one.
 """
 
@@ -85,6 +84,8 @@ class _Document:
         self.safe = 0  # all of the buffer before it is done with
         self.enough = _BATCH  # do not try again with less
         self.bare_list = self.events_seen = self.truncated = False
+        self.more_follows = False  # behind the end of the document
+        self.solid = b""  # the last character before the buffer that is no white space
         self.resync = self.suspect = False  # look for the next event; it was found by looking
         self.runaways = 0
         self.header: list[tuple[int, bytes, bytes]] = []
@@ -93,9 +94,12 @@ class _Document:
         self.ready: list[Any] = []  # decoded events that the builder does not have yet
 
     def feed(self, data: bytes | memoryview) -> None:
-        if self.state is _State.DONE:
+        if self.state is _State.DONE and self.more_follows:
             return
         self.buffer += data
+        if self.state is _State.DONE:
+            self._look_behind()
+            return
         if len(self.buffer) >= self.enough:
             self._run(last=False)
 
@@ -148,8 +152,22 @@ class _Document:
                 self._broke(text, error)
         self._flush()
         self._drop(self.safe)
+        if self.state is _State.DONE:
+            self._look_behind()
+
+    def _look_behind(self) -> None:
+        """Behind the document's end: anything but white space is left out, and said."""
+        data = bytes(self.buffer)
+        start = len(data) - len(data.lstrip(scan.SPACES))
+        if start < len(data) and not self.more_follows and not self.truncated:
+            self.more_follows = True
+            near = data[start : start + 40].decode("utf8", "replace")
+            text = f"left out, near {near}"
+            self.issues.append(Issue("data_after_end", text, self.base + start, self.builder.rows))
+        self._drop(len(data))
 
     def _drop(self, size: int) -> None:
+        self.solid = scan.last_solid(self.buffer, size, self.solid)
         del self.buffer[:size]
         self.base += size
 
@@ -197,7 +215,7 @@ class _Document:
     def _event(self, text: bytes, offset: int) -> int:
         """An event, or what stands between two."""
         if self.resync:
-            offset = self._found(text, scan.find_event(text, offset))
+            offset = self._found(text, scan.find_event(text, offset, self.solid))
             self.suspect = True
         offset = self._outer_space(text, offset)
         if text[offset] == ord(","):
@@ -240,7 +258,8 @@ class _Document:
                 return border.start() + 1
         members, end = scan.members(text, offset, inner="args")
         value_of = by_key(members)
-        if self.suspect and value_of.get("ph", b"null") == b"null":
+        phase = value_of.get("ph", b"null")
+        if self.suspect and (phase == b"null" or scan.lacks_quote(phase)):
             self.suspect = False  # a nested object may look like an event, but has no "ph"
             self.resync = True
             return offset + 1
@@ -262,7 +281,8 @@ class _Document:
 
     def _found(self, text: bytes, offset: int | None) -> int:
         if offset is None:
-            self.safe = max(self.safe, len(text) - 256)
+            in_events = self.state is _State.EVENTS
+            self.safe = max(self.safe, (scan.event_cut if in_events else scan.header_key_cut)(text))
             raise scan.NeedMore
         self.resync = False
         return offset

@@ -147,7 +147,7 @@ def all_issues(
         issues.append(Issue("truncated", "the file ends before its last event or bracket"))
     damage: str | None = getattr(stream, "damage", None)
     if damage is not None:
-        issues.append(Issue("compression_damage", damage))
+        issues.append(Issue(getattr(stream, "damage_kind", "compression_damage"), damage))
     return issues
 
 

@@ -16,10 +16,12 @@ _BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.S)
 _SCALAR = re.compile(rb"[^,}\]\x00-\x20]*")
 _SCALAR_START = re.compile(rb"[-0-9A-Za-z]")
 _LOOSE_SPACE = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*"?)|[\x00-\x20]+', re.S)
-_EVENT_START = re.compile(
-    rb'[,\[}]([\x00-\x20]*)\{[\x00-\x20]*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"'
-)
+_EVENT_START = re.compile(rb'\{[\x00-\x20]*"(?:ph|name|cat|pid|tid|ts|args|bp|dur|id)"')
+_EVENT_CUT = re.compile(rb'\{[\x00-\x20]*(?:"[a-z]{0,4})?\Z')
+SPACES = bytes(range(0x21))  # what the core takes for white space
+_BORDERS = (b",", b"[", b"}")
 _HEADER_KEY = re.compile(rb',[\x00-\x20]*("[A-Za-z0-9_ ]*"[\x00-\x20]*:)')
+_HEADER_KEY_CUT = re.compile(rb',[\x00-\x20]*(?:"[A-Za-z0-9_ ]*(?:"[\x00-\x20]*)?)?\Z')
 _ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/bfnrt]))')
 _MEANT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True))
 _SURROGATE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
@@ -120,12 +122,35 @@ def value_start(text: bytes, offset: int) -> int:
     return skip_space(text, offset + 1)
 
 
-def find_event(text: bytes, offset: int) -> int | None:
-    """After damage: where something begins that looks like an event behind a border."""
-    while offset > 0 and text[offset - 1] <= 0x20:
-        offset -= 1
-    match = _EVENT_START.search(text, max(offset - 1, 0))
-    return match.end(1) if match else None
+def find_event(text: bytes, offset: int, before: bytes) -> int | None:
+    """After damage: where something begins that looks like an event behind a border. `before` is
+    the last character before the text that is no white space."""
+    for match in _EVENT_START.finditer(text, offset):
+        if last_solid(text, match.start(), before) in _BORDERS:
+            return match.start()
+    return None
+
+
+def event_cut(text: bytes) -> int:
+    """Return where the beginning of an event stands that the text's end cuts, or the end."""
+    opening = text.rfind(b"{")
+    return opening if opening >= 0 and _EVENT_CUT.match(text, opening) else len(text)
+
+
+def header_key_cut(text: bytes) -> int:
+    """Return where the beginning of a key stands that the text's end cuts, or the end."""
+    comma = text.rfind(b",")
+    return comma if comma >= 0 and _HEADER_KEY_CUT.match(text, comma) else len(text)
+
+
+def last_solid(text: bytes | bytearray, end: int, before: bytes) -> bytes:
+    """Return the last character before `end` that is no white space, `before` if there is none."""
+    width = 1
+    while width < 16 * end:
+        if piece := bytes(text[max(end - width, 0) : end]).rstrip(SPACES):
+            return piece[-1:]
+        width *= 16
+    return before
 
 
 def find_header_key(text: bytes, offset: int) -> int | None:
@@ -156,6 +181,11 @@ def convert(kind: Kind, text: bytes) -> int | float | str | None:
     if kind == "text":
         return content
     return convert_number(kind, content, quoted)
+
+
+def lacks_quote(text: bytes) -> bool:
+    """Return whether a value holds a quote, and none that opens it."""
+    return text[:1] not in (b'"', b"[", b"{") and b'"' in text
 
 
 def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None:

@@ -199,7 +199,7 @@ class Builder:
     def _put_text(self, i: int, position: int, text: bytes) -> None:
         """One value, from its JSON text."""
         kind = COLUMNS[i].kind
-        if kind in ("text", "json"):
+        if kind in ("text", "json") and not scan.lacks_quote(text):
             self._put_codes(i, [position], [text])
             return
         value = self._convert(i, self.rows + position, text)
@@ -208,6 +208,8 @@ class Builder:
 
     def _convert(self, i: int, row: int, text: bytes) -> int | float | str | None:
         try:
+            if scan.lacks_quote(text):
+                raise scan.Mistyped
             return scan.convert(COLUMNS[i].kind, text)
         except scan.Mistyped:
             self.mistyped += 1

@@ -84,6 +84,7 @@ class _Walk:
     ) -> None:
         self._write, self._entry, self._event, self._events = write, entry, event, run
         self._buffer = b""
+        self._before = b""  # the last character before the buffer that is no white space
         self._least = _RUN_BYTES if run else 0
         self._enough = self._least
         self._step = self._open
@@ -120,6 +121,7 @@ class _Walk:
                 offset = self._lost(offset)
             except scan.Broken:
                 offset = self._lost(offset)
+        self._before = scan.last_solid(text, offset, self._before)
         self._buffer = text[offset:]
         # What is long is not looked at block by block.
         self._enough = max(2 * len(self._buffer), self._least)
@@ -183,7 +185,7 @@ class _Walk:
     def _one_event(self, text: bytes, offset: int) -> int:
         suspect = self._resync
         if suspect:
-            event_start = scan.find_event(text, offset)
+            event_start = scan.find_event(text, offset, self._before)
             if event_start is None:
                 raise scan.NeedMore
             offset = event_start

@@ -1,5 +1,6 @@
 """Files made to hurt: each is one failed file or a counted loss, and the others answer."""
 
+import gzip
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from htk.cli.main import run
 from htk.core.parser import Parsed, ParseOptions, Source
@@ -297,3 +299,40 @@ def test_names_do_not_steer_a_terminal(
             assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text_)
     assert run(["kernel_top", "/nowhere/\x1b[2J"]) == 3
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["compiled", "pure"])
+def test_changed_bytes_are_said_in_words(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HTK_ENGINE", engine)
+    write(tmp_path / "rank0.json", kernel("gemm", 1, 2), **of_rank(0))
+    text_ = (tmp_path / "rank0.json").read_bytes()
+    (tmp_path / "rank0.json").unlink()
+    gz = bytearray(gzip.compress(text_))
+    gz[-6] ^= 1  # within the checksum
+    (tmp_path / "rank0.json.gz").write_bytes(gz)
+    packer = zstandard.ZstdCompressor(write_checksum=True)
+    of_one = text_.replace(b'"rank": 0', b'"rank": 1')
+    (tmp_path / "rank1.json.zst").write_bytes(packer.compress(of_one)[:-1] + b"?")
+    assert run(["kernel_top", str(tmp_path), "--no-cache"]) == 0
+    printed = capsys.readouterr()
+    assert "gemm" in printed.out and "1 file with a wrong checksum" in printed.out
+    assert "rank1.json.zst: the checksum is wrong" in printed.err  # nothing of it could be read
+    assert run(["doctor", str(tmp_path), "--no-cache"]) == 0
+    assert "the checksum is wrong" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("engine", ["compiled", "pure"])
+def test_events_without_a_phase_are_counted(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_ENGINE", engine)
+    file = tmp_path / "rank0.json"
+    write(file, kernel("a", 1, 2), kernel("b", 3, 2), kernel("c", 5, 2), **of_rank(0))
+    head, first, second, third = file.read_bytes().split(b'"ph": "X"')
+    file.write_bytes(head + b'"ph": "X"' + first + b'"ph": null' + second + b'"was": 1' + third)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert trace.tables["kernels"]["name"].to_pylist() == ["a"]
+    (issue,) = trace.tables["parse_issues"].to_pylist()
+    assert (issue["kind"], issue["event"], issue["count"]) == ("no_phase", 1, 2)

@@ -100,7 +100,7 @@ def test_a_wrong_checksum_loses_nothing():
     stored[-6] ^= 1
     text, damage = unpacked(bytes(stored))
     assert text == TEXT
-    assert damage is not None and "damaged" in damage
+    assert damage is not None and damage.startswith("the checksum is wrong")
 
 
 def test_damage_inside_loses_what_follows_it():
@@ -133,7 +133,7 @@ def test_damaged_zstd_gives_what_came_before():
     stored[-2] ^= 1
     text, damage = unpacked(bytes(stored))
     assert TEXT.startswith(text)
-    assert damage is not None and "zstd data is damaged" in damage
+    assert damage is not None and damage.startswith("the checksum is wrong")
 
 
 def bomb(packing: str) -> bytes:

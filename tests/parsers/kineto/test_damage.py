@@ -287,9 +287,9 @@ def test_small_batches_make_no_difference(both, monkeypatch):
 
 def test_what_the_engines_say_differently(both):
     """All that may differ, as the docstring of the pure engine lists it."""
-    repeated = b'{"ph":"X","ts":"soon","ts":"later","name":"a"}'
-    compiled, slow = (read(trace(event(1), repeated)) for read in both)
-    assert [issue.text for issue in compiled.issues] == ['ts: "soon"', 'ts: "later"']
+    mistyped = b'{"ph":"X","ts":"later","name":"a"}'
+    compiled, slow = (read(trace(event(1), mistyped)) for read in both)
+    assert [issue.text for issue in compiled.issues] == ['ts: "later"']
     assert [issue.text for issue in slow.issues] == ['ts: "later"']
     assert compiled.issues[-1].offset is not None
     assert slow.issues[-1].offset is None
@@ -300,3 +300,60 @@ def test_mistyped_values_of_an_event_that_breaks_are_not_counted(read):
     broken = b'{"ph":"X","ts":"soon" "dur":1}'
     raw = read(trace(*[odd] * 1100, broken, event(1)))
     assert raw.issue_counts == {"mistyped_value": 1100, "broken_event": 1}
+
+
+@pytest.mark.parametrize(
+    ("members", "texts"),
+    [
+        (b'"ts":"soon","ts":"later"', ['ts: "later"']),
+        (b'"ts":"soon","ts":5', []),
+        (b'"ts":5,"ts":"later"', ['ts: "later"']),
+        (b'"ts":"soon","ts":null', []),
+        (b'"args":{"stream":"x","bytes":"y"},"args":{"bytes":"z"}', ['bytes: "z"']),
+        (b'"args":{"stream":"x","stream":"y","stream":7}', []),
+        (b'"name":a","name":"b"', []),
+    ],
+)
+def test_of_a_repeated_key_only_the_last_value_may_be_mistyped(members, texts, both):
+    text = trace(event(1), b'{"ph":"X",%s}' % members, b'{"ph":"X","dur":"no"}')
+    for raw in (read(text) for read in both):
+        assert [issue.text for issue in raw.issues] == [*texts, 'dur: "no"']
+        assert raw.issue_counts == {"mistyped_value": len(texts) + 1}
+
+
+def test_an_opening_quote_that_is_missing_is_said(read):
+    raw = read(trace(event(1), b'{"ph":"X","name":gemm","pid":1,"args":{"stream":7}}', event(3)))
+    assert raw.dense("name").to_pylist() == ["a", None, "a"]
+    assert [issue.text for issue in raw.issues] == ['name: gemm"']
+    assert raw.column_rows("correlation").tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("more", [trace(event(2)), b"x", b"]", b",", b"\0 {"])
+def test_data_behind_the_end_is_left_out_and_said(more, truth, read):
+    text = trace(event(1), event(3))
+    for blanks in (b"", b"\n", b" " * 3000):
+        parts = [part for part in (text, blanks, more) if part]  # an empty one would be the end
+        for pieces in (truth.Pieces(b"".join(parts)), truth.Parts(parts)):
+            raw = read(pieces)
+            assert correlations(raw) == [1, 3]
+            assert raw.header == {"x": 1}
+            [issue] = raw.issues
+            assert issue.kind == "data_after_end"
+            assert issue.offset == len(text + blanks) + more.index(more.strip(b"\0 "))
+    assert not read(text + b"\0" * 700_000).issues  # padding
+
+
+@pytest.mark.parametrize("blanks", [1, 60, 65, 300, 2000, 250_000])
+def test_blanks_over_a_border_between_pieces_cost_no_event(blanks, truth, read):
+    """After damage an event is looked for behind a border, which may be long gone."""
+    space = b" " * (blanks - 1) + b"\0"
+    broken = b'{"ph":"X","name":"a,"ts":1}'
+    events = (event(1), broken + b"," + space + event(3).replace(b"{", b"{" + space, 1), event(4))
+    text = trace(*events)
+    start = text.index(b"," + space) + 1
+    for cut in (start, start + 1, start + blanks // 2, start + blanks, start + blanks + 3):
+        raw = read(
+            truth.Parts([text[:cut], text[cut : cut + blanks + 3], text[cut + blanks + 3 :]])
+        )
+        assert correlations(raw) == [1, 3, 4]
+        assert raw.issue_counts == {"broken_event": 1}
