@@ -206,7 +206,7 @@ def _torchtitan(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
         tensor_parallel=tensor, context_parallel=context, pipeline_parallel=pipeline,
         virtual_stages=chunks, precision=precision,
         overlap_tensor="sync" in technique,
-        kernels="fused" if row["compile"] in ("1", "") else "eager",
+        kernels="compiled" if row["compile"] in ("1", "") else "eager",
     )  # fmt: skip
     tokens = micro * job.accumulation * job.replicas * seq
     label = f"{row['model']} {row['gpu']} {technique} {row['precision']} {seq}"
@@ -263,7 +263,7 @@ def _kempner(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
     job = PlannedJob(
         model, gpu("h200"), nodes, ranks // nodes, _whole(row, "micro_batch"),
         _whole(row, "seq_len"), "full", accumulation=_whole(row, "grad_accum"),
-        tensor_parallel=tensor, kernels="fused" if row["compile"] == "1" else "eager",
+        tensor_parallel=tensor, kernels="compiled" if row["compile"] == "1" else "eager",
         sequence_parallel=False,
     )  # fmt: skip
     tokens = job.global_batch * job.seq
@@ -279,7 +279,7 @@ def _fms(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
             "a100", "a100-80gb")),
         ranks // 8, 8, micro, seq, again,
         strategy="hybrid_shard" if row["sharding"] == "HSDP" else "full_shard",
-        kernels="fused" if row["compile"] == "1" else "eager",
+        kernels="compiled" if row["compile"] == "1" else "eager",
     )  # fmt: skip
     step = 1e9 * micro * seq / float(row["tokens_per_s_per_gpu"])
     return f"{row['model']} {row['gpu']} compile {row['compile']}", job, step

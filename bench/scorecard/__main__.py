@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.scorecard import measured, planned, rows, simulated
+from bench.scorecard import measured, rows, simulated
 from bench.scorecard.memory import classified
 from bench.scorecard.page import ROADS, bands, page
 from bench.scorecard.score import Prediction, by_kind, summary
@@ -55,7 +55,6 @@ def _all(given: argparse.Namespace) -> Iterator[Prediction]:
     pairs = measured.sampled(list(rows.pairs(rows.load(given.facts))), starts)
     yield from measured.predictions(pairs)
     yield from measured.two_recordings(rows.batches(given.facts))
-    yield from planned.predictions(rows.load(given.facts))
 
 
 def _said(found: list[Prediction]) -> str:

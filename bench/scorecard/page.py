@@ -9,7 +9,7 @@ from bench.scorecard.memory import BINS, Bin, Fits
 from bench.scorecard.score import Prediction, by_kind, evidence, held_pct, scores, summary
 from htk.whatif.calibration import factors
 
-ROADS = ("trace", "described", "plan")
+ROADS = ("trace", "described")
 
 _HEAD = """# Scorecard of the what-ifs
 
@@ -30,11 +30,6 @@ _DESCRIBED = """## From measured rows
 A published row has no trace. A stand-in is simulated, made as fast or slow as the row's own step
 was, and takes the same road: gate, edit, replay, to the other rows of its family. So these errors
 are those of the stand-in as well. {rows}
-"""
-_PLAN = """## Plans without any trace
-
-`htk plan` against the measured steps of jobs that shard over all ranks. *No change* and *linear*
-are here a utilisation of 40 %.
 """
 _END = """## How
 
@@ -62,9 +57,8 @@ _END = """## How
   measured rows have the error of a stand-in besides.
 - Nothing is tuned to a single row: attention, tiles and spread of a stand-in are the same for a
   source. They are not blind, though: the attention rate was set after errors on LLM-Foundry's rows
-  were seen, tiles after vTrain's, and the three constants of a plan were chosen on the 111 rows it
-  is held against (fitted with whole sources left out, the same form misses by about 29 %). That
-  ranks which are not at hand are waited for was modelled, and MaxText's cluster described from its
+  were seen, tiles after vTrain's. That ranks which
+  are not at hand are waited for was modelled, and MaxText's cluster described from its
   scripts, after errors of *world* on these rows were seen; no constant was fitted to them.
 """
 _COLUMNS = (
@@ -76,7 +70,7 @@ _COLUMNS = (
 def page(found: Sequence[Prediction], fits: Fits | None, sample: str) -> str:
     """The whole page."""
     parts = [_HEAD]
-    texts = (_TRACE, _DESCRIBED.format(rows=sample), _PLAN)
+    texts = (_TRACE, _DESCRIBED.format(rows=sample))
     for road, text in zip(ROADS, texts, strict=True):
         kinds = by_kind(r for r in found if r.road == road)
         if kinds:

@@ -17,7 +17,7 @@ _WIDE = NORMAL[1]
 class Prediction:
     """One prediction, and what came of it."""
 
-    road: str  # trace: of a simulated job; described: a stand-in for a measured one; plan: none
+    road: str  # trace: of a simulated job; described: a stand-in for a measured one
     kind: str
     label: str
     group: str  # what is left out as one: a model, a source
@@ -42,7 +42,7 @@ class Prediction:
     @property
     def wrong_way(self) -> bool:
         """Faster was said and it became slower, or the other way round."""
-        if self.predicted_ns is None or self.road == "plan":
+        if self.predicted_ns is None:
             return False
         said, came = log(self.predicted_ns / self.base_ns), log(self.truth_ns / self.base_ns)
         return said * came < 0 and min(abs(said), abs(came)) > _TURNED

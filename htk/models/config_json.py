@@ -14,6 +14,7 @@ from htk.models.decoder import Decoder, LatentAttention, StateSpace, checked
 _MOST_BYTES = 4 << 20
 _MOST = 1 << 32  # of any size
 _MOST_LAYERS = 100_000
+_MOST_PREDICTIONS = 16
 # Feed-forwards with a gate, where the file does not tell it by name of an activation.
 _UNGATED = {"gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "falcon", "mpt", "phi",
             "nemotron", "nemotron_h", "starcoder2", "gpt_bigcode"}  # fmt: skip
@@ -79,6 +80,7 @@ class _Config:
                 head_size=self.maybe("head_dim") or 0,
                 biases=self.biases,
                 latent=self.latent(),
+                predictions=min(self.maybe("num_nextn_predict_layers") or 0, _MOST_PREDICTIONS),
                 **self.mixture(experts),
                 **self.hybrid(),
                 **self.windows(layers),

@@ -67,6 +67,7 @@ class Decoder:
     window: int = 0  # tokens that windowed layers look back
     windowed_layers: int = 0
     state_space: StateSpace | None = None
+    predictions: int = 0  # further tokens predicted in training: each a layer and the output again
     # Of models whose layers are a mixer or a feed-forward alone; None: every layer has both.
     attention_layers: int | None = None
     ffn_layers: int | None = None

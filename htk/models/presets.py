@@ -41,7 +41,7 @@ PRESETS = {
         ),
         Decoder(
             "deepseek-v3", 61, 7168, 128, 128, 2048, 129280, experts=256, active_experts=8,
-            shared_ffn=2048, dense_layers=3, dense_ffn=18432, latent=_DEEPSEEK,
+            shared_ffn=2048, dense_layers=3, dense_ffn=18432, latent=_DEEPSEEK, predictions=1,
         ),
         Decoder(
             "kimi-k2", 61, 7168, 64, 64, 2048, 163840, experts=384, active_experts=8,
@@ -69,6 +69,7 @@ PRESETS = {
         Decoder(
             "nemotron-3-super", 88, 4096, 32, 2, 2688, 131072, False, biases=False,
             experts=512, active_experts=22, head_size=128, shared_ffn=5376, expert_input=1024,
+            predictions=1,
             state_space=StateSpace(128, 64, 8, 128), attention_layers=8, ffn_layers=40,
         ),
     )

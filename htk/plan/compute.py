@@ -16,17 +16,24 @@ from htk.plan.job import PlannedJob
 
 # Shares of the fastest measured product. Constants of this module were chosen on published jobs
 # other than those that docs/plan_scorecard.md holds them against.
-PRODUCTS = 0.88
-GROUPED = 0.75  # products of many experts in one kernel
+PRODUCTS = 0.92
+GROUPED = 0.85  # products of many experts in one kernel
+# PyTorch's own and compiled kernels on Hopper reach less than vendors' libraries for training do.
+_FRAMEWORK = {"hopper": 0.85}
+_TILE = 128 * 256  # results that a unit computes at a time
+_TILE_NS = 2_000.0  # a tile's start and end, which no other products hide
 # Attention forward and backward, by the papers of FlashAttention-2 (A100) and -3 (H100); eager:
 # the kernels before those.
 _ATTENTION = {"ampere": 0.6, "hopper": 0.55, "blackwell": 0.55}
-_OTHER_ATTENTION, _EARLIER = 0.4, 0.65
+_OTHER_ATTENTION = 0.4
+_EARLIER = {"hopper": 0.48}  # of that, by the kernels of frameworks; elsewhere:
+_EARLIER_ELSEWHERE = 0.6
+_WIDE_HEAD, _NARROW = 128, 0.5  # narrower heads are slower: FlashAttention-3's tables
 _RAMP = 512  # tokens at which attention reaches half of that
 _SCAN = 0.15  # of a state space's scan
-_SCORES = 14  # bytes of a head and pair of tokens, where scores are written out
-_EAGER = 2.5  # times the bytes of fused kernels
-_KERNEL_NS = 1_500.0  # between a kernel's end and the next one's start on the GPU
+_SCORES = 12  # bytes of a head and pair of tokens, where scores are written out
+_EAGER = 2.0  # times the bytes of fused kernels
+_KERNEL_NS = 2_000.0  # between a kernel's end and the next one's start on the GPU
 _LAUNCH_NS = 6_000.0  # of the host, for each kernel; CUDA graphs need none
 # Kernels of a layer, forward and backward.
 _KERNELS = {"attention": 40, "dense": 30, "moe": 120, "state_space": 60}
@@ -120,7 +127,8 @@ class StageCompute:
         if self.format.rate == "fp32":
             rate = PRODUCTS * _achievable(job.gpu, "fp32") * 1e3
         ns = output.flops / rate + output.moved(2, 2) / bytes_per_ns
-        loss = 10 * self.tokens * model.vocab / self.tensor / bytes_per_ns
+        ns *= 1 + model.predictions
+        loss = 10 * (1 + model.predictions) * self.tokens * model.vocab / self.tensor / bytes_per_ns
         return PassTime(ns, memory=loss), PassTime(self._ways_back * ns, memory=loss)
 
     @property
@@ -155,7 +163,9 @@ class StageCompute:
             yield PlannedProduct(self.tokens, space.inner / t, hidden, count)
 
     def _of_stage(self, layers: float) -> float:
-        return layers / self.job.pipeline_parallel
+        """Of a stage, with what further predictions repeat: the average layer each."""
+        model = self.model
+        return layers * (1 + model.predictions / model.layers) / self.job.pipeline_parallel
 
     def _attention_products(self) -> Iterator[PlannedProduct]:
         model, t, rows = self.model, self.tensor, self.tokens
@@ -211,21 +221,36 @@ class StageCompute:
     def _products_ns(self, products: list[PlannedProduct]) -> tuple[float, float]:
         kept = self.format
         rate = _achievable(self.gpu, kept.rate) * 1e3
+        depth = (
+            _TILE_NS * rate / self.gpu.units / (2 * _TILE)
+        )  # that takes as long as a tile's ends
         bytes_per_ns = self.gpu.achievable_memory_gbps
         there = back = 0.0
         for product in products:
             share = GROUPED if product.grouped else PRODUCTS
-            ns = product.flops / (share * rate)
+            ns = product.flops / (share * self._library * rate)
             moved = product.moved(kept.operand_bytes, kept.element_bytes) / bytes_per_ns
-            there += ns + moved
-            back += self._ways_back * (ns + moved)
+            there += ns * (1 + depth / product.inner) + moved
+            back += ns * (1 + depth / product.columns) + moved
+            if self.job.lora_rank is None:
+                back += ns * (1 + depth / product.rows) + moved
         return there, back
+
+    @property
+    def _library(self) -> float:
+        """Share of a library's rate that its kernels reach."""
+        if self.job.kernels == "fused":
+            return 1.0
+        return _FRAMEWORK.get(self.gpu.architecture, 1.0)
 
     @cached_property
     def _attention_ns(self) -> float:
         model, job = self.model, self.job
         share = _ATTENTION.get(self.gpu.architecture, _OTHER_ATTENTION)
-        share *= (_EARLIER if job.kernels == "eager" else 1.0) * job.seq / (job.seq + _RAMP)
+        if job.kernels != "fused":
+            share *= _EARLIER.get(self.gpu.architecture, _EARLIER_ELSEWHERE)
+        share *= job.seq / (job.seq + _RAMP)
+        share *= min(model.value_width / model.heads / _WIDE_HEAD, 1.0) ** _NARROW
         rate = share * self.gpu.achievable_half_tflops * 1e3
         flops = score_flops(model, job.seq) * job.micro_batch / job.context_parallel
         scan = self.tokens * model.state_space_layers * scan_flops(model)

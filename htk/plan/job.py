@@ -18,7 +18,7 @@ STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_sh
 SHARDED = ("shard_grad_op", "full_shard", "hybrid_shard")  # gather parameters layer by layer
 SCHEDULES = ("1f1b", "interleaved", "zero_bubble")
 OFFLOADS = ("none", "optimizer", "activations")
-KERNELS = ("fused", "eager")
+KERNELS = ("fused", "compiled", "eager")
 ATTENTIONS = ("flash", "materialised")
 # PyTorch's and DeepSpeed's names of the same.
 _ALIASES = {
@@ -55,7 +55,7 @@ class PlannedJob:
     lora_rank: int | None = None  # adapters alone are trained
     capacity: float | None = None  # tokens of an expert over its even share; None: none is dropped
     offload: str = "none"
-    kernels: str = "fused"  # eager: norms and activations one operator at a time
+    kernels: str = "fused"  # a vendor's library; compiled: by PyTorch; eager: operator by operator
     attention: str = "flash"  # materialised: scores are written out
     overlap_tensor: bool | None = None  # tensor parallelism behind its products; None: with a
     # distributed optimizer and sequence parallelism, as Megatron's recipes have it
@@ -175,7 +175,7 @@ class PlannedJob:
             self.checkpointing,
             self.tensor_parallel > 1 and self.sequence_split > 1,
             flash=self.attention == "flash",
-            fused_norms=self.kernels == "fused",
+            fused_norms=self.kernels != "eager",
             virtual=self.virtual_stages,
             expert_tensor=self.expert_tensor,
             parameter_bytes=bytes_by_format.parameter_bytes,

@@ -11,8 +11,9 @@ from htk.plan.job import SHARDED, PlannedJob, optimizer_bytes
 from htk.plan.traffic import PlannedTransfer, transfers
 
 _HIDES = 0.8  # of the pass that gradients, or parameters, of a step travel behind
-_SLOWED = 0.1  # of communication that is hidden: what it takes from the products beside it
-_OVERLAPPED = 0.8  # of tensor or expert communication, where it is overlapped
+_SLOWED = 0.2  # of communication that is hidden: what it takes from the products beside it
+# Of tensor or expert communication, where it is overlapped: by a vendor's library, by a framework.
+_OVERLAPPED, _OVERLAPPED_BY_FRAMEWORK = 0.8, 0.6
 _HOST_GBPS = 50.0  # to the host's memory and back, one way, where a state is offloaded
 _ZERO_BUBBLE = 1 / 3  # of the bubble that is left: weights' gradients fill the rest (Qi et al.)
 _EXPOSED = ("data", "tensor", "context", "expert", "pipeline")
@@ -188,10 +189,11 @@ class _Step:
         sent = self._duration(kind)
         if kind == "data":
             return self._exposed_data(slot)
+        hidden = _OVERLAPPED if job.kernels == "fused" else _OVERLAPPED_BY_FRAMEWORK
         if kind == "tensor":
-            return sent * (1 - _OVERLAPPED if job.overlaps_tensor else 1.0)
+            return sent * (1 - hidden if job.overlaps_tensor else 1.0)
         if kind == "expert":
-            return sent * (1 - _OVERLAPPED if job.overlap_expert else 1.0)
+            return sent * (1 - hidden if job.overlap_expert else 1.0)
         if kind == "context":  # behind the attention of the piece before
             there, back = self.passes
             free = job.accumulation * (there.attention + back.attention)

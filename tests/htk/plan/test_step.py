@@ -110,7 +110,7 @@ def test_lora_trains_adapters_alone() -> None:
     full = PlannedJob(decoder("llama2-70b"), gpu("h100"), seq=4096)
     lora = replace(full, lora_rank=16)
     assert lora.trained_share == pytest.approx(207e6 / 69e9, rel=0.03)  # Hu et al.'s count
-    assert plan(lora).parts.products == pytest.approx(2 / 3 * plan(full).parts.products, rel=1e-6)
+    assert plan(lora).parts.products == pytest.approx(2 / 3 * plan(full).parts.products, rel=0.02)
     assert plan(lora).memory.optimizer < 0.01 * plan(full).memory.optimizer
 
 

@@ -1,0 +1,185 @@
+"""How far plans miss, by source and by trait of the job, and how wide intervals are to be."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bench.plans.rows import Measured
+from htk.columns.types import Floats
+from htk.models.decoder import model_flops
+from htk.plan.certainty import traits
+from htk.plan.job import PlannedJob
+from htk.plan.step import plan
+
+UNCHECKED = 0.3  # assumed of a trait that no measured job had, of the step's logarithm
+LEAST = 0.06  # no plan is surer than identical systems differ
+_USUAL_MFU = 0.4
+_ROUNDS = 400
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A plan beside what was measured."""
+
+    row: Measured
+    error: float  # logarithm of planned over measured
+    naive: float  # the same of a step at 40 % of the peak
+    traits: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return self.row.source
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What each trait adds to the variance of a step's logarithm."""
+
+    base: float
+    by_trait: Mapping[str, float]
+
+    def sigma(self, names: Iterable[str]) -> float:
+        added = (self.by_trait.get(name, UNCHECKED**2) for name in names)
+        return math.sqrt(self.base + sum(added))
+
+
+@dataclass(frozen=True)
+class SourceScore:
+    name: str
+    rows: int
+    said: int  # of those: that a plan can be told
+    median_pct: float
+    mean_pct: float
+    bias_pct: float
+    held50_pct: float
+    held90_pct: float
+    width_pct: float  # half of the 90 % interval, at the median
+    naive_pct: float
+    anchored_pct: float | None
+
+
+def misses(rows: Iterable[Measured]) -> list[Miss]:
+    return [_miss(row, row.job) for row in rows if row.job is not None]
+
+
+def _miss(row: Measured, job: PlannedJob) -> Miss:
+    answer = plan(job)
+    flops = model_flops(job.model, job.global_batch, job.seq) / job.ranks
+    usual = flops / (_USUAL_MFU * job.gpu.half_tflops * 1e3)
+    return Miss(
+        row,
+        math.log(answer.step_ns / row.step_ns),
+        math.log(usual / row.step_ns),
+        tuple(traits(job)),
+    )
+
+
+def doubt(found: Sequence[Miss]) -> Doubt:
+    """Return variances, none negative, whose sums are nearest to the squared errors; each source
+    weighs as much."""
+    names = sorted({name for miss in found for name in miss.traits})
+    counts = _by_source(found)
+    weight = np.array([1 / len(counts[m.source]) for m in found])
+    has = np.array([[1.0, *(float(n in m.traits) for n in names)] for m in found])
+    squared = np.array([min(m.error**2, 1.0) for m in found])
+    variances = np.full(has.shape[1], 0.01)
+    for _ in range(_ROUNDS):  # coordinate by coordinate: the optimum of a convex problem
+        for k in range(has.shape[1]):
+            rest = squared - has @ variances + has[:, k] * variances[k]
+            scale = float((weight * has[:, k]).sum())
+            variances[k] = max(float((weight * has[:, k] * rest).sum()) / scale, 0.0)
+    base = max(float(variances[0]), LEAST**2)
+    return Doubt(base, dict(zip(names, variances[1:].tolist(), strict=True)))
+
+
+def factors(found: Sequence[Miss]) -> dict[int, float]:
+    """Return how many sigmas intervals reach: as far as sources missed that were left out, each
+    weighing as much."""
+    scores, weights = _left_out(found)
+    order = np.argsort(scores)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return {
+        percent: float(scores[order][np.searchsorted(share, percent / 100)]) for percent in (50, 90)
+    }
+
+
+def _left_out(found: Sequence[Miss]) -> tuple[Floats, Floats]:
+    scores, weights = [], []
+    for source, own in _by_source(found).items():
+        learned = doubt([m for m in found if m.source != source])
+        scores += [abs(m.error) / learned.sigma(m.traits) for m in own]
+        weights += [1 / len(own)] * len(own)
+    return np.array(scores), np.array(weights)
+
+
+def source_scores(rows: Sequence[Measured], found: Sequence[Miss]) -> list[SourceScore]:
+    """Return each source's errors, and how often intervals held that were learned without it."""
+    return [
+        _score(name, [r for r in rows if r.source == source], own, others)
+        for source in dict.fromkeys(r.source for r in rows)
+        for others in [[m for m in found if m.source != source]]
+        for name, own in _parts(source, [m for m in found if m.source == source])
+        if own
+    ]
+
+
+def _parts(source: str, own: list[Miss]) -> list[tuple[str, list[Miss]]]:
+    if source != "NVIDIA":
+        return [(source, own)]
+    hopper = [m for m in own if "hopper GPUs" in m.traits]
+    return [
+        (source, own),
+        ("NVIDIA, Hopper", hopper),
+        ("NVIDIA, Blackwell", [m for m in own if "blackwell GPUs" in m.traits]),
+    ]
+
+
+def _score(
+    name: str, rows: Sequence[Measured], own: Sequence[Miss], others: Sequence[Miss]
+) -> SourceScore:
+    learned, wide = doubt(others), factors(others)
+    errors = np.array([m.error for m in own])
+    sigmas = np.array([learned.sigma(m.traits) for m in own])
+    off = 100 * np.abs(np.expm1(errors))
+    naive = 100 * np.abs(np.expm1([m.naive for m in own]))
+    is_part = name != own[0].source
+    return SourceScore(
+        name,
+        len(own) if is_part else len(rows),
+        len(own),
+        float(np.median(off)),
+        float(off.mean()),
+        100 * float(np.expm1(np.median(errors))),
+        100 * float((np.abs(errors) <= wide[50] * sigmas).mean()),
+        100 * float((np.abs(errors) <= wide[90] * sigmas).mean()),
+        100 * float(np.expm1(np.median(wide[90] * sigmas))),
+        float(np.median(naive)),
+        _anchored(own),
+    )
+
+
+def _anchored(own: Sequence[Miss]) -> float | None:
+    """Median error of *measured × plan(after) ÷ plan(before)*, from each job of the same model and
+    GPU to each other."""
+    groups: dict[tuple[object, str], list[float]] = defaultdict(list)
+    for miss in own:
+        assert miss.row.job is not None
+        groups[replace(miss.row.job.model, name=""), miss.row.job.gpu.name].append(miss.error)
+    off = [
+        abs(math.expm1(a - b))
+        for errors in groups.values()
+        for i, a in enumerate(errors)
+        for j, b in enumerate(errors)
+        if i != j
+    ]
+    return 100 * float(np.median(off)) if off else None
+
+
+def _by_source(found: Iterable[Miss]) -> dict[str, list[Miss]]:
+    groups: dict[str, list[Miss]] = defaultdict(list)
+    for miss in found:
+        groups[miss.source].append(miss)
+    return dict(groups)
