@@ -72,7 +72,7 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(
 ) -> None:
     tree = Tree.__new__(Tree)
     tree.root, tree.limit = tmp_path, 60
-    tree._passing = {}
+    tree._passing, tree.broken = {}, set()
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     source = b"def larger(a, b):\n    return a if a > b else b\n"
     (tmp_path / "m.py").write_bytes(source)
@@ -91,6 +91,10 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(
     assert (tmp_path / "m.py").read_bytes() == source
     (mutant, *_) = mutants("m.py", source)
     assert tree.judge(mutant, ("test_broken.py",)).outcome == "survived", "it fails without too"
+    after = {
+        m.after: tree.judge(m, ("test_broken.py", "test_m.py")) for m in mutants("m.py", source)
+    }
+    assert after["(b if a > b else a)"].by == "test_m.py::test_it", "and hides no other"
 
 
 def test_figures_by_package() -> None:
