@@ -145,6 +145,35 @@ PHASES = [(100, "aten::mm"), (200, "autograd::engine::evaluate_function: MmBackw
           (300, "_fused_adam_"), (400, "aten::mm")]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("born", "freed", "category"),
+    [
+        (220, 230, "temporary"),  # in the backward pass, gone before the optimizer
+        (220, 299, "temporary"),
+        (220, 390, "gradient"),
+        (220, None, "gradient"),  # until the next pass, or kept
+        (310, 350, "temporary"),  # in the optimizer
+        (310, None, "optimizer_state"),
+        (120, 199, "temporary"),  # in the forward pass, before the backward one
+        (120, 250, "activation"),
+    ],
+)
+def test_a_block_is_what_its_birth_and_death_say(
+    born: int, freed: int | None, category: str
+) -> None:
+    rows = [event(born, "x", 64, 64), *([event(freed, "x", -64, 0)] if freed else [])]
+    thread = {"process": "1", "thread": "1", "forward_thread": 0}
+    ops = [{"name": n, "start_ns": t, "end_ns": t + 90, **thread} for t, n in PHASES]
+    found = answer_of(
+        memory_timeline,
+        memory=make("memory", rows),
+        cpu_ops=make("cpu_ops", ops),
+        op_links=make("op_links", [{"depth": 0} for _ in ops]),
+        options={"by": "category", "points": 1},
+    )
+    assert {r["category"] for r in found if r["allocated_bytes"]} == {category}
+
+
 def test_categories_are_inferred_from_phase_and_life() -> None:
     """A step of 300 and the forward of the next; each block with the times of its life."""
     lives = {

@@ -99,3 +99,18 @@ def test_uncertainty_adds_up_along_a_chain() -> None:
         assert sigma[15] > 2 * sigma[1]
         errors.append(shift[1:] / sigma[1:])
     assert 0.5 < np.sqrt(np.mean(np.square(errors))) < 1.1
+
+
+def test_drifts_are_as_uncertain_as_they_miss() -> None:
+    """Clocks that do not drift, over ten seconds: what the fit finds is its own error."""
+    misses = []
+    for seed in range(8):
+        ends = job(4, 2, 60, np.zeros(4, np.int64), np.random.default_rng(seed))
+        late = (ends.end - BASE_NS) // 100_000 * 9_900_000  # calls 100 times as far apart
+        long = Ends(ends.collective, ends.process, ends.start + late, ends.end + late, 8)
+        found = fit(long, np.repeat(np.arange(4), 2))
+        _, _, drift = found.shifts()
+        errors = standard_errors(long, found)
+        assert (errors.drift_from_lead[1:] < 1e-6).all() and (errors.drift < 1e-6).all()
+        misses.append(drift[1:] / errors.drift_from_lead[1:])
+    assert 0.2 < np.sqrt(np.mean(np.square(misses))) < 1.6

@@ -130,6 +130,31 @@ def test_a_group_whose_ranks_one_record_lacks_is_the_one_of_its_name_and_size() 
     assert column(matched(*rows), "match") == [0, 0, 0, 1, 1, None, None, None]
 
 
+@pytest.mark.parametrize(("kind", "by"), [("collective", "sequence"), ("plan", "order")])
+def test_a_plan_s_numbers_say_nothing_of_the_calls(kind: str, by: str) -> None:
+    """The ranks number two calls crosswise; numbers of a plan count something else."""
+    rows = [
+        call(rank, 100 * k, 100 * k + 20, group="tp", seq=seq, seq_kind=kind)
+        for rank, numbers in ((0, (5, 4)), (1, (4, 5)))
+        for k, seq in enumerate(numbers)
+    ]
+    found = matched(*rows)
+    first, second, other_first, other_second = column(found, "match")
+    crosswise = (first, second) == (other_second, other_first)
+    assert crosswise if by == "sequence" else (first, second) == (other_first, other_second)
+    assert set(column(found, "matched_by")) == {by}
+
+
+def test_calls_that_wait_take_no_part_whatever_their_number() -> None:
+    """Nor do calls of nobody: a rank that is not known."""
+    numbered = {"group": "tp", "seq": 3, "seq_kind": "collective"}
+    rows = [call(r, 10, 20, type=t, **numbered) for r in (0, 1) for t in ("wait", "all_reduce")]
+    nobody = call(0, 10, 20, **numbered) | {"rank": None}
+    found = matched(*rows, nobody)
+    assert column(found, "match") == [None, 0, None, 0, None]
+    assert column(found, "members_present")[1] == 2
+
+
 @pytest.mark.parametrize(
     "known", [{"group": "tp"}, {"comm_hash": 7}, {"group_ranks": "[0,1]"}], ids=str
 )

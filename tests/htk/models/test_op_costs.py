@@ -147,6 +147,14 @@ def test_bytes_where_little_is_computed() -> None:
         ["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
     )
     assert (pool.flops, pool.bytes) == (2 * 16 * 9, 2 * 128 + 32 * 10)
+    dilated = of(
+        "aten::max_pool2d_with_indices",
+        [[3, 2, 9, 8], [], [], [], [], []],
+        ["", "[3, 2]", "[2, 1]", "[1, 0]", "[2, 4]", "False"],
+    )
+    rows, columns = (9 + 2 * 1 - 2 * 2 - 1) // 2 + 1, (8 + 0 - 4 * 1 - 1) // 1 + 1  # 4 and 4
+    assert dilated.flops == 3 * 2 * rows * columns * 6
+    assert dilated.bytes == 2 * 3 * 2 * 9 * 8 + 3 * 2 * rows * columns * (2 + 8)
 
 
 def test_lists_of_tensors() -> None:

@@ -109,6 +109,13 @@ def test_a_broken_header_entry_costs_only_itself(read):
     assert set(raw.issue_counts) == {"broken_header"}
 
 
+@pytest.mark.parametrize("torn", [b"{", b"{{", b'{"ph":"X",', b'{"args":{', b"{}{", b'{"ph"'])
+def test_an_event_behind_torn_ones_is_read(torn, read):
+    raw = read(trace(event(1), torn, event(2), event(3)))
+    assert correlations(raw) == [1, 2, 3]
+    assert raw.issue_counts["broken_event"] == 1
+
+
 @pytest.mark.parametrize("blanks", [1, 63, 64, 65, 300, 2000])
 @pytest.mark.parametrize("size", [1, 64, 65, 256, 1 << 18])
 def test_white_space_between_pieces_costs_no_event_after_damage(truth, read, blanks, size):
