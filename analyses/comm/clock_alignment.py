@@ -4,10 +4,16 @@ import pyarrow as pa
 
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import TWO_ROUNDS
 from htk.schema.comm import RANK_CLOCKS
 
 
-@analysis(returns=RANK_CLOCKS, chart=Bar("rank", "offset_ns"), needs=("collectives",))
+@analysis(
+    returns=RANK_CLOCKS,
+    chart=Bar("rank", "offset_ns"),
+    needs=("collectives",),
+    spread=TWO_ROUNDS,
+)
 def clock_alignment(rank_clocks: pa.Table) -> pa.Table:
     """How far are the clocks of the ranks apart, and how well is that known?
 

@@ -10,6 +10,7 @@ from htk.columns.arrow import number, text, valid
 from htk.columns.types import NONE, Floats, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import TimelineChart
+from htk.core.spread import TWO_ROUNDS
 from htk.measures.collective_calls import (
     CollectiveCalls,
     bandwidth,
@@ -106,6 +107,7 @@ _OF_MATCH = (
     returns=RETURNS,
     chart=TimelineChart("aligned_start_ns", "aligned_end_ns", "rank", "type"),
     needs=("collectives",),
+    spread=TWO_ROUNDS,
 )
 def collective_times(
     collectives: pa.Table,

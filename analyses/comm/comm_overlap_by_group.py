@@ -9,6 +9,7 @@ from htk.columns.arrow import codes_of, number
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import TWO_ROUNDS
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.comm_split import comm_split
@@ -51,6 +52,7 @@ RETURNS = table(
             "exposed_undetermined_ns",
         )
     },
+    spread=TWO_ROUNDS,
 )
 def comm_overlap_by_group(
     collectives: pa.Table,

@@ -6,6 +6,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, number, numbers, texts, valid
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis
+from htk.core.spread import BY_GROUP
 from htk.measures.desync import listed
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -25,7 +26,11 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, needs=("comm_counts",))
+@analysis(
+    returns=RETURNS,
+    needs=("comm_counts",),
+    spread=BY_GROUP,
+)
 def comm_progress(comm_counts: pa.Table) -> pa.Table:
     """Which ranks of a communicator are behind the others, or do not answer?
 

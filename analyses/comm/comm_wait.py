@@ -10,6 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import TWO_ROUNDS
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.comm_split import comm_split
@@ -61,6 +62,7 @@ RETURNS = table(
     ),
     needs=("collectives",),
     null_without={"kernels": ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")},
+    spread=TWO_ROUNDS,
 )
 def comm_wait(
     collectives: pa.Table,

@@ -10,6 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import ByRank
 from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
@@ -37,7 +38,10 @@ _MATRIX = ("gemm", "attention", "convolution", "moe")
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("family", "total_ns", "family", horizontal=True), needs=("kernels",)
+    returns=RETURNS,
+    chart=Bar("family", "total_ns", "family", horizontal=True),
+    needs=("kernels",),
+    spread=ByRank(when={"per": ("rank", "step")}),
 )
 def kernel_families(
     kernels: pa.Table,

@@ -10,6 +10,7 @@ from htk.columns.arrow import codes_of, number, numbers, texts
 from htk.columns.groups import Groups
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import ByRank
 from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
@@ -42,6 +43,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("name", "total_ns", horizontal=True),
     needs=("kernels",),
+    spread=ByRank(when={"per": ("rank", "step")}),
 )
 def kernel_top(
     kernels: pa.Table,
@@ -58,7 +60,7 @@ def kernel_top(
     Times are sums over activities, not unions: overlapping kernels count twice. Steps are those
     that launched the kernels.
     """
-    names, dictionary = codes_of(kernels["name"])
+    names, dictionary = _in_order(*codes_of(kernels["name"]))
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
@@ -92,6 +94,16 @@ def kernel_top(
         ],
         schema=RETURNS,
     )
+
+
+def _in_order(
+    codes: NDArray[np.int32], dictionary: pa.Array
+) -> tuple[NDArray[np.int32], pa.Array]:
+    """Names coded in alphabetical order, in which ties come, whatever was read first."""
+    order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
+    place = np.empty(len(order) + 1, np.int32)
+    place[order], place[-1] = np.arange(len(order)), -1
+    return place[codes], dictionary.take(pa.array(order))
 
 
 def _others(

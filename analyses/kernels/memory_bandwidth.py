@@ -11,6 +11,7 @@ from htk.columns.intervals import union_lengths
 from htk.columns.types import Floats, Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.measures.call_tree import labels_of
 from htk.schema import TEXT, table
 
@@ -36,7 +37,10 @@ _HIP = re.compile(r"(Host|Device|Peer)\w*?To(Host|Device|Peer)", re.IGNORECASE)
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("rank", "busy_ns", "direction", stacked=False), needs=("kernels",)
+    returns=RETURNS,
+    chart=Bar("rank", "busy_ns", "direction", stacked=False),
+    needs=("kernels",),
+    spread=BY_RANK,
 )
 def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     """How fast are copies and sets, in each direction?"""

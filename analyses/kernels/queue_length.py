@@ -11,6 +11,7 @@ from htk.columns.groups import Groups, quotient
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.measures.breakdown import percent
 from htk.schema import table
 
@@ -36,6 +37,7 @@ _LEAST = 64  # launches; a shorter queue is never full, its slow calls have othe
     returns=RETURNS,
     chart=Bar("stream", "length_max", "rank", stacked=False),
     needs=("kernels", "launches"),
+    spread=BY_RANK,
 )
 def queue_length(
     kernels: pa.Table,

@@ -11,6 +11,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import ByRank
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import labels_of
 from htk.measures.memory_categories import Categories
@@ -39,7 +40,12 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("holder", "held_bytes", horizontal=True), needs=("memory",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("holder", "held_bytes", horizontal=True),
+    needs=("memory",),
+    spread=ByRank(totals=("events",), when={"by": ("holder",)}),
+)
 def memory_peaks(
     memory: pa.Table,
     cpu_ops: pa.Table,

@@ -10,6 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Line
+from htk.core.spread import ByRank
 from htk.measures.memory_categories import Categories
 from htk.measures.memory_use import MemoryUse
 from htk.schema import TEXT, table
@@ -33,6 +34,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Line("time_ns", "allocated_bytes", color="device_kind", steps=True),
     needs=("memory",),
+    spread=ByRank(totals=("events",), when={"by": ("device",)}),
 )
 def memory_timeline(
     memory: pa.Table,

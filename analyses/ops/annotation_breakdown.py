@@ -12,6 +12,7 @@ from htk.columns.intervals import union_lengths
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import labels_of
 from htk.measures.user_ranges import enclosing
@@ -41,6 +42,7 @@ _STEP = re.compile(r"^ProfilerStep#\d+")
     null_without={
         "kernels": ("kernels", "device_ns", "device_busy_ns", "gpu_ranges", "gpu_ranges_ns")
     },
+    spread=BY_RANK,
 )
 def annotation_breakdown(
     annotations: pa.Table,

@@ -12,6 +12,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.measures.breakdown import percent
 from htk.measures.call_tree import CallTree
 from htk.schema import TEXT, table
@@ -43,7 +44,12 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("rank", "device_ns", color="how"), needs=("kernels",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", "device_ns", color="how"),
+    needs=("kernels",),
+    spread=BY_RANK,
+)
 def compile_graph_coverage(
     kernels: pa.Table,
     kernel_links: pa.Table,

@@ -12,6 +12,7 @@ from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
+from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled, who_columns
 from htk.measures.exposure import comm_shares, lanes_of
@@ -49,6 +50,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("order", ("exposed_ns_mean", "duration_ns_mean"), stacked=False),
     needs=("collectives",),
+    spread=ByRank(totals=("gathers", "with_copy_out"), when={"per": ("rank", "step")}),
 )
 def fsdp_units(
     collectives: pa.Table,

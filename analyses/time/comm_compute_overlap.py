@@ -10,6 +10,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import ByRank
 from htk.derived.windows import kinds_of
 from htk.measures import hta_conventions
 from htk.measures.breakdown import (
@@ -48,6 +49,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("overlap_ns", "exposed_comm_ns")),
     needs=("rank_windows",),
+    spread=ByRank(when={"by": (None,)}),
 )
 def comm_compute_overlap(
     activities: pa.Table,

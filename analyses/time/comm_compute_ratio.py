@@ -9,6 +9,7 @@ from htk.columns.arrow import number
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.derived.windows import WindowedSpans, kinds_of
 from htk.measures.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
 from htk.schema import table
@@ -32,6 +33,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("compute_ns", "comm_ns"), stacked=False),
     needs=("rank_windows",),
+    spread=BY_RANK,
 )
 def comm_compute_ratio(
     activities: pa.Table,

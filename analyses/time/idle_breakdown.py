@@ -11,6 +11,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import ByRank, share_pct
 from htk.derived.idle import LIMITS
 from htk.derived.windows import cut_to_windows
 from htk.measures import hta_conventions
@@ -38,6 +39,10 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", "idle_ns", "cause"),
     needs=("rank_windows",),
+    spread=ByRank(
+        totals=("idle_ns", "idle_of_unknown_cause_ns"),
+        shares={"idle_of_unknown_cause_pct": ("idle_of_unknown_cause_ns", "idle_ns")},
+    ),
 )
 def idle_breakdown(
     idle_causes: pa.Table,
@@ -132,8 +137,12 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
     names = np.array([*causes.to_pylist(), None], object)[keys[:, 5]]
     unknown = int(idle[(names == "unknown")].sum())
     total = int(idle.sum())
-    share = round(100 * unknown / total, 2) if total else None
-    return {"idle_ns": total, "idle_of_unknown_cause_pct": share, **LIMITS}
+    return {
+        "idle_ns": total,
+        "idle_of_unknown_cause_ns": unknown,
+        "idle_of_unknown_cause_pct": share_pct(unknown, total),
+        **LIMITS,
+    }
 
 
 def _like_hta(kernels: pa.Table) -> pa.Table:

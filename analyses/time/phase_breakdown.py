@@ -12,6 +12,7 @@ from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.recording_hints import hint
+from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, percent
 from htk.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
@@ -40,6 +41,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("phase", ("cpu_ns", "device_busy_ns"), stacked=False),
     null_without={"kernels": ("device_busy_ns", "device_ns", "kernels")},
+    spread=ByRank(totals=("phases_from",)),
 )
 def phase_breakdown(
     kernels: pa.Table,

@@ -7,6 +7,7 @@ import pyarrow as pa
 from htk.columns.arrow import number
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
+from htk.core.spread import BY_RANK
 from htk.measures import hta_conventions
 from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, percent, summed
 from htk.schema import table
@@ -41,6 +42,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")),
     needs=("rank_windows",),
+    spread=BY_RANK,
 )
 def time_breakdown(
     activities: pa.Table,

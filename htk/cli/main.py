@@ -124,7 +124,7 @@ def _shown(name: str) -> str:
 def analysis_command(name: str) -> click.Command:
     """The command of an analysis: its question, its options, and the common ones."""
     from htk.analyses import find
-    from htk.cli.commands.common import run_analysis, trace_options
+    from htk.cli.commands.common import run_analysis, trace_options, working_options
 
     analysis = find(name)
     own = [_flag(option) for option in analysis.options.values()]
@@ -132,7 +132,7 @@ def analysis_command(name: str) -> click.Command:
     def answer(paths: tuple[str, ...], **arguments: Any) -> None:
         run_analysis(analysis, paths, arguments)
 
-    command = click.command(_shown(name), help=analysis.doc)(trace_options(answer))
+    command = click.command(_shown(name), help=analysis.doc)(trace_options(working_options(answer)))
     if name == "recommendations":
         own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
     command.params = (

@@ -102,10 +102,11 @@ class Groups:
         ordered = values[np.lexsort((values, self._narrow))]
         quantiles = []
         for q in shares:
-            position = self._starts + q * (self.count - 1)
-            low = np.floor(position).astype(np.int64)
+            position = q * (self.count - 1)  # within the group: the same wherever its rows lie
+            below = np.floor(position).astype(np.int64)
+            low = self._starts + below
             high = np.minimum(low + 1, self._starts + self.count - 1)
-            quantiles.append(ordered[low] + (position - low) * (ordered[high] - ordered[low]))
+            quantiles.append(ordered[low] + (position - below) * (ordered[high] - ordered[low]))
         return quantiles
 
 

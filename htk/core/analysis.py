@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from htk.core.chart import Chart
 from htk.core.label import Label
+from htk.core.spread import WHOLE, Spread
 from htk.errors import SchemaMismatch
 
 P = ParamSpec("P")
@@ -43,6 +44,16 @@ class Analysis(Generic[P]):
     needs: tuple[str, ...] = ()  # tables that must hold rows for the question to make sense
     # By table, the columns that are null for ranks without rows in it: not recorded is not zero.
     null_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spreads: tuple[Spread, ...] = ()  # the first that holds under the options; else it is whole
+
+    def spread(self, options: Mapping[str, object] = MappingProxyType({})) -> Spread:
+        """Return what the answer to these options is made of."""
+        filled = self.filled(options)
+        return next((spread for spread in self.spreads if spread.holds(filled)), WHOLE)
+
+    def filled(self, options: Mapping[str, object]) -> dict[str, Any]:
+        """Return all options, those not named at their defaults."""
+        return {name: options.get(name, option.default) for name, option in self.options.items()}
 
     @property
     def name(self) -> str:
@@ -81,7 +92,10 @@ class Analysis(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
         """The answer, its schema checked and its columns documented."""
-        result = self.function(*args, **kwargs)
+        return self.checked(self.function(*args, **kwargs))
+
+    def checked(self, result: pa.Table) -> pa.Table:
+        """Return an answer with its columns documented; SchemaMismatch if it has others."""
         if not result.schema.equals(self.returns, check_metadata=False):
             raise SchemaMismatch(
                 f"{self.name} returned {result.schema.remove_metadata()}, "
@@ -100,9 +114,11 @@ def analysis(
     chart: Chart | None = None,
     needs: tuple[str, ...] = (),
     null_without: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    spread: Spread | tuple[Spread, ...] = (),
 ) -> Callable[[Callable[P, pa.Table]], Analysis[P]]:
     """Label a function as an analysis."""
-    return lambda function: Analysis(function, returns, chart, needs, null_without)
+    spreads = (spread,) if isinstance(spread, Spread) else spread
+    return lambda function: Analysis(function, returns, chart, needs, null_without, spreads)
 
 
 def with_coverage(table: pa.Table, **facts: object) -> pa.Table:

@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "perfetto": ("waitress",),
     "plot": ("plotly",),
     "polars": ("polars",),
+    "ray": ("ray",),
     "torch": ("torch",),
 }
 

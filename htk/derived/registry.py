@@ -5,7 +5,7 @@ A maker's parameter names are the tables it reads, as an analysis's are.
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,3 +50,12 @@ def maker(name: str) -> Maker:
     """Who makes a table of that name; its module is imported only then."""
     module = _PER_FILE.get(name) or OVER_RANKS[name]
     return Maker(getattr(importlib.import_module(module), name))
+
+
+def base_tables(names: Iterable[str]) -> set[str]:
+    """Return the tables of files that these are made of; those that no maker makes are such."""
+    base: set[str] = set()
+    for name in names:
+        made = name in _PER_FILE or name in OVER_RANKS
+        base |= base_tables(maker(name).reads) if made else {name}
+    return base

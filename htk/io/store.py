@@ -35,6 +35,7 @@ DEFAULT_LIMIT_BYTES = 20 << 30
 _META = "meta.json"
 _DERIVED = "derived-"
 _STALE_S = 24 * 3600
+_TRIES = 5
 
 
 class Entry(Protocol):
@@ -89,6 +90,7 @@ class StoredEntry:
 
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
         self._folder = TableFolder(folder, folder.name)
+        self._meta = meta
         self.tables = _Mapped(self._folder, list(meta["tables"]))
         self.parsed = Parsed(
             self.tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"]
@@ -98,6 +100,10 @@ class StoredEntry:
         for name in self.tables:  # a dozen: mapping them shows whether they are what was written
             self.tables[name]
         self._folder.note()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Sent to another process, it is the name of a folder that both can read."""
+        return StoredEntry, (self._folder.folder, self._meta)
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
@@ -120,7 +126,9 @@ class StoredEntry:
             return table
         except OSError as error:
             _warn(self._folder.folder, error)
-        return table
+            return table
+        stored = self._find(name)  # mapped: what was made need not stay in memory
+        return table if stored is None else stored
 
 
 @dataclass(frozen=True)
@@ -284,7 +292,10 @@ class Store:
         doomed = self.root / f"{TEMPORARY}{uuid.uuid4().hex}"
         with suppress(OSError):
             folder.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            for _ in range(_TRIES):  # another process may be writing the last file into it
+                shutil.rmtree(doomed, ignore_errors=True)
+                if not doomed.exists():
+                    break
 
     def _make_room(self, added: int, keep: str) -> None:
         """The least recently used go, until the rest fits. What is there is counted seldom."""

@@ -1,6 +1,6 @@
 """What a number rests on: ranks at hand and missing, events used, dropped, unlinked, carried in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ from htk.trace.trace import Trace
 _GPU = {"kernels", "kernel_links", "activities", "rank_windows", "step_windows"}
 
 
-def coverage(trace: Trace, reads: Iterable[str]) -> dict[str, Any]:
-    """The facts that every answer from these tables carries."""
+def coverage(
+    trace: Trace, reads: Iterable[str], gpu: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The facts that every answer from these tables carries; `gpu`: those of GPU work, if they were
+    counted already."""
     facts: dict[str, Any] = {**_ranks(trace), **_losses(trace)}
-    if _GPU & set(reads):
-        facts |= gpu_coverage(trace)
+    if rests_on_gpu(reads):
+        facts |= gpu_coverage(trace) if gpu is None else gpu
     if "aligned_matches" in reads:
         facts |= clock_coverage(trace)
     chosen = {
@@ -30,6 +33,11 @@ def coverage(trace: Trace, reads: Iterable[str]) -> dict[str, Any]:
     if cycles := trace.cycles_of_steps:
         facts["cycles_of_steps"] = cycles
     return facts | ({"selection": narrowed} if narrowed else {})
+
+
+def rests_on_gpu(reads: Iterable[str]) -> bool:
+    """Whether an answer from these tables speaks of GPU work."""
+    return bool(_GPU & set(reads))
 
 
 def _ranks(trace: Trace) -> dict[str, Any]:
@@ -77,21 +85,34 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
 
 def gpu_coverage(trace: Trace) -> dict[str, Any]:
     """How much GPU work is at hand, and how much of it is linked to what launched it."""
+    return gpu_facts([gpu_counts(trace)])
+
+
+def gpu_counts(trace: Trace) -> dict[str, int]:
+    """What of the GPU work adds up over ranks."""
     kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     linked, carried = valid(links["launch_row"]), truths(links["carry_in"])
     lost = ~linked & ~carried
-    ambiguous = int(truths(links["ambiguous"]).sum())
     return {
         "gpu_activities": kernels.num_rows,
-        "gpu_activities_linked_pct": _share(linked, length),
+        "gpu_ns": int(length.sum()),
+        "linked_ns": int(length[linked].sum()),
         "carry_in_activities": int(carried.sum()),
         "carry_in_ns": int(length[carried].sum()),
         "unlinked_activities": int(lost.sum()),
         "unlinked_ns": int(length[lost].sum()),
+        "ambiguous_activities": int(truths(links["ambiguous"]).sum()),
+    }
+
+
+def gpu_facts(counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """Return the coverage of GPU work from what was counted of each part of the ranks."""
+    total = {name: sum(part[name] for part in counts) for name in counts[0]}
+    linked, recorded = total.pop("linked_ns"), total.pop("gpu_ns")
+    ambiguous = total.pop("ambiguous_activities")
+    return {
+        "gpu_activities": total.pop("gpu_activities"),
+        "gpu_activities_linked_pct": round(100 * linked / recorded, 3) if recorded else None,
+        **total,
     } | ({"ambiguous_activities": ambiguous} if ambiguous else {})
-
-
-def _share(chosen: Any, weight: Any) -> float | None:
-    total = int(weight.sum())
-    return round(100 * int(weight[chosen].sum()) / total, 3) if total else None

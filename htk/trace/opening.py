@@ -2,13 +2,13 @@
 
 import importlib.util
 import os
+import pickle
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from htk import plugins
@@ -17,6 +17,8 @@ from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.io.sources import content_identity, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.io.table_code import plugin_code
+from htk.spread.mapper import Lost, Mapper, Threads
+from htk.spread.work import Work
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.file import FileRecording, TraceFile
@@ -62,19 +64,22 @@ class OpenOptions:
     time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
     confined: bool = False  # read every file as one from outside: in a process with limits
     progress: Progress = field(default_factory=Progress)
+    on: str | None = None  # who reads and answers: threads, processes or ray
+    memory_bytes: int | None = None  # that it may take; None: half of what is free
 
 
 def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     """Every file that the inputs name, as one trace."""
     options = options or OpenOptions()
     sources = resolve(with_sample(inputs))
-    read, unread, failed = _read_all(sources, options)
+    work = Work(options.on, options.memory_bytes)
+    read, unread, failed = _read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
     parts = placed(_parts(read, options))
     if options.strict:
         _refuse_losses(parts, unread, failed)
-    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed))
+    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed), work=work)
 
 
 def with_sample(inputs: Inputs) -> Inputs:
@@ -85,40 +90,120 @@ def with_sample(inputs: Inputs) -> Inputs:
 
 
 def _read_all(
-    sources: list[Source], options: OpenOptions
+    sources: list[Source], options: OpenOptions, work: Work
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
-    """Files on threads: the compiled engine gives up the GIL while it parses."""
-    store = Store() if options.cache else None
-    readers = ConfinedReaders(_expected(sources, store, options))
-    stopped = threading.Event()
+    """Read every file, side by side; what is wrong with one keeps no other from being read."""
     options.progress.start(len(sources), sum(s.size or 0 for s in sources))
     read, unread, failed = [], [], []
-    with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1) or 1) as pool:
-        jobs = [pool.submit(_read_one, s, store, options, readers, stopped) for s in sources]
-        try:
-            for source, job in zip(sources, jobs, strict=True):
-                try:
-                    read += job.result()
-                except UnknownFormat:
-                    if not source.file_name.endswith(_SIDECARS) or len(sources) == 1:
-                        unread.append(source.name)
-                except TraceError as error:
-                    failed.append((source.name, str(error)))
-                except HtkError:
-                    raise
-                except Exception as error:  # no one file keeps the others from being read
-                    if os.environ.get("HTK_TRACEBACK"):
-                        raise
-                    failed.append((source.name, unforeseen(source.name, error)))
-        except BaseException:
-            stopped.set()
-            readers.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        finally:
-            readers.stop()
-            options.progress.stop()
+    try:
+        for source, outcome in zip(sources, _outcomes(sources, options, work), strict=True):
+            if isinstance(outcome, list):
+                read += outcome
+            elif isinstance(outcome, UnknownFormat):
+                if not source.file_name.endswith(_SIDECARS) or len(sources) == 1:
+                    unread.append(source.name)
+            elif isinstance(outcome, TraceError):
+                failed.append((source.name, str(outcome)))
+            elif os.environ.get("HTK_TRACEBACK"):
+                raise outcome
+            else:
+                failed.append((source.name, unforeseen(source.name, outcome)))
+    finally:
+        options.progress.stop()
     return read, unread, failed
+
+
+_Outcome = list[FileRecording] | Exception
+
+
+def _outcomes(sources: list[Source], options: OpenOptions, work: Work) -> Iterator[_Outcome]:
+    """Yield what each file gave, in their order."""
+    store = Store() if options.cache else None
+    stopped = threading.Event()
+    expected = [] if work.is_elsewhere else _expected(sources, store, options)
+    readers = ConfinedReaders(expected)
+    read_here = partial(_outcome, store, options, readers, stopped)
+    try:
+        if work.is_elsewhere:
+            yield from _outcomes_elsewhere(sources, options, work.mapper, read_here)
+            return
+        largest = max((source.size or 0 for source in sources), default=0)
+        for outcome in Threads(work.files_at_once(largest)).map(read_here, sources):
+            yield TraceError(outcome.why) if isinstance(outcome, Lost) else outcome
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        readers.stop()
+
+
+def _outcomes_elsewhere(
+    sources: list[Source],
+    options: OpenOptions,
+    mapper: Mapper,
+    read_here: Callable[[Source], _Outcome],
+) -> Iterator[_Outcome]:
+    """Yield what other processes read; tables come back as names of entries of the cache."""
+    sent = [_can_be_sent(source) for source in sources]
+    away = [source for source, is_sent in zip(sources, sent, strict=True) if is_sent]
+    reader = partial(_outcome_elsewhere, replace(options, progress=Progress()))
+    results = iter(mapper.map(reader, away))
+    for source, is_sent in zip(sources, sent, strict=True):
+        if not is_sent:
+            yield read_here(source)
+            continue
+        outcome = next(results)
+        options.progress.advance(source.size or 0)
+        options.progress.done(source.name)
+        if isinstance(outcome, Lost):
+            yield TraceError(f"{source.name}: {outcome.why}")
+        elif isinstance(outcome, list):
+            yield [replace(recording, source=source) for recording in outcome]
+        else:
+            yield outcome
+
+
+def _can_be_sent(source: Source) -> bool:
+    """Whether another process can open it: not what was spooled to a file without a name."""
+    try:
+        pickle.dumps(source)
+    except (TypeError, AttributeError, pickle.PicklingError):
+        return False
+    return True
+
+
+def _outcome_elsewhere(options: OpenOptions, source: Source) -> _Outcome:
+    """Read a file in a process of the work."""
+    store = _store_of_worker() if options.cache else None
+    return _outcome(store, options, _readers_of_worker(), threading.Event(), source)
+
+
+@cache
+def _store_of_worker() -> Store:
+    return Store()
+
+
+@cache
+def _readers_of_worker() -> ConfinedReaders:
+    return ConfinedReaders(())
+
+
+def _outcome(
+    store: Store | None,
+    options: OpenOptions,
+    readers: ConfinedReaders,
+    stopped: threading.Event,
+    source: Source,
+) -> _Outcome:
+    """Return what each process of a file recorded, or what is wrong with the file."""
+    try:
+        return _read_one(source, store, options, readers, stopped)
+    except TraceError as error:
+        return error
+    except HtkError:
+        raise
+    except Exception as error:
+        return error
 
 
 def _read_one(

@@ -18,6 +18,7 @@ from htk.core.recording_hints import hint
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
+from htk.spread.work import Work
 from htk.trace.file import TraceFile
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
@@ -65,6 +66,10 @@ class Trace:
     unread: tuple[str, ...] = ()  # files of the folder that no parser knows
     failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
     unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
+    began_ns: int | None = None  # of the recording of which this is a part; None: see its files
+    work: Work = field(
+        default_factory=Work, repr=False, compare=False
+    )  # who answers, in what memory
 
     @cached_property
     def tables(self) -> Tables:
@@ -83,6 +88,8 @@ class Trace:
     @cached_property
     def origin_ns(self) -> int:
         """When the first event of any rank started, whichever are looked at."""
+        if self.began_ns is not None:
+            return self.began_ns
         starts = pc.min(self._everyone.tables["ranks"]["start_ns"]).as_py()
         if starts is None:  # NCCL's own records
             starts = pc.min(self._everyone.tables["collectives"]["start_ns"]).as_py()
@@ -198,9 +205,9 @@ class Trace:
 
     @cached_property
     def _known_steps(self) -> set[int]:
-        trace = self._everyone
+        """The steps of all ranks, read file by file: joining the tables would cost more."""
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
-        columns = [trace.tables[n]["step"] for n in stepped]
+        columns = [file.table(n)["step"] for file in self._everyone.files for n in stepped]
         return {s for column in columns for s in column.unique().to_pylist()} - {None}
 
     def _chosen(self) -> str:
@@ -242,6 +249,10 @@ class Trace:
         ranks, cycles = self.selection.ranks, self.selection.cycles
         files = [p for p in self.files if ranks is None or p.rank is None or p.rank in ranks]
         return [p for p in files if cycles is None or p.cycle in cycles]
+
+    def part(self, files: Sequence[TraceFile]) -> "Trace":
+        """Some of the files by themselves, under the same selection; times count as before."""
+        return Trace(tuple(files), self.selection, began_ns=self.origin_ns)
 
     def _make(self, name: str) -> pa.Table:
         return (

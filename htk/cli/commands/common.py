@@ -16,6 +16,8 @@ from htk.core.defer_imports import spare_pandas
 from htk.core.humanize import parse_duration, parse_int_ranges, visible
 from htk.errors import UsageError
 from htk.output.render import FORMATS, RAW_CSV, form_by_name, write
+from htk.spread.mapper import ON
+from htk.spread.memory import parse_bytes
 from htk.trace.opening import Inputs, OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
 
@@ -71,6 +73,18 @@ _OPENING = (
         "--time-unit",
         type=click.Choice(["s", "ms", "us", "ns"]),
         help="Unit of operation-level rows that do not say it.",
+    ),
+)
+_WORKING = (
+    click.option(
+        "--on", type=click.Choice(ON), help="Who reads files and answers rank by rank; threads."
+    ),
+    click.option(
+        "--memory",
+        "memory_bytes",
+        metavar="SIZE",
+        callback=lambda _, __, size: None if size is None else parse_bytes(size),
+        help="Most that answers made rank by rank may take, e.g. 4GB; half of what is free.",
     ),
 )
 _NARROWING = (
@@ -167,6 +181,11 @@ def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING + _NARROWING + _WRITING)
 
 
+def working_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Who answers a question, and in how much memory."""
+    return _decorated(function, _WORKING)
+
+
 def named(paths: Sequence[str]) -> Inputs:
     """What a command was given: one name may be `sample`, several are files and folders."""
     return paths[0] if len(paths) == 1 else list(paths)
@@ -182,6 +201,8 @@ def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
         keep_unknown_arguments=arguments["keep_unknown_arguments"],
         cache_by_content=arguments["cache_by_content"],
         time_unit=arguments["time_unit"],
+        on=arguments.get("on"),
+        memory_bytes=arguments.get("memory_bytes"),
     )
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import trace_options
+from htk.cli.commands.common import trace_options, working_options
 
 if TYPE_CHECKING:
     from htk.overview.summary import Verdict
@@ -14,6 +14,7 @@ _BAR = 40  # characters for 100 %
 
 @click.command("summary")
 @trace_options
+@working_options
 def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:

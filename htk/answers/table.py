@@ -1,0 +1,69 @@
+"""An analysis's table from the tables of a trace, and which tables those are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.analyses import find
+from htk.core.analysis import Analysis
+from htk.core.spread import ByKey
+from htk.schema import DERIVED, TABLES
+from htk.trace.trace import Trace
+
+
+def table_of_answer(
+    trace: Trace, chosen: Analysis[...], options: Mapping[str, Any], *, in_part: bool = False
+) -> pa.Table:
+    """Return an analysis's answer; `in_part`: of some ranks, not finished if by key."""
+    for name in chosen.needs:
+        trace.need(name)
+    spread = chosen.spread(options)
+    tables = [_table(trace, read) for read in chosen.reads]
+    if in_part and isinstance(spread, ByKey):
+        return spread.part(*tables, **chosen.filled(options))
+    answer = chosen(*tables, **options)
+    for name, columns in chosen.null_without.items():
+        answer = _null_where_not_recorded(
+            answer, columns, trace.everything.tables[name], trace.ranks
+        )
+    return answer
+
+
+def _null_where_not_recorded(
+    answer: pa.Table, columns: tuple[str, ...], recorded: pa.Table, ranks: list[int]
+) -> pa.Table:
+    """The answer, null instead of 0 for ranks of which a table was not recorded at all."""
+    with_rows = pc.unique(recorded["rank"]).to_pylist()
+    if set(ranks) <= set(with_rows):
+        return answer
+    if "rank" in answer.column_names:
+        keep = pc.is_in(answer["rank"], value_set=pa.array(with_rows, pa.int32()))
+    else:  # of all ranks together
+        keep = pa.scalar(not set(ranks).isdisjoint(with_rows))
+    for name in columns:
+        kind = answer.schema.field(name)
+        held = pc.or_kleene(keep, pc.not_equal(answer[name], 0))
+        values = pc.if_else(held, answer[name], pa.scalar(None, kind.type))
+        answer = answer.set_column(answer.schema.get_field_index(name), kind, values)
+    return answer
+
+
+def _table(trace: Trace, name: str) -> pa.Table:
+    """A table of the vocabulary, or what another analysis answers by default: without rows where
+    what it needs was not recorded."""
+    if name in TABLES or name in DERIVED:
+        return trace.tables[name]
+    other = find(name)
+    if any(trace.lacks(needed) for needed in other.needs):
+        return other.returns.empty_table()
+    return table_of_answer(trace, other, {})
+
+
+def tables_read(chosen: Analysis[...]) -> set[str]:
+    """The tables that an answer rests on, through the analyses that it builds on."""
+    tables: set[str] = set()
+    for name in chosen.reads:
+        tables |= {name} if name in TABLES or name in DERIVED else tables_read(find(name))
+    return tables

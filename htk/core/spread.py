@@ -1,0 +1,95 @@
+"""How a question spreads over ranks: what its answer is made of, and how parts become the whole.
+
+by_rank      a rank's rows come from that rank's files alone
+by_key       parts made of some ranks merge into the answer exactly
+by_group     rows of a process group come from its own calls, on whatever ranks
+two_rounds   a rank's rows come from its files and from what all ranks' collectives told first
+whole        everything at once
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+Word = Literal["by_rank", "by_key", "by_group", "two_rounds", "whole"]
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What an answer is made of, under those options for which it holds."""
+
+    word: Word
+    when: Mapping[str, tuple[object, ...]] = field(default_factory=dict, kw_only=True)
+
+    def holds(self, options: Mapping[str, object]) -> bool:
+        """Whether it holds under these options, defaults filled in."""
+        return all(options.get(name) in values for name, values in self.when.items())
+
+
+@dataclass(frozen=True)
+class ByRank(Spread):
+    """Rows of ranks are put one after the other.
+
+    Facts of the coverage in `totals` add up over ranks, and so do those named in `shares`, 100
+    times the first of the two over the second; all others are the same for each rank.
+    """
+
+    word: Word = field(default="by_rank", init=False)
+    totals: tuple[str, ...] = field(default=(), kw_only=True)
+    shares: Mapping[str, tuple[str, str]] = field(default_factory=dict, kw_only=True)
+
+    def merged_facts(self, parts: Sequence[Facts]) -> dict[str, Any] | None:
+        """Return the facts of the whole; None where those of the parts do not merge."""
+        names = dict.fromkeys(name for facts in parts for name in facts)
+        if any(name not in facts for facts in parts for name in names):
+            return None
+        merged: dict[str, Any] = {}
+        for name in names:
+            values = [facts[name] for facts in parts]
+            if name in self.totals:
+                merged[name] = _added(values)
+            elif name in self.shares:
+                merged[name] = None  # keeps its position
+            elif all(value == values[0] for value in values):
+                merged[name] = values[0]
+            else:
+                return None
+        for name, (part, total) in self.shares.items():
+            if name in merged:
+                merged[name] = share_pct(merged[part], merged[total])
+        return merged
+
+
+@dataclass(frozen=True)
+class ByKey(Spread):
+    """`part` makes of the tables of some ranks what `finish` makes the answer of.
+
+    Parts are put one after the other in the order of ranks before they are finished; the analysis
+    is `finish(part(all tables))`, so that there is one way to the answer.
+    """
+
+    word: Word = field(default="by_key", init=False)
+    part: Callable[..., pa.Table] = field(kw_only=True)
+    finish: Callable[..., pa.Table] = field(kw_only=True)
+
+
+BY_RANK = ByRank()
+WHOLE = Spread("whole")
+BY_GROUP = Spread("by_group")
+TWO_ROUNDS = Spread("two_rounds")
+
+
+def share_pct(part: int, total: int) -> float | None:
+    """Return 100 times part over total, to two digits; None of nothing."""
+    return round(100 * part / total, 2) if total else None
+
+
+def _added(values: list[Any]) -> Any:
+    """Return the sum of numbers; of mappings the sum of each entry, in the order of the first."""
+    if not isinstance(values[0], dict):
+        return sum(values)
+    names = dict.fromkeys(name for value in values for name in value)
+    return {name: sum(value.get(name, 0) for value in values) for name in names}

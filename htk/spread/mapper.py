@@ -1,0 +1,105 @@
+"""The seam between work and who does it: a function over items, wherever it runs.
+
+Nothing outside this package knows whether threads, processes or a cluster do the work.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeVar
+
+from htk.errors import UsageError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+On = Literal["threads", "processes", "ray"]
+ON: tuple[On, ...] = ("threads", "processes", "ray")
+TRIES = 3  # workers that one item may take with it
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What there is instead of a result where every worker that tried was lost."""
+
+    why: str
+
+
+class Mapper(Protocol):
+    """Applies functions to items."""
+
+    @property
+    def workers(self) -> int:
+        """How many items are worked on at a time."""
+        ...
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether functions run in this process, so that items and results are not copied."""
+        ...
+
+    def map(
+        self, function: Callable[[Item], Answer], items: Sequence[Item]
+    ) -> Iterator[Answer | Lost]:
+        """Yield the result of each item, in their order; an error of the function is raised."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        ...
+
+
+class Threads:
+    """Threads of this process: compiled code gives up the lock of the interpreter."""
+
+    shares_memory = True
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or os.cpu_count() or 1
+
+    def map(
+        self, function: Callable[[Item], Answer], items: Sequence[Item]
+    ) -> Iterator[Answer | Lost]:
+        if self.workers == 1 or len(items) < 2:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(min(self.workers, len(items))) as pool:
+            try:
+                yield from in_order(
+                    lambda item: pool.submit(function, item).result, items, self.workers
+                )
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def close(self) -> None:
+        return
+
+
+def mapper(on: str | None, workers: int | None = None) -> Mapper:
+    """Return who does the work: `threads` (or None), `processes` or `ray`."""
+    if on in (None, "threads"):
+        return Threads(workers)
+    if on == "processes":
+        from htk.spread.processes import Processes
+
+        return Processes(workers)
+    if on == "ray":
+        from htk.spread.on_ray import Ray
+
+        return Ray(workers)
+    raise UsageError(f"on {on!r}: expected one of {', '.join(ON)}")
+
+
+def in_order(
+    start: Callable[[Item], Callable[[], Answer]], items: Iterable[Item], workers: int
+) -> Iterator[Answer]:
+    """Yield results in the order of items, with no more begun than keeps the workers busy: what is
+    finished and not yet taken is held in memory."""
+    waiting = iter(items)
+    begun: list[Any] = [start(item) for item in islice(waiting, 2 * workers)]
+    while begun:
+        result = begun.pop(0)()
+        begun += [start(item) for item in islice(waiting, 1)]
+        yield result

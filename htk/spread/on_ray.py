@@ -1,0 +1,82 @@
+"""A Ray cluster: the one at RAY_ADDRESS, else one of this machine for as long as the work lasts."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from htk.core.extras import require
+from htk.spread.mapper import TRIES, Answer, Item, Lost, in_order
+
+_LOCAL_STORE_BYTES = 256 << 20  # results are tables of answers, and keys
+
+
+class Ray:
+    """Tasks on a cluster; one whose worker is lost is tried again elsewhere."""
+
+    shares_memory = False
+
+    def __init__(self, workers: int | None = None) -> None:
+        require("ray", "--on ray")
+        import ray
+
+        self._ray: Any = ray
+        self._started = not ray.is_initialized()
+        if self._started:
+            ray.init(**_cluster(workers))
+        self.workers = workers or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+
+    def map(
+        self, function: Callable[[Item], Answer], items: Sequence[Item]
+    ) -> Iterator[Answer | Lost]:
+        ray = self._ray
+        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(function_of)
+        shared = ray.put(function)
+        references: list[Any] = []
+
+        def start(item: Item) -> Callable[[], Answer | Lost]:
+            references.append(task.remote(shared, item))
+            return partial(self._result, references[-1])
+
+        try:
+            yield from in_order(start, items, self.workers)
+        except BaseException:
+            for reference in references:
+                ray.cancel(reference, force=True)
+            raise
+
+    def _result(self, reference: Any) -> Any:
+        ray = self._ray
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise getattr(error, "cause", None) or error from None
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
+            return Lost(f"{TRIES} workers that worked on it were lost")
+        except ray.exceptions.OutOfMemoryError:
+            return Lost("its worker ran out of memory")
+
+    def close(self) -> None:
+        if self._started and self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+def function_of(function: Callable[[Item], Answer], item: Item) -> Answer:
+    """Apply a function that was sent once to an item of its own."""
+    return function(item)
+
+
+def _cluster(workers: int | None) -> dict[str, Any]:
+    """Return how to reach a cluster, or how to start one here."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith("HTK_")}
+    common = {"log_to_driver": False, "runtime_env": {"env_vars": settings}}
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        return {"address": address, **common}
+    return {
+        "num_cpus": workers or os.cpu_count() or 1,
+        "include_dashboard": False,
+        "object_store_memory": _LOCAL_STORE_BYTES,
+        "configure_logging": False,
+        **common,
+    }

@@ -1,0 +1,55 @@
+"""Processes of this machine, each with an interpreter of its own."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from htk.spread.mapper import TRIES, Answer, Item, Lost
+
+
+class Processes:
+    """A pool that is made anew when one of its processes is lost."""
+
+    shares_memory = False
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or os.cpu_count() or 1
+        self._pool: ProcessPoolExecutor | None = None
+
+    def map(
+        self, function: Callable[[Item], Answer], items: Sequence[Item]
+    ) -> Iterator[Answer | Lost]:
+        begun: dict[int, Future[Any]] = {}
+        tries = [0] * len(items)
+        alone = -1  # who may have ended a process is tried by itself, so that it takes no others
+        for current in range(len(items)):
+            while True:
+                last = current + 1 if alone >= current else current + 2 * self.workers
+                for k in range(current, min(last, len(items))):
+                    if k not in begun:
+                        begun[k] = self._submit(function, items[k])
+                try:
+                    yield begun.pop(current).result()
+                    break
+                except BrokenProcessPool:
+                    self.close()
+                    alone = max(begun, default=current)
+                    begun.clear()
+                    tries[current] += 1
+                    if tries[current] >= TRIES:
+                        yield Lost(f"{TRIES} processes that worked on it were killed")
+                        break
+
+    def _submit(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # threads do not survive a fork
+            self._pool = ProcessPoolExecutor(self.workers, mp_context=context)
+        return self._pool.submit(function, item)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
