@@ -64,14 +64,13 @@ class Threads:
         if self.workers == 1 or len(items) < 2:
             yield from map(function, items)
             return
-        with ThreadPoolExecutor(min(self.workers, len(items))) as pool:
-            try:
-                yield from in_order(
-                    lambda item: pool.submit(function, item).result, items, self.workers
-                )
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        pool = ThreadPoolExecutor(min(self.workers, len(items)))
+        try:
+            yield from in_order(
+                lambda item: pool.submit(function, item).result, items, self.workers
+            )
+        finally:  # what was begun ends by itself
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         return

@@ -1,10 +1,14 @@
 """Who does the work of a recording, and in how much memory."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 
 from htk.spread.mapper import Mapper, mapper
 from htk.spread.memory import free_bytes
+
+# What reading takes for each stored byte, at most: text packed twelvefold, and as much again.
+_READING_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,11 @@ class Work:
     def limit_bytes(self) -> int:
         """The memory that tables and what is made of them may take."""
         return self.memory_bytes or free_bytes() // 2
+
+    def files_at_once(self, largest_bytes: int) -> int:
+        """Return how many files of this size may be read here at a time."""
+        fit = self.limit_bytes // max(_READING_BYTES * largest_bytes, 1)
+        return max(1, min(os.cpu_count() or 1, fit))
 
     @property
     def is_elsewhere(self) -> bool:
