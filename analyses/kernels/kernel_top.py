@@ -96,9 +96,7 @@ def kernel_top(
     )
 
 
-def _in_order(
-    codes: NDArray[np.int32], dictionary: pa.Array
-) -> tuple[NDArray[np.int32], pa.Array]:
+def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """Names coded in alphabetical order, in which ties come, whatever was read first."""
     order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
     place = np.empty(len(order) + 1, np.int32)
