@@ -99,9 +99,9 @@ def kernel_top(
 def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """Names coded in alphabetical order, in which ties come, whatever was read first."""
     order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
-    place = np.empty(len(order) + 1, np.int32)
-    place[order], place[-1] = np.arange(len(order)), -1
-    return place[codes], dictionary.take(pa.array(order))
+    codes_in_order = np.empty(len(order) + 1, np.int32)
+    codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
+    return codes_in_order[codes], dictionary.take(pa.array(order))
 
 
 def _others(

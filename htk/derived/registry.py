@@ -56,6 +56,6 @@ def base_tables(names: Iterable[str]) -> set[str]:
     """Return the tables of files that these are made of; those that no maker makes are such."""
     base: set[str] = set()
     for name in names:
-        made = name in _PER_FILE or name in OVER_RANKS
-        base |= base_tables(maker(name).reads) if made else {name}
+        is_derived = name in _PER_FILE or name in OVER_RANKS
+        base |= base_tables(maker(name).reads) if is_derived else {name}
     return base

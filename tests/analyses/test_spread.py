@@ -188,11 +188,11 @@ def test_little_memory_gives_the_same_answer(
 def test_the_docs_say_how_questions_spread() -> None:
     page = (Path(__file__).parents[2] / "docs/scale.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][1:]
-    told = {cells[0].strip().replace(" ", "_"): cells[2] for cells in rows}
+    listed = {cells[0].strip().replace(" ", "_"): cells[2] for cells in rows}
     words = {"by_rank", "by_group", "in_two_rounds", "whole"}
-    assert words <= set(told)
+    assert words <= set(listed)
     for word in words - {"whole"}:
-        first = told[word].partition(";")[0]
+        first = listed[word].partition(";")[0]
         spread = word.removeprefix("in_")
         assert [n.strip() for n in first.split(",")] == [
             name for name in ANALYSES if find(name).spread().word == spread
