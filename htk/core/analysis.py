@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from htk.core.chart import Chart
 from htk.core.label import Label
-from htk.core.spread import WHOLE, Spread
+from htk.core.spread import WHOLE, SpreadLabel
 from htk.errors import SchemaMismatch
 
 P = ParamSpec("P")
@@ -44,9 +44,11 @@ class Analysis(Generic[P]):
     needs: tuple[str, ...] = ()  # tables that must hold rows for the question to make sense
     # By table, the columns that are null for ranks without rows in it: not recorded is not zero.
     null_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    spreads: tuple[Spread, ...] = ()  # the first that holds under the options; else it is whole
+    spreads: tuple[
+        SpreadLabel, ...
+    ] = ()  # the first that holds under the options; else it is whole
 
-    def spread(self, options: Mapping[str, object] = MappingProxyType({})) -> Spread:
+    def spread(self, options: Mapping[str, object] = MappingProxyType({})) -> SpreadLabel:
         """Return what the answer to these options is made of."""
         filled = self.filled(options)
         return next((spread for spread in self.spreads if spread.holds(filled)), WHOLE)
@@ -114,10 +116,10 @@ def analysis(
     chart: Chart | None = None,
     needs: tuple[str, ...] = (),
     null_without: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    spread: Spread | tuple[Spread, ...] = (),
+    spread: SpreadLabel | tuple[SpreadLabel, ...] = (),
 ) -> Callable[[Callable[P, pa.Table]], Analysis[P]]:
     """Label a function as an analysis."""
-    spreads = (spread,) if isinstance(spread, Spread) else spread
+    spreads = (spread,) if isinstance(spread, SpreadLabel) else spread
     return lambda function: Analysis(function, returns, chart, needs, null_without, spreads)
 
 

@@ -18,7 +18,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadLabel:
     """What an answer is made of, under those options for which it holds."""
 
     word: Word
@@ -30,7 +30,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class ByRank(Spread):
+class ByRank(SpreadLabel):
     """Rows of ranks are put one after the other.
 
     Facts of the coverage in `totals` add up over ranks, and so do those named in `shares`, 100
@@ -64,7 +64,7 @@ class ByRank(Spread):
 
 
 @dataclass(frozen=True)
-class ByKey(Spread):
+class ByKey(SpreadLabel):
     """`part` makes of the tables of some ranks what `finish` makes the answer of.
 
     Parts are put one after the other in the order of ranks before they are finished; the analysis
@@ -77,9 +77,9 @@ class ByKey(Spread):
 
 
 BY_RANK = ByRank()
-WHOLE = Spread("whole")
-BY_GROUP = Spread("by_group")
-TWO_ROUNDS = Spread("two_rounds")
+WHOLE = SpreadLabel("whole")
+BY_GROUP = SpreadLabel("by_group")
+TWO_ROUNDS = SpreadLabel("two_rounds")
 
 
 def share_pct(part: int, total: int) -> float | None:

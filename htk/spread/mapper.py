@@ -50,7 +50,7 @@ class Mapper(Protocol):
         ...
 
 
-class Threads:
+class ThreadMapper:
     """Threads of this process: compiled code gives up the lock of the interpreter."""
 
     shares_memory = True
@@ -79,15 +79,15 @@ class Threads:
 def mapper(on: str | None, workers: int | None = None) -> Mapper:
     """Return who does the work: `threads` (or None), `processes` or `ray`."""
     if on in (None, "threads"):
-        return Threads(workers)
+        return ThreadMapper(workers)
     if on == "processes":
-        from htk.spread.processes import Processes
+        from htk.spread.processes import ProcessMapper
 
-        return Processes(workers)
+        return ProcessMapper(workers)
     if on == "ray":
-        from htk.spread.on_ray import Ray
+        from htk.spread.on_ray import RayMapper
 
-        return Ray(workers)
+        return RayMapper(workers)
     raise UsageError(f"on {on!r}: expected one of {', '.join(ON)}")
 
 

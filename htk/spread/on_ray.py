@@ -11,7 +11,7 @@ from htk.spread.mapper import TRIES, Answer, Item, Lost, in_order
 _LOCAL_STORE_BYTES = 256 << 20  # results are tables of answers, and keys
 
 
-class Ray:
+class RayMapper:
     """Tasks on a cluster; one whose worker is lost is tried again elsewhere."""
 
     shares_memory = False

@@ -10,7 +10,7 @@ from typing import Any
 from htk.spread.mapper import TRIES, Answer, Item, Lost
 
 
-class Processes:
+class ProcessMapper:
     """A pool that is made anew when one of its processes is lost."""
 
     shares_memory = False

@@ -17,8 +17,8 @@ from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.io.sources import content_identity, resolve
 from htk.io.store import Entry, MemoryEntry, Store
 from htk.io.table_code import plugin_code
-from htk.spread.mapper import Lost, Mapper, Threads
-from htk.spread.work import Work
+from htk.spread.mapper import Lost, Mapper, ThreadMapper
+from htk.spread.workplace import Workplace
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.file import FileRecording, TraceFile
@@ -72,7 +72,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     """Every file that the inputs name, as one trace."""
     options = options or OpenOptions()
     sources = resolve(with_sample(inputs))
-    work = Work(options.on, options.memory_bytes)
+    work = Workplace(options.on, options.memory_bytes)
     read, unread, failed = _read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
@@ -90,7 +90,7 @@ def with_sample(inputs: Inputs) -> Inputs:
 
 
 def _read_all(
-    sources: list[Source], options: OpenOptions, work: Work
+    sources: list[Source], options: OpenOptions, work: Workplace
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
     """Read every file, side by side; what is wrong with one keeps no other from being read."""
     options.progress.start(len(sources), sum(s.size or 0 for s in sources))
@@ -116,7 +116,7 @@ def _read_all(
 _Outcome = list[FileRecording] | Exception
 
 
-def _outcomes(sources: list[Source], options: OpenOptions, work: Work) -> Iterator[_Outcome]:
+def _outcomes(sources: list[Source], options: OpenOptions, work: Workplace) -> Iterator[_Outcome]:
     """Yield what each file gave, in their order."""
     store = Store() if options.cache else None
     stopped = threading.Event()
@@ -128,7 +128,7 @@ def _outcomes(sources: list[Source], options: OpenOptions, work: Work) -> Iterat
             yield from _outcomes_elsewhere(sources, options, work.mapper, read_here)
             return
         largest = max((source.size or 0 for source in sources), default=0)
-        for outcome in Threads(work.files_at_once(largest)).map(read_here, sources):
+        for outcome in ThreadMapper(work.files_at_once(largest)).map(read_here, sources):
             yield TraceError(outcome.why) if isinstance(outcome, Lost) else outcome
     except BaseException:
         stopped.set()

@@ -18,7 +18,7 @@ from htk.core.recording_hints import hint
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
-from htk.spread.work import Work
+from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
@@ -67,8 +67,8 @@ class Trace:
     failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
     unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
     began_ns: int | None = None  # of the recording of which this is a part; None: see its files
-    work: Work = field(
-        default_factory=Work, repr=False, compare=False
+    work: Workplace = field(
+        default_factory=Workplace, repr=False, compare=False
     )  # who answers, in what memory
 
     @cached_property

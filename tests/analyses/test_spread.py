@@ -22,7 +22,7 @@ from htk.core.analysis import Analysis, coverage_of
 from htk.core.spread import ByKey, ByRank
 from htk.derived import registry
 from htk.errors import MissingTable
-from htk.spread.work import Work
+from htk.spread.workplace import Workplace
 from htk.trace.opening import open_trace
 from htk.trace.trace import Trace
 from tests.tables import make
@@ -177,7 +177,7 @@ def test_little_memory_gives_the_same_answer(
 ) -> None:
     trace = job.sel(**narrowed)
     answer = ask(trace, name)
-    little = Work(memory_bytes=1)
+    little = Workplace(memory_bytes=1)
     assert little.mapper.shares_memory
     again = ask(replace(trace, work=little), name)
     assert again.to_pylist() == answer.to_pylist()

@@ -12,7 +12,7 @@ _READING_BYTES = 24
 
 
 @dataclass(frozen=True)
-class Work:
+class Workplace:
     """Where questions are worked out. The workers are started when they are first needed."""
 
     on: str | None = None  # threads (None), processes or ray
