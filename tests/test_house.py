@@ -74,6 +74,8 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "failures": ("Interruptions counted", None),
     "ffn": ("Width of the feed-forward layer", None),
     "form": ("Output format", ...),
+    "memory_bytes": ("Memory for answers made rank by rank", None),
+    "on": ("Who reads files and answers rank by rank", None),
     "from_": ("Start of the time window", None),
     "global_batch": ("Samples of a step of the job", None),
     "gpu": ("GPU of the hardware catalogue", None),

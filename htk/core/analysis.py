@@ -44,9 +44,7 @@ class Analysis(Generic[P]):
     needs: tuple[str, ...] = ()  # tables that must hold rows for the question to make sense
     # By table, the columns that are null for ranks without rows in it: not recorded is not zero.
     null_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    spreads: tuple[
-        SpreadLabel, ...
-    ] = ()  # the first that holds under the options; else it is whole
+    spreads: tuple[SpreadLabel, ...] = ()  # the first that holds; else whole
 
     def spread(self, options: Mapping[str, object] = MappingProxyType({})) -> SpreadLabel:
         """Return what the answer to these options is made of."""

@@ -77,14 +77,16 @@ _OPENING = (
 )
 _WORKING = (
     click.option(
-        "--on", type=click.Choice(ON), help="Who reads files and answers rank by rank; threads."
+        "--on",
+        type=click.Choice(ON),
+        help="Who reads files and answers rank by rank; else threads.",
     ),
     click.option(
         "--memory",
         "memory_bytes",
         metavar="SIZE",
         callback=lambda _, __, size: None if size is None else parse_bytes(size),
-        help="Most that answers made rank by rank may take, e.g. 4GB; half of what is free.",
+        help="Memory for answers made rank by rank, e.g. 4GB; else half of what is free.",
     ),
 )
 _NARROWING = (
