@@ -80,6 +80,8 @@ def _miss(row: Measured, job: PlannedJob) -> Miss:
 def doubt(found: Sequence[Miss]) -> Doubt:
     """Return variances, none negative, whose sums are nearest to the squared errors; each source
     weighs as much."""
+    if not found:  # the only source was left out
+        return Doubt(UNCHECKED**2, {})
     names = sorted({name for miss in found for name in miss.traits})
     counts = _by_source(found)
     weight = np.array([1 / len(counts[m.source]) for m in found])
