@@ -66,6 +66,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     prices = re.search(r"```toml\n(currency.*?)```", (DOCS / "prices.md").read_text(), re.DOTALL)
     assert prices is not None
     (tmp_path / "prices.toml").write_text(prices[1])
+    (tmp_path / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path

@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"
     ),
+    "calibrate": Command("htk.cli.commands.calibrate", "What do this site's GPUs and jobs reach?"),
     "claim": Command("htk.cli.commands.claim", "Can this published number be?"),
     "prices": Command("htk.cli.commands.prices", "Which GPU would do this for least money?"),
     "job-time": Command("htk.cli.commands.job_time", "What does a whole job take, part by part?"),

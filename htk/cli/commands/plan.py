@@ -29,9 +29,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="What of the plan: steps, their parts, what is sent, memory by stage.",
 )
+@click.option(
+    "--site", type=click.Path(dir_okay=False), help="Figures of this site, by htk calibrate."
+)
 @gpu_file_option
 @writing_options
-def command(show: str, form: str, output: str | None, limit: int, **arguments: Any) -> None:
+def command(
+    show: str, site: str | None, form: str, output: str | None, limit: int, **arguments: Any
+) -> None:
     """What would training this model on this cluster take: time, memory, cost?
 
     By sharding strategy, from models alone; with any other parallelism for the distributed
@@ -49,6 +54,12 @@ def command(show: str, form: str, output: str | None, limit: int, **arguments: A
     from htk.plan.table import strategies
 
     plans = strategies(job) if compared and max(split) == 1 else [plan(job)]
+    if site is not None:
+        from htk.sites.site import PlanAtSite
+        from htk.sites.site_file import read_site
+
+        here = read_site(Path(site))
+        plans = [PlanAtSite(p.job, here) for p in plans]
     answer = _answer(plans, show)
     if form != "table":
         write(answer, form, output, limit=limit)
