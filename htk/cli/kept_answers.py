@@ -24,7 +24,7 @@ MOST_FILES = 20_000  # in the folders named; beyond, looking at each takes too l
 MOST_KEPT = 2_000
 _MOST_CHARACTERS = 4 << 20
 _NEVER = {"--no-cache", "--help", "-h", "-o", "--output", "--version", "-"}
-_BINARY = ("parquet", "arrow")
+_BINARY = ("parquet", "arrow", "xlsx")
 _CODE = Path(__file__).parents[1]
 
 

@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "polars": ("polars",),
     "ray": ("ray",),
     "torch": ("torch",),
+    "xlsx": ("xlsxwriter",),
 }
 
 

@@ -1,4 +1,4 @@
-"""A result on its way out: a table for people, or json, csv, md, parquet, arrow for machines."""
+"""A result on its way out: a table for people; json, csv, md, parquet, arrow, xlsx."""
 
 import io
 import json
@@ -17,9 +17,9 @@ from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import heading_of, unit_of
 
-FORMATS = ("table", "json", "csv", "md", "parquet", "arrow")
+FORMATS = ("table", "json", "csv", "md", "parquet", "arrow", "xlsx")
 RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
-_BINARY = ("parquet", "arrow")
+BINARY = ("parquet", "arrow", "xlsx")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
 _NAME_LEAST = 28  # of names, before columns are left out
@@ -31,7 +31,7 @@ PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumpti
 
 def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
     """Send a result where it was asked to go."""
-    if form in _BINARY:
+    if form in BINARY:
         _write_binary(result, form, output)
         return
     if output is not None:
@@ -294,8 +294,12 @@ def _markdown(result: Result, limit: int) -> str:
 
 def to_bytes(result: Result, form: str) -> bytes:
     """The result as a file of that form."""
-    if form not in _BINARY:
+    if form not in BINARY:
         return to_text(result, form).encode()
+    if form == "xlsx":
+        from htk.output.workbook import workbook
+
+        return workbook([result])
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -166,7 +166,7 @@ def form_of(form: str | None, output: str | None) -> str:
     if form:
         return form
     ending = (output or "").rpartition(".")[2].lower()
-    forms = {"html": "html", "htm": "html", "md": "md", "json": "json", "pdf": "pdf"}
+    forms = {form: form for form in ("html", "md", "json", "pdf", "xlsx")} | {"htm": "html"}
     if output and ending not in forms:
-        raise UsageError(f"{output}: no form of a report; end it in html, md, json or pdf")
+        raise UsageError(f"{output}: no form of a report; end it in html, md, json, xlsx or pdf")
     return forms.get(ending, "html")

@@ -18,9 +18,16 @@ def write(report: Report, form: str, output: str | None) -> Path | None:
         target = Path(output)
         target.write_text(text, encoding="utf-8")
         return target
+    target = Path(output or f"report.{form}")
+    if form == "xlsx":
+        from htk.output.workbook import workbook
+        from htk.overview.summary import result
+
+        answers = [a.result for s in report.sections for a in s.answers if a.result is not None]
+        target.write_bytes(workbook([result(report.verdict), *answers]))
+        return target
     from htk.report.page import page
 
-    target = Path(output or f"report.{form}")
     if form == "pdf":
         from htk.report.pdf import printed
 

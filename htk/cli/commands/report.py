@@ -10,8 +10,9 @@ import click
 from htk.cli.commands.common import narrowing_options, opening_options
 from htk.cli.commands.options import title_option
 from htk.core.extras import require
+from htk.core.humanize import format_bytes
 
-FORMS = ("html", "md", "json", "pdf")
+FORMS = ("html", "md", "json", "pdf", "xlsx")
 
 
 @click.command("report")
@@ -42,7 +43,8 @@ def command(
     """Write one document to forward: verdict, timeline, what-ifs, tables, plots.
 
     HTML opens anywhere without a network; Markdown is for pull requests and JSON for machines, and
-    both go to stdout without -o; PDF needs Chromium.
+    both go to stdout without -o; a spreadsheet (xlsx) has a sheet for each answer; PDF needs
+    Chromium.
     """
     from htk.cli.commands.common import opened, working
     from htk.report.content import form_of, gathered
@@ -58,7 +60,7 @@ def command(
         report = gathered(trace, title=name, command=typed, whatif=whatif)
         target = write(report, chosen, output)
     if target is not None:
-        click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)
+        click.echo(f"{target}: {format_bytes(target.stat().st_size)}", err=True)
 
 
 def _name(path: str) -> str:
