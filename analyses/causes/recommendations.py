@@ -134,7 +134,7 @@ def recommendations(
         *exposed.late_findings(waits, slowness_by_rank(gpu_speed)),
         *exposed.undetermined_findings(ranks),
         *transfers,
-        *([] if len(waits.row) else uneven_compute(comparable, UNEVEN_PCT)),
+        *([] if len(waits.row) or not comm_ns else uneven_compute(comparable, UNEVEN_PCT)),
         *kernel_findings(work, truths(kernel_passes["recomputed"]), common_device(ranks), gpus),
         *memory_findings(memory, ranks),
     ]

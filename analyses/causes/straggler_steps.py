@@ -30,7 +30,11 @@ _MOST = 0.5  # of the cost, or of the steps: a rank or node that persists
 _NODE = 0.7  # of the cost, by the ranks of one node of several
 
 
-@analysis(returns=RETURNS, chart=Heatmap("step", "rank", "lateness_ns"), needs=("collectives",))
+@analysis(
+    returns=RETURNS,
+    chart=Heatmap("step", "rank", "lateness_ns"),
+    needs=("collectives", "step_windows"),
+)
 def straggler_steps(
     collectives: pa.Table,
     collective_matches: pa.Table,

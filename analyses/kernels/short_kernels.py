@@ -35,7 +35,12 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("label", "count", "short"), needs=("kernels",))
+@analysis(
+    returns=RETURNS,
+    chart=Bar("label", "count", "short"),
+    needs=("kernels",),
+    null_without={"launches": ("shorter_than_launch", "call_ns")},
+)
 def short_kernels(
     kernels: pa.Table,
     kernel_links: pa.Table,

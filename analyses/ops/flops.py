@@ -95,13 +95,14 @@ def flops(
         peak_tflops or _peak(gpus.get(int(rank)), dtype)
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
     ]
+    shaped = _of_ranks_with_shapes(keys[:, 0], cpu_ops)
     table_ = pa.table(
         [
             *(columns[c] for c in ("rank", "device", "cycle", "step", "complete")),
             number(sums["window"], pa.int64()),
             number(added.device, pa.int64()),
-            percent(added.modelled, added.device),
-            *_rates(added, sums["window"], peaks),
+            percent(added.modelled, np.where(shaped, added.device, 0)),
+            *_rates(added, sums["window"], peaks, shaped),
         ],
         schema=RETURNS,
     )
@@ -157,10 +158,17 @@ def _added(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
     return added
 
 
-def _rates(added: _Added, window: Ints, peaks: list[float | None]) -> list[pa.Array]:
+def _of_ranks_with_shapes(rank: Ints, cpu_ops: pa.Table) -> Mask:
+    recorded = numbers(cpu_ops["rank"], NONE)[matching(cpu_ops["input_dims"], bool)]
+    return np.isin(rank, np.unique(recorded))
+
+
+def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask) -> list[pa.Array]:
+    """Return the columns that shapes tell; null for ranks that recorded none."""
     some = np.maximum(window, 1)
     top = np.array([p or 0.0 for p in peaks])
-    has = (top > 0) & (window > 0)
+    has = (top > 0) & (window > 0) & shaped
+    timed = (window > 0) & shaped
 
     def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
         available = some * np.where(has, top, 1.0) * 1e3
@@ -168,12 +176,12 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None]) -> list[pa.Ar
 
     done = added.hardware > 0
     return [
-        number(added.model, pa.float64()),
-        number(added.hardware, pa.float64()),
+        number(added.model, pa.float64(), shaped),
+        number(added.hardware, pa.float64(), shaped),
         number(100 * added.matrix / np.where(done, added.hardware, 1), pa.float64(), done),
-        number(added.moved, pa.float64()),
-        number(added.model / some / 1e3, pa.float64(), window > 0),
-        number(added.moved / some / 1e3, pa.float64(), window > 0),
+        number(added.moved, pa.float64(), shaped),
+        number(added.model / some / 1e3, pa.float64(), timed),
+        number(added.moved / some / 1e3, pa.float64(), timed),
         texts(added.dtype),
         number(top, pa.float64(), top > 0),
         share(added.model),

@@ -43,7 +43,9 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("kernels",))
+@analysis(
+    returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("cpu_ops", "kernels")
+)
 def roofline(
     cpu_ops: pa.Table,
     op_links: pa.Table,

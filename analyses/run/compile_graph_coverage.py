@@ -48,6 +48,10 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", "device_ns", color="how"),
     needs=("kernels",),
+    null_without={
+        "launches": ("launches",),
+        "cpu_ops": ("python_frames", "recompiles", "compile_ns"),
+    },
     spread=BY_RANK,
 )
 def compile_graph_coverage(

@@ -16,10 +16,11 @@ from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled, who_columns
 from htk.measures.exposure import comm_shares, lanes_of
-from htk.measures.passes import is_backward
+from htk.measures.passes import is_backward, phase_codes
 from htk.schema import TEXT, table
 
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
+_PASSES = ("forward", "backward")
 _COPY_OUT = ("split_with_sizes_copy", "all_gather_copy_out")
 
 RETURNS = table(
@@ -27,7 +28,7 @@ RETURNS = table(
     cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched it; null when pooled over steps."),
     type=(TEXT, "all_gather or reduce_scatter."),
-    phase=(TEXT, "forward or backward: the pass that launched it."),
+    phase=(TEXT, "forward or backward: the pass that launched it; null: operators tell none."),
     order=(pa.int32(), "Number of the unit within step, type and pass, as it is run."),
     unit=(TEXT, "Name of the module, where FSDP's own ranges tell it."),
     group_size=(pa.int32(), "Ranks that share the unit."),
@@ -83,7 +84,7 @@ def fsdp_units(
     step = kernel_links["step"].take(pa.array(kernel))
     in_step, group = pooled("step", source, step), _group_size(source)
     gather = matching(source["type"], "all_gather".__eq__)
-    back = is_backward(kernel_passes)[kernel]
+    back = _passes(kernels, kernel_passes, cpu_ops)[kernel]
     keys = np.column_stack([in_step, group, gather, back]).astype(np.int64)
     order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
@@ -98,7 +99,7 @@ def fsdp_units(
         [
             *who_columns(rows.keys),
             text(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
-            text(rows.keys[:, 4], pa.array(["forward", "backward"])),
+            text(rows.keys[:, 4], pa.array(_PASSES)),
             number(rows.keys[:, 5], pa.int32()),
             texts(_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),
@@ -112,7 +113,20 @@ def fsdp_units(
         ],
         schema=RETURNS,
     )
-    return with_coverage(answer, gathers=int(gather.sum()), with_copy_out=int((lead != NONE).sum()))
+    within = "steps" if (in_step[:, 2] != NONE).any() else "the recording: no steps were recorded"
+    return with_coverage(
+        answer,
+        gathers=int(gather.sum()),
+        with_copy_out=int((lead != NONE).sum()),
+        numbered_within=within,
+    )
+
+
+def _passes(kernels: pa.Table, kernel_passes: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """Return the place of each activity's pass in _PASSES; NONE: nothing tells it."""
+    with_operators = np.unique(numbers(cpu_ops["rank"], NONE))
+    has_pass = (phase_codes(kernel_passes) != NONE) & np.isin(kernels["rank"], with_operators)
+    return np.where(has_pass, is_backward(kernel_passes).astype(np.int64), NONE)
 
 
 def _sharding(collectives: pa.Table) -> Mask:
@@ -174,8 +188,12 @@ def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[
     inner = numbers(kernel_links["annotation_row"], NONE)[kernel]
     units: list[str | None] = []
     for row in inner.tolist():  # a row of the answer each
-        holds = (start[ours] <= start[row]) & (end[ours] >= end[row]) & (rank[ours] == rank[row])
-        around = ours[holds] if row != NONE else ours[:0]
+        if row == NONE:
+            units.append(None)
+            continue
+        around = ours[
+            (start[ours] <= start[row]) & (end[ours] >= end[row]) & (rank[ours] == rank[row])
+        ]
         match = _UNIT.match(annotations["name"][int(around[-1])].as_py()) if len(around) else None
         units.append(match[1] if match else None)
     return units

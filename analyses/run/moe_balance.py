@@ -56,6 +56,7 @@ def moe_balance(
     rank = calls.rows.rank[rows].astype(np.int64)
     group, names = codes_of(calls.table["group"])
     steps = _steps(calls.table, rows, kernels, kernel_links)
+    has_steps = bool((steps[:, 1] != NONE).any())
     keys = np.column_stack([rank, group[rows], steps]).astype(np.int64)
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
     common = _on_every_rank(np.column_stack([group[rows], layer, steps]).astype(np.int64), rank)
@@ -96,6 +97,7 @@ def moe_balance(
         all_to_alls=len(rows),
         ranks_recorded=len(np.unique(rank)),
         with_tokens=int((tokens != NONE).sum()),
+        numbered_within="steps" if has_steps else "the recording: no steps were recorded",
         left_out=int((~common).sum()),  # some rank's recording does not hold them
     )
 

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, text
+from htk.columns.arrow import codes_of, matching, number, numbers, text, valid
 from htk.columns.intervals import clip, union_lengths
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
 from htk.measures.passes import is_backward
@@ -53,6 +54,8 @@ def pipeline_bubble(
     p2p = _p2p(collectives)
     if not p2p.num_rows:
         raise MissingTable("no sends or receives between ranks: no pipeline seen")
+    if not valid(kernel_passes["basis"]).any():
+        raise MissingTable(f"no kernel's pass is known; that needs {hint('cpu_ops')}")
     windows = step_windows if step_windows.num_rows else rank_windows
     stages = _stages(p2p)
     windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))

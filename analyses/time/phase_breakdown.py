@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text
+from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text, valid
 from htk.columns.groups import Groups
 from htk.columns.intervals import union_lengths
 from htk.columns.types import NONE, Ints
@@ -25,7 +25,10 @@ RETURNS = table(
     cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "Step that launched it; null per rank, or for what no step launched."),
     phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
-    inferred=(pa.bool_(), "Operators, not user ranges, tell it for most of its GPU time."),
+    inferred=(
+        pa.bool_(),
+        "Operators, not user ranges, tell it for most of its GPU time; null: nothing tells it.",
+    ),
     cpu_ns=(pa.int64(), "Host time in its outermost operators, and in its ranges between these."),
     device_busy_ns=(
         pa.int64(),
@@ -40,7 +43,10 @@ RETURNS = table(
 @analysis(
     returns=RETURNS,
     chart=Bar("phase", ("cpu_ns", "device_busy_ns"), stacked=False),
-    null_without={"kernels": ("device_busy_ns", "device_ns", "kernels")},
+    null_without={
+        "kernels": ("device_busy_ns", "device_ns", "kernels"),
+        "cpu_ops": ("cpu_ns",),
+    },
     spread=ByRank(totals=("phases_from",)),
 )
 def phase_breakdown(
@@ -75,6 +81,7 @@ def phase_breakdown(
     many = np.bincount(of_gpu, minlength=count)[:count]
     by_range = matching(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
+    based = np.bincount(of_gpu, valid(kernel_passes["basis"]), minlength=count)[:count]
     rank, cycle, step, phase = groups.keys.reshape(-1, 4).T
     of_step = Groups.by_keys(groups.keys[:, :3])
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
@@ -84,7 +91,7 @@ def phase_breakdown(
             number(cycle, pa.int32(), step < NO_STEP),
             number(step, pa.int32(), step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
-            boolean(2 * guessed > device_ns, many > 0),
+            boolean(2 * guessed > device_ns, based > 0),
             number(union_lengths(of_host, host_start, host_end, count), pa.int64()),
             number(device_busy_ns, pa.int64(), np.full(count, kernels.num_rows > 0)),
             number(device_ns, pa.int64()),

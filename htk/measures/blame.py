@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.types import NONE, Ints, Mask
+from htk.core.recording_hints import hint
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
 from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
@@ -31,6 +32,11 @@ def blame(collectives: pa.Table, matches: pa.Table, activities: pa.Table) -> Bla
     rows = CollectiveRows(collectives)
     matched = valid(matches["wait_ns"])
     if not matched.any():
+        if (matches_of_several := valid(matches["match"]) & ~rows.timed).any():
+            raise MissingTable(
+                f"{int(matches_of_several.sum())} calls of collectives were recorded without their "
+                f"times, so nobody is seen to wait; times need {hint('kernels')}"
+            )
         raise MissingTable(
             "no collective was found on two ranks; stragglers need the traces of all ranks of the "
             "job, opened together"

@@ -26,6 +26,15 @@ from htk.names.phases import DATALOADER
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
 _LOADING_PCT, _WAITING_PCT, _FUNCTION_PCT, _REST_PCT, _OPERATOR_PCT = 10.0, 5.0, 10.0, 20.0, 25.0
 RULES = 5
+_COMPUTES = (
+    "see which shapes (op_breakdown --by shape): fewer and larger calls, a type that the CPU "
+    "computes faster (bf16), torch.compile; how many threads it may use (torch.get_num_threads())"
+)
+_READING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero")
+_READS_BACK = (
+    "it reads a value back: of a tensor on a device it waits there for work not recorded; "
+    "profile that device too, and read values back less often"
+)
 
 
 @dataclass(frozen=True)
@@ -183,18 +192,16 @@ def _operator(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
     share = 100.0 * int(total[worst]) / int(total.sum())
     if share < _OPERATOR_PCT or 100.0 * int(total[worst]) < _FUNCTION_PCT * spent.window_ns:
         return
+    name = str(names[worst].as_py())
     rows = np.flatnonzero((codes == worst) & selected)
     rank = numbers(tables.cpu_ops["rank"], -1).astype(np.int64)[rows]
     start, end = (numbers(tables.cpu_ops[c])[rows] for c in ("start_ns", "end_ns"))
-    calls = len(rows)
     yield Advice(
         "one operator takes much of the operators' time",
-        f"{names[worst].as_py()} takes {share:.0f} % of it, in {calls:,} calls",
-        "see which shapes (op_breakdown --by shape): fewer and larger calls, a type that the CPU "
-        "computes faster (bf16), torch.compile; how many threads it may use "
-        "(torch.get_num_threads())",
+        f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",
+        _READS_BACK if name in _READING else _COMPUTES,
         None,
         "op_breakdown",
-        [names[worst].as_py()],
+        [name],
         longest(rank, start, end),
     )

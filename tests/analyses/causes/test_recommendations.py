@@ -91,13 +91,15 @@ def test_causes_of_idle_time_worst_first() -> None:
 
 def test_ranks_that_compute_unequally() -> None:
     """100, 100 and 160: the mean is 120, which the others wait 40 beyond."""
-    times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 0, "exposed_comm_ns": 0,
+    times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 1, "exposed_comm_ns": 0,
               "exposed_memory_ns": 0} for r, c in enumerate((100, 100, 160))]  # fmt: skip
     found = answer_of(recommendations, time_breakdown=rows_of(TIMES, *times), **NO_SPEEDS)
     assert [(r["finding"], r["gain_ns"]) for r in found] == [("ranks compute unequally", 40)]
     assert "rank 2" in found[0]["evidence"] and found[0]["overlaps"]
     even = [row | {"compute_ns": 100} for row in times]
     assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *even), **NO_SPEEDS) == []
+    alone = [row | {"comm_ns": 0} for row in times]  # nobody waits for anybody
+    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *alone), **NO_SPEEDS) == []
 
 
 def test_exposed_communication_is_transfer_where_nothing_tells_waiting() -> None:

@@ -43,6 +43,12 @@ def test_parts_of_a_step() -> None:
     assert sum(r["bubble_of_step_pct"] for r in found) == pytest.approx(45)
 
 
+def test_without_operators_no_part_is_told() -> None:
+    """All of the step would be warm-up."""
+    with pytest.raises(MissingTable, match="CPU operators"):
+        one_stage(kernel_passes=make("kernel_passes", [{"phase": "other"}] * len(WORK)))
+
+
 def test_no_pipeline() -> None:
     with pytest.raises(MissingTable, match="no pipeline"):
         answer_of(pipeline_bubble)

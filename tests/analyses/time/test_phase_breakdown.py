@@ -43,7 +43,7 @@ def test_from_ranges(tmp_path: Path) -> None:
         "forward": (5000, 1, False),
         "backward": (7000, 1, False),
         "optimizer": (2000, 1, False),
-        "other": (1000, 1, True),
+        "other": (1000, 1, None),
     }
 
 
@@ -65,7 +65,7 @@ def test_inferred_from_operators(tmp_path: Path) -> None:
 def test_without_training_all_is_forward_and_carry_in_is_of_no_phase(tmp_path: Path) -> None:
     events = [kernel("early", 0, 5, 999), *work(12, 5, "aten::mm")]
     found = phases(write(tmp_path / "serve.json", *events))
-    assert found == {"forward": (5000, 1, True), None: (5000, 1, True)}
+    assert found == {"forward": (5000, 1, True), None: (5000, 1, None)}
 
 
 def test_host_time_step_by_step(tmp_path: Path) -> None:
