@@ -379,6 +379,25 @@ def test_guests_names_are_complete_and_sorted() -> None:
     assert not {"parsers", "analyses", "dashboard"} & set(htk.__all__), "a room is no function"
 
 
+@pytest.mark.parametrize("package", SOURCES)
+def test_texts_name_commands_with_dashes(package: str) -> None:
+    """In SQL and in Python names have underscores; texts that people read name commands."""
+    name = re.compile(rf"\b({'|'.join(n for n in ANALYSES if '_' in n)})\b")
+    wrong = []
+    for file in sorted((ROOT / package).rglob("*.py")):
+        if not _is_own(file) or file.name == "sql.py":
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        wrong += [
+            f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if id(node) not in docstrings and " " in node.value and name.search(node.value)
+        ]
+    assert not wrong
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys; from htk.cli.main import run; run(['--help']);"
     code += "sys.stderr.write(','.join(sys.modules))"

@@ -105,7 +105,7 @@ def _worker(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"{where} at its usual durations would save {_percent(share)} of the slowdown",
-        f"gpu_speed on a profile of {where} and of a peer; then move the job off that machine",
+        f"gpu-speed on a profile of {where} and of a peer; then move the job off that machine",
     )
 
 
@@ -120,7 +120,7 @@ def _stage_split(causes: Causes) -> _Cause:
         _HALF,
         f"stage {job.stages[slowest]} alone slows the job {causes.by_stage[slowest]:.2f}x; the "
         f"last stage at its usual durations would save {_percent(share)}",
-        "slowdown_by_stage; give the stage fewer layers (the loss layer counts as several)",
+        "slowdown-by-stage; give the stage fewer layers (the loss layer counts as several)",
     )
 
 
@@ -152,7 +152,7 @@ def _communication(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"transfers at their usual durations would save {_percent(share)} of the slowdown",
-        "slowdown_by_type; then NCCL's records or comm_wait on a profile of the ranks concerned",
+        "slowdown-by-type; then NCCL's records or comm-wait on a profile of the ranks concerned",
     )
 
 
@@ -169,7 +169,7 @@ def _late_host(causes: Causes) -> _Cause:
         _HALF,
         f"operations start late by {late / 1e6:.3g} ms of a step in all: data loading, garbage "
         "collection, checkpoints or logging",
-        "idle_breakdown and host_stalls on a profile of a few steps",
+        "idle-breakdown and host-stalls on a profile of a few steps",
     )
 
 

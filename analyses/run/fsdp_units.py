@@ -77,7 +77,7 @@ def fsdp_units(
         if len(on_gpu):
             raise MissingTable(
                 f"{len(on_gpu):,} all-gathers and reduce-scatters were recorded on the host alone "
-                f"(comm_summary shows them); FSDP's units need {hint('kernels')}"
+                f"(comm-summary shows them); FSDP's units need {hint('kernels')}"
             )
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])

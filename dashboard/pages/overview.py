@@ -8,7 +8,7 @@ from dash import dcc, html
 
 from htk.columns.arrow import numbers, truths
 from htk.columns.groups import Groups
-from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
+from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
 from htk.dashboard import plots
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
@@ -231,7 +231,7 @@ def _causes(visit: Visit) -> Any:
         if not verdict.shares:
             text = "No GPU work was recorded, so what a change would win back is not known."
         links = [
-            html.Li(dcc.Link(f"{name.replace('_', ' ')}: {why}", href=visit.view.link(name)))
+            html.Li(dcc.Link(f"{command_name(name)}: {why}", href=visit.view.link(name)))
             for name, why in verdict.next
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))

@@ -9,6 +9,7 @@ import click
 
 from htk.analyses import ANALYSES
 from htk.cli.commands import COMMANDS
+from htk.core.humanize import command_name
 from htk.errors import HtkError, UsageError
 
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
@@ -31,7 +32,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *map(_shown, sorted(ANALYSES))]
+        return [*COMMANDS, *map(command_name, sorted(ANALYSES))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         fixed = cmd_name.replace("_", "-")
@@ -46,7 +47,7 @@ class LazyGroup(click.Group):
         subjects: dict[str, list[tuple[str, str]]] = {}
         for name, entry in sorted(ANALYSES.items()):
             subject = entry.module.split(".")[0]
-            subjects.setdefault(subject, []).append((_shown(name), entry.question))
+            subjects.setdefault(subject, []).append((command_name(name), entry.question))
         for subject, rows in subjects.items():
             with formatter.section(f"Questions: {subject}"):
                 formatter.write_dl(rows)
@@ -116,11 +117,6 @@ def _our_fault(error: Exception) -> int:
     return 1
 
 
-def _shown(name: str) -> str:
-    """Return the name of an analysis as a command; it is accepted with underscores too."""
-    return name.replace("_", "-")
-
-
 def analysis_command(name: str) -> click.Command:
     """The command of an analysis: its question, its options, and the common ones."""
     from htk.analyses import find
@@ -132,7 +128,9 @@ def analysis_command(name: str) -> click.Command:
     def answer(paths: tuple[str, ...], **arguments: Any) -> None:
         run_analysis(analysis, paths, arguments)
 
-    command = click.command(_shown(name), help=analysis.doc)(trace_options(working_options(answer)))
+    command = click.command(command_name(name), help=analysis.doc)(
+        trace_options(working_options(answer))
+    )
     if name == "recommendations":
         own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
     command.params = (

@@ -38,6 +38,11 @@ def format_number(value: int | float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def command_name(name: str) -> str:
+    """Return the command that answers an analysis: kernel-top of kernel_top."""
+    return name.replace("_", "-")
+
+
 def pluralize(count: int, what: str) -> str:
     """1 file, 1,200 files."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")

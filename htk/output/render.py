@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.core.humanize import format_value, shorten, visible
+from htk.core.humanize import command_name, format_value, shorten, visible
 from htk.errors import UsageError
 from htk.output.coverage_text import coverage_lines
 from htk.output.result import Result
@@ -245,7 +245,7 @@ def _with_unit(name: str) -> str:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        text = visible(value)
+        text = command_name(value) if name == "analysis" else visible(value)
         return text if name in PROSE else shorten(text, _TEXT_WIDTH)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 

@@ -10,7 +10,7 @@ from htk.analyses import ANALYSES
 from htk.columns.arrow import codes_of, numbers, texts
 from htk.core.analysis import analysis
 from htk.core.engine import SLOW_READER, core
-from htk.core.humanize import format_bytes, format_duration, pluralize
+from htk.core.humanize import command_name, format_bytes, format_duration, pluralize
 from htk.schema import TABLES, TEXT, table
 from htk.trace.coverage import gpu_coverage
 from htk.trace.trace import Trace
@@ -221,5 +221,5 @@ def _missing(trace: Trace) -> Iterator[Row]:
             if not trace.tables[need].num_rows:
                 wanting[need].append(name)
     for need, names in wanting.items():
-        text = f"not answerable: {', '.join(names)}"
+        text = f"not answerable: {', '.join(map(command_name, names))}"
         yield "missing", need, "missing", text, trace.what_records(need)

@@ -5,7 +5,7 @@ from base64 import b64encode
 from html import escape
 
 from htk.core.extras import require
-from htk.core.humanize import format_bytes, format_duration
+from htk.core.humanize import command_name, format_bytes, format_duration
 from htk.output.coverage_text import coverage_lines
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, look, table
@@ -232,7 +232,7 @@ def _section(section: Section) -> str:
 
 def _card(name: str, result: Result) -> str:
     plot = f'<div class="plot" data-plot="{name}"></div>' if result.analysis.chart else ""
-    command = f"htk {name.replace('_', '-')}"
+    command = f"htk {command_name(name)}"
     return (
         f'<article class="card"><h3>{escape(result.analysis.question)}<code>{command}</code></h3>'
         f"{plot}{table(result, page=_PAGE_ROWS)}</article>"

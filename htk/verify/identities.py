@@ -23,19 +23,19 @@ def checks() -> list[Check]:
     return [
         Check(
             "window",
-            "busy + idle = window, in time_breakdown, kernel_kinds and idle_breakdown",
+            "busy + idle = window, in time-breakdown, kernel-kinds and idle-breakdown",
             _window,
         ),
-        Check("steps fill the window", "time_breakdown per step, added up, = per rank", _steps),
+        Check("steps fill the window", "time-breakdown per step, added up, = per rank", _steps),
         Check(
             "communication",
-            "exposed + hidden = communication, in time_breakdown, comm_compute_overlap, by group",
+            "exposed + hidden = communication, in time-breakdown, comm-compute-overlap, by group",
             _communication,
         ),
         Check(
             "kernel time",
-            "operators + outside = kernels, in kernel_top, kernel_families, op_breakdown, op_tree, "
-            "module_breakdown, phase_breakdown",
+            "operators + outside = kernels, in kernel-top, kernel-families, op-breakdown, op-tree, "
+            "module-breakdown, phase-breakdown",
             _kernel_time,
         ),
         Check(
@@ -45,12 +45,12 @@ def checks() -> list[Check]:
         ),
         Check(
             "launched",
-            "launch_stats by call, by kernel and by operator launch the same",
+            "launch-stats by call, by kernel and by operator launch the same",
             _launched,
         ),
         Check(
             "ranges agree",
-            "annotation_breakdown = kernel_top --annotation = phase_breakdown --annotation",
+            "annotation-breakdown = kernel-top --annotation = phase-breakdown --annotation",
             _ranges,
         ),
         Check(
@@ -76,10 +76,10 @@ def _window(subject: Subject, tally: Tally) -> None:
                 tally.equal(f"{label}, compute + exposed + idle", parts, row["total_ns"])
             if idle is not None:
                 answered = causes.get(key, {"idle_ns": 0})["idle_ns"]
-                tally.equal(f"{label}, idle_breakdown", answered, row["idle_ns"])
+                tally.equal(f"{label}, idle-breakdown", answered, row["idle_ns"])
             if kinds is not None:
                 answered = alone.get(key, {"total_ns": 0})["total_ns"]
-                tally.equal(f"{label}, kernel_kinds", answered, row["busy_ns"])
+                tally.equal(f"{label}, kernel-kinds", answered, row["busy_ns"])
 
 
 def _steps(subject: Subject, tally: Tally) -> None:
@@ -92,12 +92,12 @@ def _steps(subject: Subject, tally: Tally) -> None:
     if stepless:
         tally.left_out.append("ranks of which some recording has no steps")
     parts = {key: row for key, row in parts.items() if all(key != c[:2] for c in stepless)}
-    tally.rows("time_breakdown per step", parts, {key: per_rank[key] for key in parts})
+    tally.rows("time-breakdown per step", parts, {key: per_rank[key] for key in parts})
     periods = keyed(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
     for key, row in keyed(steps, _WINDOW, ["total_ns"]).items():
         if key[3] is not None:
             period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
-            tally.equal(f"step_times, {_named(key)}", period, row["total_ns"])
+            tally.equal(f"step-times, {_named(key)}", period, row["total_ns"])
 
 
 def _cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
@@ -138,24 +138,24 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
     rows = keyed(by_group, ["rank"], names)
     for key, row in times.items():
         shares = rows.get(key, dict.fromkeys(names, 0))
-        label = f"comm_overlap_by_group, {_named(key)}"
+        label = f"comm-overlap-by-group, {_named(key)}"
         tally.equal(f"{label}, communication", shares["shared_ns"], row["comm_ns"])
         tally.equal(f"{label}, exposed", shares["exposed_ns"], row["exposed_comm_ns"])
     for by in ("size", "group", "type"):
         summary = subject.answer("comm_summary", by=by)
         comm = sum(row["comm_ns"] for row in times.values())
         exposed = sum(row["exposed_comm_ns"] or 0 for row in times.values())
-        tally.equal(f"comm_summary by {by}", total(summary, "shared_ns"), comm)
-        tally.equal(f"comm_summary by {by}, exposed", total(summary, "exposed_ns"), exposed)
+        tally.equal(f"comm-summary by {by}", total(summary, "shared_ns"), comm)
+        tally.equal(f"comm-summary by {by}, exposed", total(summary, "exposed_ns"), exposed)
 
 
 def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
     device_ns, count = total(kernels, "total_ns"), total(kernels, "count")
     for label, table, names in _tellers(subject):
-        tally.equal(f"{label} against kernel_top", total(table, names[0]), device_ns)
+        tally.equal(f"{label} against kernel-top", total(table, names[0]), device_ns)
         if len(names) > 1:
-            tally.equal(f"{label} against kernel_top, count", total(table, names[1]), count)
+            tally.equal(f"{label} against kernel-top, count", total(table, names[1]), count)
     operators = subject.answer_or_none("op_breakdown", n=0)
     if operators is not None:
         linked = [
@@ -164,11 +164,11 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
             if calls is not None
         ]
         tree = subject.answer("op_tree", min_pct=0)
-        tally.equal("op_tree and op_breakdown", total(tree, "device_self_ns"), sum(linked))
+        tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), sum(linked))
         modules = subject.answer_or_none("module_breakdown", n=0)
         if modules is not None:
             answered = total(modules, "device_self_ns")
-            tally.equal("module_breakdown and op_breakdown", answered, sum(linked))
+            tally.equal("module-breakdown and op-breakdown", answered, sum(linked))
 
 
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
@@ -176,20 +176,20 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
     totals = ("total_ns", "count")
     for options in ({"n": 3}, {"n": 0, "per": "rank"}, {"n": 0, "per": "step"}):
         shown = " ".join(f"--{name} {value}" for name, value in options.items())
-        yield f"kernel_top {shown}", subject.answer("kernel_top", **options), totals
+        yield f"kernel-top {shown}", subject.answer("kernel_top", **options), totals
     for per in ("all", "rank", "step"):
-        yield f"kernel_families {per}", subject.answer("kernel_families", per=per), totals
+        yield f"kernel-families {per}", subject.answer("kernel_families", per=per), totals
     for by in ("name", "shape", "thread"):
         table = subject.answer_or_none("op_breakdown", n=0, by=by)
         if table is not None:
-            yield f"op_breakdown by {by}", table, ("device_self_ns",)
+            yield f"op-breakdown by {by}", table, ("device_self_ns",)
     for per in ("rank", "step"):
         table = subject.answer_or_none("op_breakdown", n=0, per=per)
         if table is not None:
-            yield f"op_breakdown per {per}", table, ("device_self_ns",)
+            yield f"op-breakdown per {per}", table, ("device_self_ns",)
         table = subject.answer_or_none("phase_breakdown", per=per)
         if table is not None:
-            yield f"phase_breakdown per {per}", table, ("device_ns", "kernels")
+            yield f"phase-breakdown per {per}", table, ("device_ns", "kernels")
 
 
 def _halves(subject: Subject, tally: Tally) -> None:
@@ -216,7 +216,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
         kernels = rows_of(half, "kernel_top", (), ("total_ns",), n=0).get((), {"total_ns": 0})
         operators = rows_of(half, "op_breakdown", (), ("device_self_ns",), n=0)
         for row in operators.values():
-            label = f"op_breakdown against kernel_top, {name} half"
+            label = f"op-breakdown against kernel-top, {name} half"
             tally.equal(label, row["device_self_ns"], kernels["total_ns"])
 
 
@@ -226,7 +226,7 @@ def _launched(subject: Subject, tally: Tally) -> None:
     expected = keyed(by_call, ["rank"], names)
     for by in ("kernel", "operator"):
         rows = keyed(subject.answer("launch_stats", n=0, by=by), ["rank"], names)
-        tally.rows(f"launch_stats by {by}", rows, expected)
+        tally.rows(f"launch-stats by {by}", rows, expected)
 
 
 def _ranges(subject: Subject, tally: Tally) -> None:
@@ -257,10 +257,10 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
         label = f"in {name!r}, rank {rank}"
         top = kernels.get((rank,), {"total_ns": 0, "count": 0})
         tally.equal(
-            f"kernel_top and annotation_breakdown {label}", top["total_ns"], row["device_ns"]
+            f"kernel-top and annotation-breakdown {label}", top["total_ns"], row["device_ns"]
         )
         tally.equal(
-            f"kernel_top and annotation_breakdown {label}, kernels", top["count"], row["kernels"]
+            f"kernel-top and annotation-breakdown {label}, kernels", top["count"], row["kernels"]
         )
         for column, value in (("device_ns", row["device_ns"]), ("kernels", row["kernels"])):
             # All of it is of the phase that the range names, where it names one and autograd, which
@@ -271,7 +271,7 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
                 if key[0] == rank and phase in (None, key[1])
             ]
             tally.equal(
-                f"phase_breakdown and annotation_breakdown {label}, {column}",
+                f"phase-breakdown and annotation-breakdown {label}, {column}",
                 sum(shares),
                 value,
             )
@@ -322,22 +322,22 @@ def _waits(subject: Subject, tally: Tally) -> None:
         if wait is not None and transfer is not None:
             waits, transfers = waits + wait, transfers + transfer
             rest = rest or 0
-            tally.equal(f"collective_times, row {row}", wait + transfer + rest, end - start)
-            tally.equal(f"collective_times, row {row}, sign", min(wait, transfer, rest, 0), 0)
+            tally.equal(f"collective-times, row {row}", wait + transfer + rest, end - start)
+            tally.equal(f"collective-times, row {row}, sign", min(wait, transfer, rest, 0), 0)
     if len(sources) > 1:
         tally.left_out.append("sums over collectives, which several sources recorded")
         return
     for name, options in (("comm_wait", {}), ("comm_summary", {"by": "type"})):
         sums = subject.answer(name, **options)
-        tally.equal(f"wait of {name} and collective_times", total(sums, "wait_ns"), waits)
+        tally.equal(f"wait of {name} and collective-times", total(sums, "wait_ns"), waits)
         tally.equal(
-            f"transfer of {name} and collective_times", total(sums, "transfer_ns"), transfers
+            f"transfer of {name} and collective-times", total(sums, "transfer_ns"), transfers
         )
     late = subject.answer_or_none("late_arrivals", n=0)
     if late is not None:
-        tally.equal("late_arrivals and collective_times", total(late, "wait_total_ns"), waits)
+        tally.equal("late-arrivals and collective-times", total(late, "wait_total_ns"), waits)
     calls = total(subject.answer("comm_summary", by="type"), "count")
-    tally.equal("calls of comm_summary and collective_times", calls, table.num_rows)
+    tally.equal("calls of comm-summary and collective-times", calls, table.num_rows)
 
 
 def _named(key: tuple[object, ...]) -> str:

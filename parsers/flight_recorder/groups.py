@@ -36,7 +36,10 @@ class ProcessGroups:
         return max(sizes, default=0) or None
 
     def rows(self, status: Any) -> list[dict[str, Any]]:
-        groups = {name: dict(group) for name, group in self._groups.items()}
+        groups = {  # the list of ranks is for peers; the column holds it as text
+            name: {key: value for key, value in group.items() if key != "ranks"}
+            for name, group in self._groups.items()
+        }
         for key, state in status.items() if isinstance(status, dict) else ():
             name = self._name_of.get(text_of(key), text_of(key))
             if name in groups and isinstance(state, dict):

@@ -4,6 +4,7 @@ import click
 
 from htk import analyses
 from htk.cli.commands.options import list_format_option
+from htk.core.humanize import command_name
 
 
 @click.command("analyses")
@@ -26,4 +27,4 @@ def command(form: str) -> None:
         if entry.module.split(".")[0] != subject:
             subject = entry.module.split(".")[0]
             click.echo(click.style(subject, bold=True))
-        click.echo(f"  {name.replace('_', '-'):26} {entry.question}")
+        click.echo(f"  {command_name(name):26} {entry.question}")

@@ -90,7 +90,9 @@ def _causes(verdict: "Verdict") -> list[str]:
 def _next(verdict: "Verdict") -> list[str]:
     if not verdict.next:
         return []
+    from htk.core.humanize import command_name
+
     wide = max(len(name) for name, _ in verdict.next)
     lines = ["Look at next"]
-    lines += [f"  htk {name:<{wide}}  {why}" for name, why in verdict.next]
+    lines += [f"  htk {command_name(name):<{wide}}  {why}" for name, why in verdict.next]
     return [*lines, ""]

@@ -101,7 +101,7 @@ def test_doctor_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(["doctor", str(cpu_only)]) == 0
     shown = capsys.readouterr().out
     assert "3 of 4 ranks have no file" in shown
-    assert "kernel_top" in shown and "ProfilerActivity.CUDA" in shown
+    assert "kernel-top" in shown and "ProfilerActivity.CUDA" in shown
     assert "ncclras" in shown  # what fills the counts of communicators
 
 

@@ -1,6 +1,7 @@
 """The verdict: what it says of public traces, and in which shapes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ SAMPLES = Path(__file__).parents[3] / "sample_traces"
 def test_without_a_profile_it_says_what_there_is(sample: str, said: str, asked: str) -> None:
     screen = CliRunner().invoke(command, [str(SAMPLES / sample)])
     assert screen.exit_code == 0 and said in screen.output
-    assert f"htk {asked}" in screen.output and "GPU time" not in screen.output
+    assert f"htk {asked.replace('_', '-')}" in screen.output and "GPU time" not in screen.output
 
 
 def test_on_one_screen_and_for_machines(shared: Path) -> None:
@@ -68,6 +69,7 @@ def test_on_one_screen_and_for_machines(shared: Path) -> None:
     screen = CliRunner().invoke(command, [path])
     assert screen.exit_code == 0 and len(screen.output.splitlines()) < 45
     assert "Where the time goes" in screen.output and "Look at next" in screen.output
+    assert "htk comm-" in screen.output and not re.search(r"htk \w+_", screen.output)
     told = json.loads(CliRunner().invoke(command, [path, "--format", "json"]).output)
     assert told["analysis"] == "summary" and told["coverage"]["steps"] == 6
     assert sum(r["share_pct"] for r in told["rows"] if r["part"] == "time") == pytest.approx(100)
