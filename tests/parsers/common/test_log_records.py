@@ -33,7 +33,7 @@ def test_every_key_of_a_row_is_a_column(name: str, monkeypatch: pytest.MonkeyPat
         return table(rows, schema)
 
     monkeypatch.setattr(log_records, "_table", watched)
-    (parser,) = (p for p in parsers() if p.NAME == name)
+    parser = {each.NAME: each for each in parsers()}[name]
     for path in sorted((SAMPLES / name).rglob("*")):
         if path.is_file() and path.name != "README.md" and path.stat().st_size:
             _parse(parser, path)
