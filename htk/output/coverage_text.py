@@ -95,5 +95,7 @@ def _own(name: str, value: object) -> str:
 
 
 def _few(values: list[Any]) -> str:
+    if values and isinstance(values[0], dict):  # a table of its own, which JSON has whole
+        return pluralize(len(values), "row")
     text = visible(", ".join(map(str, values[:8])))
     return text + (f", … ({len(values)})" if len(values) > 8 else "")

@@ -103,3 +103,8 @@ def test_csv_writes_lists_as_text() -> None:
 )
 def test_the_ending_of_a_file_says_its_form(output: str | None, form: str) -> None:
     assert form_by_name(output) == form
+
+
+def test_a_table_within_the_coverage_is_counted_not_printed() -> None:
+    lines = coverage_lines({"ledger": [{"kind": "data", "input_gib": 2.05}] * 4, "sigma": 0.2})
+    assert lines == ["          ledger: 4 rows, sigma: 0.2"]
