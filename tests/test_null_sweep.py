@@ -68,6 +68,7 @@ _TRUE_ZEROS = {
     },
     ("gpu", "clock_alignment"): {"collectives"},  # what was used of them
 }
+_KEYS = {"rank", "cycle", "device", "parent"}  # 0 is the first
 # What advice on such a recording may not speak of.
 _UNSEEN = {
     "communication": r"communicat|collective|ranks wait|unequally",
@@ -129,7 +130,7 @@ def _zeros(rows: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> set[st
     def nothing(values: list[Any]) -> bool:
         return all(v is None or (v == 0 and not isinstance(v, bool)) for v in values)
 
-    columns = {c for c in (rows[0] if rows else ()) if c not in ("rank", "cycle", "device")}
+    columns = set(rows[0] if rows else ()) - _KEYS
     return {
         column
         for column in columns
