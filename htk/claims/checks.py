@@ -133,7 +133,7 @@ def _weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
     rate = job.tokens_per_s_per_gpu
     if rate is None or job.model is None or job.micro_batch is None or job.seq is None:
         return
-    read = _READINGS * _HALF * model_flops(job.model, 1, 1) / 6 / job.shards  # active parameters
+    read = _READINGS * _HALF * model_flops(job.model, 1, 1) / 6 / job.holders  # active parameters
     micro_batch_s = job.micro_batch * job.seq / (rate * job.shards)
     use = 100 * read / (job.gpu.memory_gbps * 1e9) / micro_batch_s
     words = f"reading the weights twice for each micro-batch takes {use:.0f} % of the time"
@@ -151,7 +151,7 @@ def _gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
     if rate is None or job.global_batch is None or job.seq is None or job.replicas < 2:
         return
     step_s = job.global_batch * job.seq / (rate * job.gpus)
-    bytes_of_part = _HALF * _all_parameters(job) / job.shards
+    bytes_of_part = _HALF * _reduced_parameters(job) / job.holders
     inside = max(min(job.gpus_per_node // (job.tensor_parallel or 1), job.replicas), 1)
     nodes = job.replicas / inside
     seconds = 2 * (inside - 1) / inside * bytes_of_part / (job.gpu.scale_up_gbps * 1e9)
@@ -164,6 +164,14 @@ def _gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
         yield ClaimCheck("network", NEEDS, use, reason)
     else:
         yield ClaimCheck("network", PLAUSIBLE, use, words)
+
+
+def _reduced_parameters(job: ClaimedJob) -> float:
+    """Return what every replica has a gradient of: experts may lie on a few GPUs each."""
+    every = _all_parameters(job)
+    if job.model is None or job.model.experts == 1:
+        return every
+    return min(every, model_flops(job.model, 1, 1) / 6)
 
 
 def _all_parameters(job: ClaimedJob) -> float:

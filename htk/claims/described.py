@@ -52,6 +52,11 @@ class ClaimedJob:
     virtual_stages: int = 1
     checkpointing: str | None = None
     gpus_per_node: int = 8
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    strategy: str | None = None  # None: the one that suits the claim best
+    kernels: str = "fused"
+    attention: str = "flash"
 
     def __post_init__(self) -> None:
         stated = self.numbers.stated
@@ -59,7 +64,8 @@ class ClaimedJob:
             raise UsageError("a claim needs a number: --mfu, --tflops, --tokens-per-s, --step-time")
         if any(not 0 < value < 1e18 for value in stated.values()):
             raise UsageError("a claimed number must be positive")
-        counts = (self.gpus, self.gpus_per_node, self.virtual_stages)
+        counts = [self.gpus, self.gpus_per_node, self.virtual_stages]
+        counts += [self.context_parallel, self.expert_parallel]
         sizes = (self.seq, self.micro_batch, self.global_batch)
         ways = (self.tensor_parallel, self.pipeline_parallel)
         if min((*counts, *(n for n in (*sizes, *ways) if n is not None))) < 1:
@@ -163,9 +169,14 @@ class ClaimedJob:
         return min(readings)
 
     @property
-    def shards(self) -> int:
-        """GPUs that hold one copy of the model between them, by tensor and pipeline."""
+    def holders(self) -> int:
+        """GPUs that hold one copy of the model between them."""
         return (self.tensor_parallel or 1) * (self.pipeline_parallel or 1)
+
+    @property
+    def shards(self) -> int:
+        """GPUs that share a sequence."""
+        return self.holders * self.context_parallel
 
     @property
     def replicas(self) -> int:

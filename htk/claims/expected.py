@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 from htk.claims.described import ClaimedJob
-from htk.models.wire import STRATEGIES
+from htk.errors import UsageError
 from htk.plan.job import PlannedJob
-from htk.plan.step import plan
+from htk.plan.step import Plan
 
-_SIGMA = 0.2  # of the logarithm of a plan's step: see the scorecard
-_ONE_IN_TEN = 1.2816  # quantile of a normal distribution
-_FP8 = 1.35  # over bf16, of a step whose products are in fp8: torchtitan, Megatron Bridge
+_ONE_IN_TEN = 1.2816 / 1.6449  # of the half width of a 90 % interval, in a normal distribution
 _USUAL_SEQ = 2048
+_OPEN_MICRO_BATCHES = (1, 2, 4, 8)
+_OPEN_TENSORS = (1, 2, 4, 8)
+_SHARDED, _STAGED = ("full_shard", "shard_grad_op", "zero1"), ("zero1", "ddp")
 
 
 @dataclass(frozen=True)
@@ -26,52 +29,67 @@ class ExpectedRate:
 
 def expected_rate(job: ClaimedJob) -> ExpectedRate | None:
     """Return what such jobs reach; None: the plan's models do not hold such a job."""
-    if job.decoder is None or job.precision not in ("bf16", "fp16", "fp8"):
+    if job.decoder is None:
         return None
-    rates = {planned: _rate(job, planned) for planned in _layouts(job)}
-    if not rates:
+    plans = list(_plans(job))
+    if not plans:
         return None
-    best = max(rates, key=rates.__getitem__)
-    middle = rates[best] * (_FP8 if job.precision == "fp8" else 1.0)
+    best = max(plans, key=lambda plan: plan.tokens_per_s / plan.job.ranks)
+    middle = best.tokens_per_s / best.job.ranks
+    far = math.log(best.certainty.factor(90)) * _ONE_IN_TEN
+    layout = best.job
     is_stated = job.micro_batch is not None and job.tensor_parallel is not None
     what = (
         "this job"
         if is_stated
-        else f"the best layout (micro-batch {best.micro_batch}, "
-        + (f"tensor parallelism {best.tensor_parallel}, checkpointing {best.checkpointing})")
+        else f"the best layout (micro-batch {layout.micro_batch}, tensor parallelism "
+        f"{layout.tensor_parallel}, {layout.strategy}, checkpointing {layout.checkpointing})"
     )
-    return ExpectedRate(middle, middle * math.exp(_ONE_IN_TEN * _SIGMA), what)
+    return ExpectedRate(middle, middle * math.exp(far), what)
 
 
-def _rate(job: ClaimedJob, planned: PlannedJob) -> float:
-    """Tokens a second and GPU. Of a pipeline one stage is planned, on the GPUs that share it."""
-    step = min(plan(replace(planned, strategy=name)).step_ns for name in STRATEGIES)
-    sequences = planned.micro_batch * planned.accumulation / planned.tensor_parallel
-    rate = sequences * planned.seq / step * 1e9
+def _plans(job: ClaimedJob) -> Iterator[Plan]:
+    """Yield plans of the layouts that the claim leaves open, where they can be."""
+    assert job.decoder is not None
+    per_node = min(job.gpus, job.gpus_per_node)
+    is_open = job.tensor_parallel is None and job.micro_batch is None
+    tensors = _OPEN_TENSORS if is_open else (job.tensor_parallel or 1,)
+    batches = (job.micro_batch,) if job.micro_batch else _OPEN_MICRO_BATCHES
+    kinds = (job.checkpointing,) if job.checkpointing else ("none", "selective", "full")
     stages = job.pipeline_parallel or 1
-    if stages > 1:
-        count = planned.accumulation if job.global_batch else stages
-        rate *= count / (count + (stages - 1) / job.virtual_stages) / stages
-    return rate
+    for tensor, batch, kind in product(tensors, batches, kinds):
+        split = tensor * stages * job.context_parallel
+        count = (job.global_batch or 0) // max(job.gpus // split * batch, 1)
+        shape: dict[str, Any] = {
+            "nodes": max(job.gpus // per_node, 1),
+            "gpus_per_node": per_node,
+            "micro_batch": batch,
+            "seq": job.seq or _USUAL_SEQ,
+            "checkpointing": kind,
+            "accumulation": max(count, stages if job.global_batch is None else 1),
+            "tensor_parallel": tensor,
+            "pipeline_parallel": stages,
+            "virtual_stages": job.virtual_stages if stages > 1 else 1,
+            "context_parallel": job.context_parallel,
+            "expert_parallel": job.expert_parallel,
+            "precision": _recipe(job),
+            "kernels": job.kernels,
+            "attention": job.attention,
+        }
+        for strategy in _strategies(job, split):
+            try:
+                yield Plan(PlannedJob(job.decoder, job.gpu, strategy=strategy, **shape))
+            except UsageError:  # no layout of so many GPUs
+                continue
 
 
-def _layouts(job: ClaimedJob) -> Iterator[PlannedJob]:
-    """Yield the layouts that the claim leaves open."""
-    model, stages = job.decoder, job.pipeline_parallel or 1
-    assert model is not None
-    of_stage = replace(model, layers=max(round(model.layers / stages), 1))
-    gpus = max(job.gpus // stages, 1)
-    per_node = min(gpus, job.gpus_per_node)
-    tensors = [job.tensor_parallel or 1] if job.tensor_parallel or job.micro_batch else [1, 2, 4, 8]
-    kinds = [job.checkpointing] if job.checkpointing else ["none", "selective", "full"]
-    for tensor in tensors:
-        if per_node % tensor:
-            continue
-        for micro_batch in [job.micro_batch] if job.micro_batch else [1, 2, 4, 8]:
-            for kind in kinds:
-                count = (job.global_batch or 0) // (job.replicas * micro_batch)
-                yield PlannedJob(
-                    of_stage, job.gpu, max(gpus // per_node, 1), per_node, micro_batch,
-                    job.seq or _USUAL_SEQ, kind, accumulation=max(count, 1),
-                    tensor_parallel=tensor, kernels="eager",
-                )  # fmt: skip
+def _strategies(job: ClaimedJob, split: int) -> tuple[str, ...]:
+    if job.strategy is not None:
+        return (job.strategy,)
+    return _SHARDED if split * job.expert_parallel == 1 else _STAGED
+
+
+def _recipe(job: ClaimedJob) -> str:
+    if job.precision == "fp4":
+        return "nvfp4"
+    return "mxfp8" if job.precision == "fp8" and job.gpu.has("fp4") else job.precision

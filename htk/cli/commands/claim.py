@@ -77,6 +77,17 @@ def _number_options(function: Any) -> Any:
     help="Interleaved parts of a stage.",
 )
 @click.option(
+    "--context-parallel", type=click.IntRange(min=1), default=1, help="GPUs of a sequence."
+)
+@click.option(
+    "--expert-parallel", type=click.IntRange(min=1), default=1, help="GPUs of the experts."
+)
+@click.option(
+    "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
+)
+@click.option("--kernels", default="fused", help="fused, or eager: operator by operator.")
+@click.option("--attention", default="flash", help="flash, or materialised scores.")
+@click.option(
     "--checkpointing",
     type=click.Choice(["none", "selective", "full"]),
     help="Activations that are recomputed: none, selective, full.",
@@ -126,6 +137,7 @@ def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
     names = (
         *("precision", "seq", "micro_batch", "global_batch", "tensor_parallel"),
         *("pipeline_parallel", "virtual_stages", "checkpointing", "gpus_per_node"),
+        *("context_parallel", "expert_parallel", "strategy", "kernels", "attention"),
     )
     return ClaimedJob(
         gpu,

@@ -22,23 +22,27 @@ def _check(job: ClaimedJob, name: str) -> ClaimCheck:
     return next(check for check in checks(job) if check.name == name)
 
 
+STATED = {"LLM-Foundry", "Aleph Alpha", "vTrain", "torchtitan", "Megatron papers",
+          "KempnerForge", "FMS", "NVIDIA"}  # fmt: skip
+
+
 def test_published_jobs_pass_and_the_same_inflated_mostly_do_not(shared: Path) -> None:
-    """Of rows whose model and layout are stated."""
+    """At one and a half times those whose model and layout are stated, at three times all."""
     folder = shared / "truth/whatif"
     if not folder.is_dir():
         pytest.skip(f"no published measurements at {folder}")
     verdicts: Counter[str] = Counter()
-    stated: Counter[bool] = Counter()
+    half_more: Counter[bool] = Counter()
     tripled: Counter[bool] = Counter()
     for source, job in published(folder):
         verdicts[verdict_of(checks(job))] += 1
         tripled[verdict_of(checks(inflated(job, 3))) != "plausible"] += 1
-        if source in ("LLM-Foundry", "FMS", "KempnerForge", "torchtitan", "vTrain", "Aleph Alpha"):
-            stated[verdict_of(checks(inflated(job, 1.5))) != "plausible"] += 1
+        if source in STATED:
+            half_more[verdict_of(checks(inflated(job, 1.5))) != "plausible"] += 1
     assert verdicts.total() > 900 and verdicts["impossible"] == 0
-    assert verdicts["plausible"] > 0.98 * verdicts.total()
-    assert stated[True] > 0.55 * stated.total()
-    assert tripled[True] > 0.8 * tripled.total()
+    assert verdicts["plausible"] > 0.97 * verdicts.total()
+    assert half_more.total() > 500 and half_more[True] > 0.6 * half_more.total()
+    assert tripled[True] > 0.85 * tripled.total()
 
 
 def test_more_operations_than_the_peak_is_impossible() -> None:
