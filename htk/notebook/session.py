@@ -10,6 +10,7 @@ from htk.answers.ask import ask
 from htk.core.humanize import parse_int_ranges
 from htk.notebook.questions import Questions
 from htk.output.result import Result
+from htk.spread.memory import parse_bytes
 from htk.trace.opening import Inputs, OpenOptions, open_trace
 from htk.trace.trace import Trace
 
@@ -283,6 +284,8 @@ def open(
     keep_unknown_arguments: bool = False,
     cache_by_content: bool = False,
     time_unit: str | None = None,
+    on: str | None = None,
+    memory: str | None = None,
 ) -> Session:
     """Open a recording and return it as a `Session`.
 
@@ -295,16 +298,26 @@ def open(
         keep_unknown_arguments: keep event arguments that no table has a column for.
         cache_by_content: name cache entries by a hash of the bytes, not by size and time.
         time_unit: unit of operation-level rows that do not say it: "s", "ms", "us" or "ns".
+        on: who reads files and answers rank by rank: "threads", "processes" or "ray".
+        memory: memory for answers made rank by rank, e.g. "4GB"; else half of what is free.
 
     >>> import htk
     >>> htk.open("sample")
     <htk trace: 2 files, ranks 0, 1, 1,808 GPU activities>
     """
     options = OpenOptions(
-        cache, strict, rank, rank_pattern, keep_unknown_arguments, cache_by_content, time_unit
+        cache,
+        strict,
+        rank,
+        rank_pattern,
+        keep_unknown_arguments,
+        cache_by_content,
+        time_unit,
+        on=on,
+        memory_bytes=None if memory is None else parse_bytes(memory),
     )
     trace = open_trace(inputs, options)
-    return Session(trace.files, trace.selection, trace.unread, trace.failed)
+    return Session(trace.files, trace.selection, trace.unread, trace.failed, work=trace.work)
 
 
 def run(trace: Trace | Inputs, name: str, **options: Any) -> Result:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from htk.core.extras import require
+from htk.errors import AnalysisError
 from htk.spread.mapper import TRIES, Answer, Item, Lost, in_order
 
 _LOCAL_STORE_BYTES = 256 << 20  # results are tables of answers, and keys
@@ -23,7 +24,13 @@ class RayMapper:
         self._ray: Any = ray
         self._started = not ray.is_initialized()
         if self._started:
-            ray.init(**_cluster(workers))
+            try:
+                ray.init(**_cluster(workers))
+            except Exception as error:  # of many kinds, and of none in particular
+                raise AnalysisError(
+                    f"no Ray cluster could be reached or started: {error}; RAY_ADDRESS names "
+                    "one that runs, --on processes needs none"
+                ) from error
         self.workers = workers or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
 
     def map(
@@ -68,15 +75,18 @@ def function_of(function: Callable[[Item], Answer], item: Item) -> Answer:
 
 def _cluster(workers: int | None) -> dict[str, Any]:
     """Return how to reach a cluster, or how to start one here."""
-    settings = {name: value for name, value in os.environ.items() if name.startswith("HTK_")}
-    common = {"log_to_driver": False, "runtime_env": {"env_vars": settings}}
     address = os.environ.get("RAY_ADDRESS")
     if address:
-        return {"address": address, **common}
+        settings = {name: value for name, value in os.environ.items() if name.startswith("HTK_")}
+        return {
+            "address": address,
+            "log_to_driver": False,
+            "runtime_env": {"env_vars": settings},
+        }
     return {
         "num_cpus": workers or os.cpu_count() or 1,
         "include_dashboard": False,
         "object_store_memory": _LOCAL_STORE_BYTES,
         "configure_logging": False,
-        **common,
+        "log_to_driver": False,
     }

@@ -1,0 +1,153 @@
+"""One seam, three ways to work: the same results in order, whatever becomes of a worker."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.errors import AnalysisError, UsageError
+from htk.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper, mapper
+from htk.spread.workplace import Workplace
+from htk.trace.opening import OpenOptions, open_trace
+from tests.two_ranks import write_ranks
+
+ELSEWHERE = [on for on in ON if on != "threads"]
+
+
+@pytest.fixture(scope="module")
+def workplaces() -> Iterator[dict[str, Workplace]]:
+    """Two workers of each kind, started when first asked for and kept for all tests."""
+    places = {on: Workplace(on) for on in ON}
+    for on, workplace in places.items():
+        workplace.__dict__["mapper"] = _Later(on)
+    yield places
+    for workplace in places.values():
+        workplace.close()
+
+
+class _Later:
+    """A mapper of two workers that is started when it is first used."""
+
+    shares_memory = False
+    workers = 2
+
+    def __init__(self, on: str) -> None:
+        self._on = on
+        self._mapper: Mapper | None = None
+
+    def map(self, function, items):  # type: ignore[no-untyped-def]
+        if self._mapper is None:
+            if self._on == "ray":
+                pytest.importorskip("ray", reason="Ray is not installed")
+            try:
+                self._mapper = mapper(self._on, 2)
+            except AnalysisError as error:  # Ray gives its own agent 15 s to start
+                pytest.skip(str(error))
+        return self._mapper.map(function, items)
+
+    def close(self) -> None:
+        if self._mapper is not None:
+            self._mapper.close()
+
+
+def doubled(value: int) -> int:
+    if value < 0:
+        raise UsageError(f"{value} is below zero")
+    return 2 * value
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Ends its process at one item, the first times that it is asked."""
+
+    folder: Path
+    item: int
+    times: int
+
+    def __call__(self, item: int) -> tuple[int, int]:
+        tries = len(list(self.folder.glob(f"{item}-*")))
+        (self.folder / f"{item}-{tries}").touch()
+        if item == self.item and tries < self.times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item, os.getpid()
+
+
+@pytest.mark.parametrize("on", ON)
+def test_results_come_in_the_order_of_the_items(on: str, workplaces: dict[str, Workplace]) -> None:
+    items = list(range(23))
+    assert list(workplaces[on].mapper.map(doubled, items)) == [2 * item for item in items]
+    assert list(workplaces[on].mapper.map(doubled, [])) == []
+    with pytest.raises(UsageError, match="-1 is below zero"):
+        list(workplaces[on].mapper.map(doubled, [3, -1, 4]))
+    assert list(workplaces[on].mapper.map(doubled, [5])) == [10]
+
+
+@pytest.mark.parametrize("on", ELSEWHERE)
+def test_a_worker_killed_mid_way_costs_no_result(
+    on: str, workplaces: dict[str, Workplace], tmp_path: Path
+) -> None:
+    results = list(workplaces[on].mapper.map(Deadly(tmp_path, 3, 1), range(8)))
+    assert [item for item, _ in results] == list(range(8))
+    assert os.getpid() not in {process for _, process in results}
+    assert len(list(tmp_path.glob("3-*"))) >= 2
+
+
+@pytest.mark.parametrize("on", ELSEWHERE)
+def test_what_kills_every_worker_is_lost_and_the_rest_is_not(
+    on: str, workplaces: dict[str, Workplace], tmp_path: Path
+) -> None:
+    results = list(workplaces[on].mapper.map(Deadly(tmp_path, 2, 10 * TRIES), range(6)))
+    assert isinstance(results[2], Lost) and str(TRIES) in results[2].why
+    assert [r[0] for k, r in enumerate(results) if k != 2] == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("on", ELSEWHERE)
+def test_files_read_and_questions_answered_elsewhere_give_the_same(
+    on: str,
+    workplaces: dict[str, Workplace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workplaces[on].mapper.map(doubled, [1])  # skips where there is no Ray
+    folder = write_ranks(tmp_path)
+    (folder / "rank2.json").write_text('{"traceEvents": [{"ph": ')  # damaged: said, not fatal
+    here = open_trace(folder)
+    monkeypatch.setattr("htk.trace.opening.Workplace", lambda *_: workplaces[on])
+    away = open_trace(folder, OpenOptions(on=on))
+    assert away.failed == here.failed and away.unread == here.unread
+    assert [(f.file, f.rank, f.cycle) for f in away.files] == [
+        (f.file, f.rank, f.cycle) for f in here.files
+    ]
+    for name in ("time_breakdown", "idle_breakdown", "queue_length"):
+        answer, again = ask(here, name), ask(away, name)
+        assert again.to_pylist() == answer.to_pylist() and answer.shape[0]
+        assert dict(again.coverage) == dict(answer.coverage)
+
+
+def test_an_unknown_place_is_refused() -> None:
+    with pytest.raises(UsageError, match="threads, processes, ray"):
+        mapper("abacus")
+
+
+def test_no_more_is_begun_than_keeps_the_workers_busy() -> None:
+    begun: list[int] = []
+    results = ThreadMapper(2).map(partial(_note, begun), range(50))
+    assert next(iter(results)) == 0
+    assert len(begun) <= 5
+    results.close()  # type: ignore[attr-defined]
+    assert len(begun) <= 7
+
+
+def _note(begun: list[int], item: int) -> int:
+    begun.append(item)
+    return item
+
+
+def test_a_workplace_says_whether_it_is_elsewhere() -> None:
+    assert [Workplace(on).is_elsewhere for on in (None, *ON)] == [False, False, True, True]
+    assert replace(Workplace("processes"), on=None).mapper.shares_memory

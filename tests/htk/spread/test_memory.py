@@ -1,0 +1,63 @@
+"""How much memory work may take: what the system and the control groups leave."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.errors import UsageError
+from htk.spread.memory import free_bytes, parse_bytes
+from htk.spread.workplace import Workplace
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GB", 4 << 30), ("512 MiB", 512 << 20), ("1.5g", 3 << 29), ("100000000", 100_000_000)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-4GB", "4 GHz", "1KB", "63MB", "4GBB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="memory"):
+        parse_bytes(text)
+
+
+def machine(folder: Path, available_kb: int, group: str = "") -> tuple[Path, Path]:
+    proc, cgroup = folder / "proc", folder / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kb} kB\n")
+    (proc / "self/cgroup").write_text(group)
+    cgroup.mkdir()
+    return cgroup, proc
+
+
+def test_without_groups_what_is_available_is_free(tmp_path: Path) -> None:
+    assert free_bytes(*machine(tmp_path, 5000)) == 5000 << 10
+
+
+def test_a_group_or_one_round_it_bounds_what_is_free(tmp_path: Path) -> None:
+    cgroup, proc = machine(tmp_path, 5_000_000, "0::/pod/box\n")
+    box = cgroup / "pod/box"
+    box.mkdir(parents=True)
+    (box / "memory.max").write_text("max\n")
+    (box / "memory.current").write_text("7\n")
+    (cgroup / "pod/memory.max").write_text("1000\n")
+    (cgroup / "pod/memory.current").write_text("400\n")
+    assert free_bytes(cgroup, proc) == 600
+
+
+def test_groups_of_the_first_version_bound_too(tmp_path: Path) -> None:
+    cgroup, proc = machine(tmp_path, 5_000_000, "5:cpu:/a\n4:memory:/job\n")
+    job = cgroup / "memory/job"
+    job.mkdir(parents=True)
+    (job / "memory.limit_in_bytes").write_text("900\n")
+    (job / "memory.usage_in_bytes").write_text("1000\n")
+    assert free_bytes(cgroup, proc) == 0
+
+
+def test_files_are_read_as_many_at_a_time_as_fit() -> None:
+    roomy, tight = Workplace(memory_bytes=1 << 40), Workplace(memory_bytes=1 << 20)
+    assert roomy.files_at_once(1 << 20) >= 1
+    assert tight.files_at_once(1 << 30) == 1
+    assert roomy.files_at_once(0) >= 1
