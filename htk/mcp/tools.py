@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.compare.runs import DIFF, compare
-from htk.core.analysis import Option, coverage_of
+from htk.answers.differences import differences
+from htk.core.analysis import Option
 from htk.mcp.answers import bounded
 from htk.mcp.traces import Traces
 from htk.output.result import Result
-from htk.trace.coverage import coverage
 
 Tool = Callable[..., str]
 _MOST_FILES = 500
@@ -73,16 +72,15 @@ def _commands(traces: Traces) -> list[Tool]:
 
     def doctor(path: Recording) -> str:
         """What was recorded, what is missing for which question, and what is damaged?"""
-        from htk.overview.doctor import doctor as examine
+        from htk.overview import doctor as overview
 
-        trace = traces.select(path)
-        return bounded(Result(examine.label, examine(trace), coverage(trace, ())), 200)
+        return bounded(overview.doctor(traces.select(path)), 200)
 
     def summary(path: Recording, ranks: Ranks = None, steps: Steps = None) -> str:
         """Where did the time go, and what should be looked at first?"""
-        from htk.overview.summary import result, verdict
+        from htk.overview import summary as overview
 
-        return bounded(result(verdict(traces.select(path, ranks, steps))), 100)
+        return bounded(overview.summary(traces.select(path, ranks, steps)), 100)
 
     def sql(path: Recording, query: str, limit: Limit = LIMIT) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
@@ -97,8 +95,7 @@ def _commands(traces: Traces) -> list[Tool]:
         n: Annotated[int, "Rows to show of each kind; 0: all."] = 20,
     ) -> str:
         """What changed between two recordings, beyond noise?"""
-        table = compare(traces.select(base).tables, traces.select(new).tables, n=n)
-        return bounded(Result(DIFF, table, coverage_of(table)), 200)
+        return bounded(differences(traces.select(base), traces.select(new), n=n), 200)
 
     def whatif(
         path: Recording,

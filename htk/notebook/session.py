@@ -132,9 +132,9 @@ class Session(Questions, Trace):
         >>> set(htk.open("sample").summary()["part"].to_pylist()) >= {"time", "cause"}
         True
         """
-        from htk.overview.summary import result, verdict
+        from htk.overview.summary import summary
 
-        return result(verdict(self))
+        return summary(self)
 
     def doctor(self) -> Result:
         """Return what was recorded, what is missing for which question, and what is damaged.
@@ -144,9 +144,8 @@ class Session(Questions, Trace):
         True
         """
         from htk.overview.doctor import doctor
-        from htk.trace.coverage import coverage
 
-        return Result(doctor.label, doctor(self), coverage(self, ()))
+        return doctor(self)
 
     def diff(self, new: Trace, *, n: int = 20) -> Result:
         """Return what changed from this recording to `new`, significant changes first.
@@ -160,12 +159,9 @@ class Session(Questions, Trace):
         >>> trace.diff(trace, n=1).shape[0] > 0
         True
         """
-        from htk.compare.items import EACH
-        from htk.compare.runs import DIFF, compare
-        from htk.core.analysis import coverage_of
+        from htk.answers.differences import differences
 
-        table = compare(self.tables, new.tables, EACH, n)
-        return Result(DIFF, table, coverage_of(table))
+        return differences(self, new, n=n)
 
     def whatif_panel(self) -> Any:
         """Return notebook widgets that predict the step as their controls are moved."""

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from htk.analyses import ANALYSES
 from htk.columns.arrow import codes_of, numbers, texts
-from htk.core.analysis import analysis
 from htk.core.engine import SLOW_READER, core
 from htk.core.humanize import command_name, format_bytes, format_duration, pluralize
+from htk.core.label import Label
+from htk.output.result import Result
 from htk.schema import TABLES, TEXT, table
-from htk.trace.coverage import gpu_coverage
+from htk.trace.coverage import coverage, gpu_coverage
 from htk.trace.trace import Trace
 
 RETURNS = table(
@@ -28,9 +29,13 @@ _DAY_NS = 86_400_000_000_000
 Row = tuple[str, str, str, str, str | None]
 
 
-@analysis(returns=RETURNS)
-def doctor(trace: Trace) -> pa.Table:
-    """What was recorded, what is missing for which question, and what is damaged?"""
+LABEL = Label(
+    "doctor", "What was recorded, what is missing for which question, and what is damaged?"
+)
+
+
+def doctor(trace: Trace) -> Result:
+    """Return what was recorded, what is missing for which question, and what is damaged."""
     rows = [
         *_files(trace),
         *_log_lines(trace),
@@ -42,7 +47,8 @@ def doctor(trace: Trace) -> pa.Table:
         *_missing(trace),
     ]
     columns = zip(*rows, strict=True)
-    return pa.table([texts(list(column)) for column in columns], schema=RETURNS)
+    table_ = pa.table([texts(list(column)) for column in columns], schema=RETURNS)
+    return Result(LABEL, table_, coverage(trace, ()))
 
 
 def _files(trace: Trace) -> Iterator[Row]:

@@ -336,6 +336,11 @@ def _next(
     return tuple(wanted.items())
 
 
+def summary(trace: Trace) -> Result:
+    """Return the verdict on a trace as a table."""
+    return result(verdict(trace))
+
+
 def result(verdict: Verdict) -> Result:
     """The verdict as a table, in the shape of every other answer."""
     step = verdict.step_ns

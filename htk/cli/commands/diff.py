@@ -73,20 +73,16 @@ def command(
     if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
         return
+    from htk.answers.differences import differences
     from htk.cli.commands.common import opened
-    from htk.compare.runs import DIFF, compare
-    from htk.core.analysis import coverage_of
     from htk.output.render import write
-    from htk.output.result import Result
-    from htk.trace.coverage import coverage
 
     base, new = (
         opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}) for path, ranks in sides
     )
-    table = compare(base.tables, new.tables, _kinds(by), n)
-    facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
-    write(Result(DIFF, table, facts), form, output, limit=limit)
-    _say(table)
+    answer = differences(base, new, _kinds(by), n)
+    write(answer, form, output, limit=limit)
+    _say(answer.table)
 
 
 def _by_baselines(

@@ -27,13 +27,11 @@ def command(
     """What was recorded, what is missing for which question, and what is damaged?"""
     from htk.cli.commands.common import opened, working
     from htk.output.render import write
-    from htk.output.result import Result
     from htk.overview.doctor import doctor
-    from htk.trace.coverage import coverage
 
     trace = opened(paths, arguments)
     with working():
-        diagnosis = Result(doctor.label, doctor(trace), coverage(trace, ()))
+        diagnosis = doctor(trace)
     if form != "table":
         write(diagnosis, form, output, limit=limit)
     elif output is not None:
