@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from bench.plans.rows import Measured
-from bench.plans.score import UNCHECKED, Doubt, Miss, SourceScore
+from bench.plans.score import UNCHECKED, Doubt, Miss, SourceScore, rankings
 
 _HEAD = """# How well plans hold
 
@@ -41,7 +41,25 @@ def page(rows: Sequence[Measured], found: Sequence[Miss], scores: Sequence[Sourc
     text = _HEAD.format(n=len(found), sources=sources)
     text += "| " + " | ".join(_COLUMNS) + " |\n| --- |" + " ---: |" * (len(_COLUMNS) - 1) + "\n"
     text += "".join(_line(s) for s in scores)
-    return text + _unsaid(rows) + _by_model(found)
+    return text + _choices(found) + _unsaid(rows) + _by_model(found)
+
+
+def _choices(found: Sequence[Miss]) -> str:
+    """What choosing a layout by its plan would have cost."""
+    lines = [
+        f"| {r.source} | {r.groups} | {r.layouts} | {r.regret_pct:.1f} | {r.worst_pct:.1f} |"
+        f" {r.chance_pct:.1f} |\n"
+        for r in rankings(found)
+    ]
+    if not lines:
+        return ""
+    return (
+        "\n## Choosing by plan\n\nJobs of one model, GPUs, length and batch that were measured in"
+        " several layouts: how much longer than\nthe fastest the one took that is planned fastest,"
+        " on average and at worst, and one taken by chance.\n\n"
+        "| source | jobs | layouts | regret % | worst % | by chance % |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n" + "".join(lines)
+    )
 
 
 def _line(s: SourceScore) -> str:

@@ -180,6 +180,58 @@ def _anchored(own: Sequence[Miss]) -> float | None:
     return 100 * float(np.median(off)) if off else None
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """Jobs of one model, GPU count and batch in several layouts: what choosing by plan costs."""
+
+    source: str
+    groups: int
+    layouts: int
+    regret_pct: float  # the measured step of the layout planned fastest, over the fastest; mean
+    worst_pct: float
+    chance_pct: float  # the same of a layout taken by chance
+
+
+_LEAST_LAYOUTS = 4
+
+
+def rankings(found: Sequence[Miss]) -> list[Ranking]:
+    """Return for each source what it would have cost to run the layout that is planned fastest."""
+    by_source: dict[str, dict[object, list[Miss]]] = defaultdict(lambda: defaultdict(list))
+    for miss in found:
+        job = miss.row.job
+        assert job is not None
+        key = (replace(job.model, name=""), job.gpu.name, job.ranks, job.seq, job.global_batch)
+        by_source[miss.source][key, job.kernels, job.attention].append(miss)
+    answers = []
+    for source, groups in by_source.items():
+        large = [g for g in groups.values() if len(g) >= _LEAST_LAYOUTS]
+        if large:
+            regrets = [_regret(group) for group in large]
+            chance = [_chance(group) for group in large]
+            answers.append(
+                Ranking(
+                    source,
+                    len(large),
+                    sum(map(len, large)),
+                    100 * float(np.mean(regrets)),
+                    100 * max(regrets),
+                    100 * float(np.mean(chance)),
+                )
+            )
+    return answers
+
+
+def _regret(group: Sequence[Miss]) -> float:
+    chosen = min(group, key=lambda m: math.log(m.row.step_ns) + m.error)
+    return chosen.row.step_ns / min(m.row.step_ns for m in group) - 1
+
+
+def _chance(group: Sequence[Miss]) -> float:
+    steps = [m.row.step_ns for m in group]
+    return float(np.mean(steps)) / min(steps) - 1
+
+
 def _by_source(found: Iterable[Miss]) -> dict[str, list[Miss]]:
     groups: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:

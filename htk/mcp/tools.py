@@ -139,5 +139,5 @@ def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool])
             raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
     chosen: dict[str, Any] = {**_PLANNED, **cluster}
     job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
-    plans = [plan(job)] if "strategy" in cluster else strategies(job)
-    return bounded(Result(LABEL, plan_table(plans), {"mfu": MFU}), 50)
+    jobs = [job] if "strategy" in cluster else strategies(job)
+    return bounded(Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), 50)

@@ -11,7 +11,7 @@ from htk.core.chart import Bar
 from htk.core.label import Label
 from htk.plan.job import PlannedJob
 from htk.plan.least import least_gpus
-from htk.plan.step import Plan, plan
+from htk.plan.step import Plan
 from htk.schema import TEXT, table
 
 COMPARED = ("ddp", "zero1", "shard_grad_op", "full_shard", "hybrid_shard")
@@ -101,32 +101,33 @@ PARTS_LABEL = Label(
 )
 
 
-def strategies(job: PlannedJob) -> list[Plan]:
-    """Return a plan of the job by each strategy that is usually compared."""
-    return [plan(replace(job, strategy=name)) for name in COMPARED]
+def strategies(job: PlannedJob) -> list[PlannedJob]:
+    """Return the job by each strategy that is usually compared."""
+    return [replace(job, strategy=name) for name in COMPARED]
 
 
 def plan_table(plans: Sequence[Plan]) -> pa.Table:
     """Return a row for each plan."""
-    return _table(RETURNS, [_row(p) for p in plans])
+    return rows_as(RETURNS, [_row(p) for p in plans])
 
 
 def ledger_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what a rank of an inner stage sends, by kind and pass."""
-    return _table(LEDGER, [row for p in plans for row in _ledger(p)])
+    return rows_as(LEDGER, [row for p in plans for row in _ledger(p)])
 
 
 def stages_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what a GPU of each stage holds at the peak."""
-    return _table(STAGES, [row for p in plans for row in _stages(p)])
+    return rows_as(STAGES, [row for p in plans for row in _stages(p)])
 
 
 def parts_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what each step consists of."""
-    return _table(PARTS, [row for p in plans for row in _parts(p)])
+    return rows_as(PARTS, [row for p in plans for row in _parts(p)])
 
 
-def _table(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.Table:
+def rows_as(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return rows as a table of a schema."""
     columns = [
         texts([str(r[f.name]) for r in rows])
         if f.type == TEXT

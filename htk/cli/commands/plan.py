@@ -12,9 +12,11 @@ from htk.cli.commands.common import gpu_file_option, writing_options
 from htk.cli.commands.options import price_option, run_tokens_option
 from htk.cli.commands.plan_options import PlanCommand, described, job_options
 from htk.core.humanize import format_bytes, format_duration
+from htk.errors import UsageError
 
 if TYPE_CHECKING:
     from htk.output.result import Result
+    from htk.plan.job import PlannedJob
     from htk.plan.step import Plan
 
 
@@ -32,34 +34,39 @@ if TYPE_CHECKING:
 @click.option(
     "--site", type=click.Path(dir_okay=False), help="Figures of this site, by htk calibrate."
 )
+@click.option("--search", "searching", is_flag=True, help="Find the best layouts that fit.")
 @gpu_file_option
 @writing_options
 def command(
-    show: str, site: str | None, form: str, output: str | None, limit: int, **arguments: Any
+    show: str,
+    site: str | None,
+    searching: bool,
+    form: str,
+    output: str | None,
+    limit: int,
+    **arguments: Any,
 ) -> None:
     """What would training this model on this cluster take: time, memory, cost?
 
     By sharding strategy, from models alone; with any other parallelism for the distributed
     optimizer. `least GPUs` is how many of them it takes at least. The band is as wide as such
-    plans missed measured jobs, and wider for what was never checked.
+    plans missed measured jobs, and wider for what was never checked. With --search: every layout
+    of these GPUs, the fastest that fit first.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.output.render import write
 
     spare_pandas()
+    planned = _planner(site)
+    if searching:
+        _search(arguments, planned, form, output, limit)
+        return
     compared = arguments["strategy"] is None
     job = described(arguments)
     split = (job.tensor_parallel, job.pipeline_parallel, job.context_parallel, job.expert_parallel)
-    from htk.plan.step import plan
     from htk.plan.table import strategies
 
-    plans = strategies(job) if compared and max(split) == 1 else [plan(job)]
-    if site is not None:
-        from htk.sites.site import PlanAtSite
-        from htk.sites.site_file import read_site
-
-        here = read_site(Path(site))
-        plans = [PlanAtSite(p.job, here) for p in plans]
+    plans = [planned(j) for j in (strategies(job) if compared and max(split) == 1 else [job])]
     answer = _answer(plans, show)
     if form != "table":
         write(answer, form, output, limit=limit)
@@ -69,6 +76,80 @@ def command(
         text = io.StringIO()
         _print(answer, plans, show, limit, text)
         Path(output).write_text(text.getvalue(), encoding="utf-8")
+
+
+def _planner(site: str | None) -> "Callable[[PlannedJob], Plan]":
+    """Return what plans a job: models alone, or with a site's own figures."""
+    from htk.plan.step import plan
+
+    if site is None:
+        return plan
+    from htk.sites.site import PlanAtSite
+    from htk.sites.site_file import read_site
+
+    here = read_site(Path(site))
+    return lambda job: PlanAtSite(job, here)
+
+
+def _search(
+    arguments: dict[str, Any],
+    planned: "Callable[[PlannedJob], Plan]",
+    form: str,
+    output: str | None,
+    limit: int,
+) -> None:
+    from htk.output.render import write
+    from htk.output.result import Result
+    from htk.plan.search import SEARCH_LABEL, search, search_table, usual_batch
+
+    batch = arguments.pop("global_batch")
+    job = described({**arguments, "global_batch": None})
+    sequences = batch or usual_batch(job)
+    layouts = search(job, sequences, planned)
+    if not layouts.plans:
+        raise UsageError(
+            f"none of {layouts.tried} layouts fits {job.ranks} {job.gpu.device_name}:"
+            " more GPUs, or a smaller batch or length"
+        )
+    facts = facts_of(list(layouts.plans[:1])) | {
+        "batch": sequences,
+        "tried": layouts.tried,
+        "too_large": layouts.too_large,
+        "front": len(layouts.front),
+    }
+    facts.pop("ledger")
+    answer = Result(SEARCH_LABEL, search_table(layouts, max(limit, _BEST)), facts)
+    if form != "table":
+        write(answer, form, output, limit=limit)
+    elif output is None:
+        _print_search(answer, limit, sys.stdout)
+    else:
+        text = io.StringIO()
+        _print_search(answer, limit, text)
+        Path(output).write_text(text.getvalue(), encoding="utf-8")
+
+
+_BEST = 20  # layouts that people are shown, and what of the front comes after
+
+
+def _print_search(answer: "Result", limit: int, target: Any) -> None:
+    from htk.plan.search import APART
+
+    facts = answer.coverage
+    target.write(
+        f"{facts['model']}, on {facts['cluster']}, {facts['batch']} sequences a step\n"
+        f"{facts['tried']:,} layouts, of which {facts['tried'] - facts['too_large']:,} fit;"
+        " * none is both faster and smaller\n\n"
+    )
+    rows = [row for order, row in enumerate(answer.to_pylist()) if order < _BEST or row["on_front"]]
+    _print_columns(rows, "layout", _SEARCHED, min(limit, 2 * _BEST), target)
+    target.write(
+        f"\nLayouts less than {100 * APART:.0f} % apart cannot be told apart: run those first."
+        f"\n{facts['mfu']}\n"
+    )
+    for heading in ("checked", "unchecked"):
+        if facts[heading]:
+            target.write(f"{heading}: {'; '.join(facts[heading])}\n")
 
 
 def _answer(plans: list["Plan"], show: str) -> "Result":
@@ -114,7 +195,7 @@ def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target:
     if show != "steps":
         print_table(answer, limit=limit, file=target)
         return
-    _print_columns(answer, _COLUMNS, limit, target)
+    _print_columns(answer.to_pylist(), "strategy", _COLUMNS, limit, target)
     sent = min(plans, key=lambda p: (p.p_oom > 0.5, p.step_ns))
     _print_ledger(sent, target)
     target.write(f"\n{facts['mfu']}\n")
@@ -124,21 +205,25 @@ def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target:
 
 
 def _print_columns(
-    answer: "Result", chosen: dict[str, Callable[[Any], str]], limit: int, target: Any
+    rows: list[dict[str, Any]],
+    key: str,
+    chosen: dict[str, Callable[[Any], str]],
+    limit: int,
+    target: Any,
 ) -> None:
     import pyarrow as pa
 
     from htk.output.render import print_table
     from htk.output.result import Result
+    from htk.plan.table import LABEL
 
-    rows = answer.to_pylist()
-    columns = {"strategy": [r["strategy"] for r in rows]}
+    columns = {key: [r[key] for r in rows]}
     for heading, cell in chosen.items():
         cells = [cell(row) for row in rows]
         wide = max(map(len, [heading, *cells]))
         if any(text != _NONE for text in cells):
             columns[heading] = [text.rjust(wide) for text in cells]
-    print_table(Result(answer.analysis, pa.table(columns), {}), limit=limit, file=target)
+    print_table(Result(LABEL, pa.table(columns), {}), limit=limit, file=target)
 
 
 def _print_ledger(sent: "Plan", target: Any) -> None:
@@ -169,6 +254,21 @@ def _part(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda row: format_duration(row[name]) if row[name] else _NONE
 
 
+_SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "": lambda row: "*" if row["on_front"] else " ",
+    "step time": _or("step_time_ns", format_duration),
+    "90 % band": _band(90),
+    "behind": _or("behind_best_pct", lambda share: f"{share:.1f} %"),
+    "MFU %": _or("mfu_pct", "{:.1f}".format),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "peak memory": _or("peak_memory_bytes", format_bytes),
+    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+    "exposed comm": _part("exposed_comm_ns"),
+    "bubble": _part("bubble_ns"),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "J/token": _or("energy_j_per_token", "{:.3g}".format),
+    "run days": _or("run_days", "{:,.1f}".format),
+}
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "step time": _or("step_time_ns", format_duration),
     "90 % band": _band(90),

@@ -18,7 +18,7 @@ from htk.plan.table import plan_table, strategies
 def rows(**given: float | str) -> dict[str, dict[str, float]]:
     sizes = {"nodes": 2, "gpus_per_node": 4, "micro_batch": 1, "seq": 512, "price": 2.0} | given
     job = PlannedJob(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
-    return {r["strategy"]: r for r in plan_table(strategies(job)).to_pylist()}
+    return {r["strategy"]: r for r in plan_table([plan(j) for j in strategies(job)]).to_pylist()}
 
 
 def asked(*words: str) -> Result:
