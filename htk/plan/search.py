@@ -121,7 +121,7 @@ def layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
 def _dealt(shape: PlannedJob, batch: int) -> Iterator[PlannedJob]:
     """Each way to cut a batch, to interleave, to shard and to recompute."""
     each = batch // shape.replicas
-    sharded = ("zero1",)
+    sharded: tuple[str, ...] = ("zero1",)
     if shape.pipeline_parallel == 1 and shape.expert_parallel == 1:
         sharded += ("full_shard", "hybrid_shard")
     for micro_batch in (n for n in _MICRO_BATCHES if each % n == 0):
