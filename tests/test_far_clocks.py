@@ -1,18 +1,24 @@
 """Ranks on clocks that lie decades apart get the same answers as ranks on one clock."""
 
+import gzip
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import htk
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
 from htk.errors import HtkError
 from htk.schema import ABSOLUTE_TIMES
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
+from htk.whatif.api import WhatIf
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
+_YEAR_NS = 365 * 86_400_000_000_000
 NOW = 1_763_000_000_000_000_000
 CLOCKS = {
     "one clock": (NOW, NOW + 1_000_000, NOW + 2_000_000),
@@ -71,6 +77,57 @@ def test_an_answer_does_not_depend_on_the_clocks(
     traces: dict[str, Trace], name: str, clocks: str
 ) -> None:
     assert rows(traces[clocks], name) == rows(traces["one clock"], name)
+
+
+@pytest.mark.parametrize("clocks", [name for name in CLOCKS if name != "one clock"])
+def test_a_critical_path_is_of_ranks_on_one_clock(traces: dict[str, Trace], clocks: str) -> None:
+    """Of each rank it is what it is on one clock; of all there is none without collectives."""
+    whole = traces[clocks]
+    for rank in (0, 1, 2):
+        far, near = (trace.sel(ranks=[rank]) for trace in (whole, traces["one clock"]))
+        assert _path(far) == _path(near)
+    with pytest.raises(HtkError, match="apart, and no collectives put them on one"):
+        ask(whole, "critical_path")
+    with pytest.raises(HtkError, match="choose a rank"):
+        WhatIf(whole).change("batch", "2x").run()
+
+
+def _path(trace: Trace) -> Any:
+    result = ask(trace, "critical_path")
+    own = ("what", "name", "count", "path_ns", "path_pct", "observed_pct")
+    rows = [{k: row[k] for k in own} for row in result.to_pylist()]
+    return rows, result.coverage["step_ns"], result.coverage["verdict"]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["steps", "no steps"])
+@pytest.mark.parametrize("early", [0, 1])
+def test_collectives_put_far_clocks_on_one(tmp_path: Path, marked: bool, early: int) -> None:
+    """The sample, one of its ranks 55 years back: waits and paths differ by a few us at most."""
+    near = _sample(tmp_path / "near", None, marked)
+    far = _sample(tmp_path / "far", early, marked)
+    paths = [ask(trace, "critical_path") for trace in (near, far)]
+    step_ns = [path.coverage["step_ns"] for path in paths]
+    assert step_ns[1] == pytest.approx(step_ns[0], abs=5_000)
+    by_kind = [{row["what"]: row["path_ns"] for row in path.to_pylist()} for path in paths]
+    assert by_kind[0].keys() == by_kind[1].keys()
+    for kind, ns in by_kind[0].items():
+        assert by_kind[1][kind] == pytest.approx(ns, abs=20_000), kind
+    waits = [{row["rank"]: row["wait_ns"] for row in ask(trace, "comm_wait").to_pylist()}
+             for trace in (near, far)]  # fmt: skip
+    assert waits[1] == {rank: pytest.approx(ns, abs=20_000) for rank, ns in waits[0].items()}
+
+
+def _sample(folder: Path, early: int | None, marked: bool) -> Trace:
+    folder.mkdir()
+    for path in sorted((Path(htk.__file__).parent / "sample").glob("*.json.gz")):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        if content["distributedInfo"]["rank"] == early:
+            content["baseTimeNanoseconds"] -= 55 * _YEAR_NS
+        if not marked:
+            events = content["traceEvents"]
+            content["traceEvents"] = [e for e in events if "ProfilerStep" not in e["name"]]
+        (folder / path.name.removesuffix(".gz")).write_text(json.dumps(content))
+    return open_trace(folder, OpenOptions(cache=False))
 
 
 def rows(trace: Trace, name: str) -> Any:

@@ -16,12 +16,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import numbers
+from htk.columns.arrow import number, numbers, with_column
+from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
+from htk.core.humanize import format_duration
+from htk.derived.clocks import corrections
 from htk.errors import MissingTable
 from htk.graph.edges import KINDS, Edges, edges_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
+
+_DAY_NS = 86_400_000_000_000  # ranks of one job do not run a step further apart
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,21 @@ READS = (
 
 def steps_at_hand(tables: Mapping[str, pa.Table]) -> Steps:
     """The whole steps, the same on all ranks, and how long each took."""
-    return steps_of_all(tables["step_windows"], tables["rank_windows"])
+    on_one_clock = (_shifted(tables[name], tables["rank_clocks"]) for name in _WINDOWS)
+    return steps_of_all(*on_one_clock)
+
+
+_WINDOWS = ("step_windows", "rank_windows")
+
+
+def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
+    """Return windows as the graph has times: on one clock, where ranks could be put on one."""
+    rank, start = numbers(windows["rank"], -1).astype(np.int64), numbers(windows["start_ns"])
+    shift = corrections(clocks, rank, start)
+    for name in ("start_ns", "end_ns"):
+        moved = number(numbers(windows[name]) + shift, pa.int64())
+        windows = with_column(windows, name, moved)
+    return windows
 
 
 def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
@@ -107,6 +126,7 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     activities = activities_of(tables, calls, chosen, origin, cycle)
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
+    _refuse_other_clocks(activities)
     edges = edges_of(tables, activities, calls, origin)
     is_lone = chosen is not None and repeat_lone_step(
         edges, tables["annotations"], activities, calls, (chosen, cycle)
@@ -114,6 +134,20 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     low, high = steps.window(chosen, origin)
     graph = _numbered(chosen, origin, (low, high), activities, calls, edges)
     return replace(graph, is_lone=is_lone, cycle=None if chosen is None else cycle)
+
+
+def _refuse_other_clocks(activities: Activities) -> None:
+    """Refuse ranks of which nothing tells what ran at the same time."""
+    ranks = Groups.by_keys(activities.rank)
+    begin = ranks.min(activities.start)
+    first, last = int(begin.argmin()), int(begin.argmax())
+    apart = int(begin[last]) - int(begin[first])
+    if apart > _DAY_NS:
+        raise MissingTable(
+            f"ranks {ranks.keys[first, 0]} and {ranks.keys[last, 0]} are on clocks "
+            f"{format_duration(apart)} apart, and no collectives put them on one: a step of both "
+            "cannot be put together; choose a rank, as with --ranks 0"
+        )
 
 
 def _numbered(
