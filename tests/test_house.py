@@ -54,6 +54,10 @@ OTHER_WORDS = {
     "num",
     "n",
 }
+NUMBERS = (
+    "htk/columns", "htk/derived", "htk/models", "htk/measures", "htk/graph", "htk/whatif",
+    "htk/plan", "htk/economics", "htk/claims", "htk/compare", "parsers",
+)  # fmt: skip
 SOURCES = ("htk", "analyses", "dashboard", "parsers")
 # They say nothing of what a local holds.
 EMPTY_NAMES = {
@@ -454,6 +458,31 @@ def test_no_module_is_too_long_to_survey(package: str) -> None:
     }
     assert lengths
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_modules_that_make_numbers_have_tests_of_their_name() -> None:
+    elsewhere = tomllib.loads((ROOT / "tests/tested_elsewhere.toml").read_text())
+    listed = elsewhere["direct"] | elsewhere["through"]
+    alone = set()
+    for package in NUMBERS:
+        tests = ROOT / "tests" / package
+        for file in sorted((ROOT / package).rglob("*.py")):
+            inside = file.relative_to(ROOT / package)
+            if inside.name == "__init__.py":
+                if inside.parent == Path() or len(ast.parse(file.read_text()).body) < 2:
+                    continue
+                inside = inside.parent.with_suffix(".py")
+            if not (tests / inside.parent / f"test_{inside.stem}.py").exists():
+                alone.add(str(file.relative_to(ROOT)))
+    assert not sorted(alone - set(listed)), "each needs tests/…/test_<its name>.py"
+    assert not sorted(set(listed) - alone), "gone, or tested under their own names by now"
+    for module, tests_file in listed.items():
+        assert (ROOT / tests_file).is_file(), f"{module}: no {tests_file}"
+        dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        home, _, name = (dotted if dotted.startswith("htk.") else f"htk.{dotted}").rpartition(".")
+        text = (ROOT / tests_file).read_text(encoding="utf-8")
+        used = f"{home}.{name}" in text or re.search(rf"from {home} import [^#]*?\b{name}\b", text)
+        assert used or module in elsewhere["through"], f"{tests_file} does not import {module}"
 
 
 def test_no_two_public_classes_share_a_name() -> None:
