@@ -112,7 +112,7 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
         step_ns = float(row[unit]) * _STEP[unit]
         context = plan_command.make_context("plan", words)
         arguments = dict(context.params)
-        for name in ("show", "form", "output", "limit", "site"):
+        for name in ("show", "searching", "form", "output", "limit", "site"):
             arguments.pop(name, None)
         job = described(arguments)
     except click.ClickException as error:
