@@ -51,7 +51,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         except (KeyError, TypeError, ValueError) as error:
             issues.add("broken_line", f"{type(error).__name__}: {error}", offset)
             continue
-        metadata = record.get("metadata") or metadata
+        recorded_now = record.get("metadata")
+        metadata = recorded_now if isinstance(recorded_now, dict) else metadata
         calls.append(call)
         channels += call_channels
         groups.setdefault((call["comm_hash"], call["comm_rank"]), _group(call, record["header"]))
@@ -62,7 +63,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     tables["parse_issues"] = issues.table()
     facts: dict[str, object] = {
         "host": text_or_none(metadata.get("hostname")),
-        "versions": compact_json({"nccl_version": metadata.get("git_rev")}),
+        "versions": compact_json({"nccl_version": text_or_none(metadata.get("git_rev"))}),
         "events": len(calls),
         "truncated": issues.has("truncated"),
     }

@@ -24,7 +24,7 @@ _METRIC = re.compile(
     r"|(?:collective_)?exec_time_microseconds)\{(?P<labels>.*)\} (?P<value>\S+)\s*$"
 )
 _SNIFF = re.compile(rb"^nccl_(?:p2p_)?\w+(?:_gbs|_microseconds)\{", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<!\w)(\w{1,64})="((?:[^"\\]|\\.)*)"')
 _SIZE = re.compile(r"^([\d.]+)(?:-[\d.]+)?\s*([KMGT]?)i?B$")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _COLUMNS = {

@@ -98,6 +98,8 @@ def _plain(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
     grown = np.diff(held, axis=0, prepend=0)
     row, category = np.nonzero(grown)
     when = np.array(times, np.int64) * 1000
+    if when.ndim != 1:
+        raise ValueError("times within lists")
     return when[row], grown[row, category], _known(category)
 
 

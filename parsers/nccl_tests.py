@@ -31,6 +31,7 @@ from htk.parsers.common.log_lines import (
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
+    list_of,
     read_json,
     salvaged_json,
     table_of,
@@ -223,7 +224,7 @@ def _number(text: Any) -> float | None:
     """A number; N/A, nan and text are none."""
     try:
         value = float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if abs(value) < 1e18 else None
 
@@ -248,7 +249,7 @@ def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
         match = _NAMED.search(str(command[0]))
         run.kind = collective_type(match[1]) if match else run.kind
     _head(run, report)
-    for result in report.get("results") or []:
+    for result in list_of(report.get("results")):
         if isinstance(result, dict):
             _json_row(run, result)
     return run

@@ -113,8 +113,18 @@ def _json_lines(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
     try:
         table = arrow_json.read_json(pa.BufferReader(data))
     except pa.ArrowException:  # a cut line, or values of several types: line by line
-        table = pa.Table.from_pylist(list(_whole_lines(data, issues)))
+        rows = list(_whole_lines(data, issues))
+        names = wanted(list(dict.fromkeys(name for row in rows for name in row)))
+        return {name: _column([row.get(name) for row in rows]) for name in names}
     return {c: table[c] for c in wanted(table.column_names)}
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Values of one type; texts, where they are of several."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import Issues, read_json, salvaged_json, whole_number
+from htk.parsers.common.log_records import Issues, list_of, read_json, salvaged_json, whole_number
 from htk.parsers.common.operation_columns import operations_table
 from htk.schema.operation_types import CODES, operation_type
 
@@ -55,7 +55,7 @@ def _events(data: bytes, issues: Issues) -> list[dict[str, Any]]:
         issues.add("truncated", "cut or broken JSON: whole events are kept", len(text))
         parsed = salvaged_json(text, "traceEvents", ())
     listed = parsed.get("traceEvents") if isinstance(parsed, dict) else parsed
-    return [event for event in listed or [] if isinstance(event, dict)]
+    return [event for event in list_of(listed) if isinstance(event, dict)]
 
 
 def _named(events: list[dict[str, Any]]) -> tuple[dict[Any, int], dict[Any, int], set[Any]]:
@@ -69,13 +69,13 @@ def _named(events: list[dict[str, Any]]) -> tuple[dict[Any, int], dict[Any, int]
         if event.get("ph") != "M" or not isinstance(name, str):
             continue
         stage, replica = _STAGE.search(name), _REPLICA.search(name)
-        thread = (event.get("pid"), event.get("tid"))
+        thread = _thread(event)
         if event.get("name") == "thread_name" and stage:
             stages[thread] = int(stage[1])
             if stage[2] and int(stage[2]):
                 others.add(thread)
         elif event.get("name") == "process_name" and replica:
-            replicas[event.get("pid")] = int(replica[1])
+            replicas[thread[0]] = int(replica[1])
     return stages, replicas, others
 
 
@@ -85,11 +85,11 @@ def _row(
     arguments = event.get("args")
     if event.get("ph") != "X" or not isinstance(arguments, dict):
         return None
-    thread = (event.get("pid"), event.get("tid"))
+    thread = _thread(event)
     if thread in others:  # ranks that share each layer: the first speaks for all
         return None
     return {
-        "dp_rank": replicas.get(event.get("pid"), whole_number(event.get("pid"))),
+        "dp_rank": replicas.get(thread[0], whole_number(event.get("pid"))),
         "stage": stages.get(thread),
         "chunk": whole_number(arguments.get("model_chunk")),
         "micro_batch": whole_number(arguments.get("mb_id")),
@@ -99,6 +99,15 @@ def _row(
         "start_us": _real(event.get("ts")),
         "duration_us": _real(event.get("dur")),
     }
+
+
+def _thread(event: dict[str, Any]) -> tuple[int | str | None, int | str | None]:
+    """Process and thread; what is no number or text is none."""
+    pid, tid = (
+        number if isinstance(number := event.get(key), int | str) else None
+        for key in ("pid", "tid")
+    )
+    return pid, tid
 
 
 def _real(value: Any) -> float | None:

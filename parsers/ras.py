@@ -27,6 +27,7 @@ from htk.parsers.common.log_lines import (
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
+    list_of,
     read_json,
     table_of,
     text_or_none,
@@ -85,12 +86,12 @@ def _hash(communicator: Mapping[str, Any]) -> int | None:
 
 
 def _group(communicator: Mapping[str, Any]) -> dict[str, Any]:
-    ranks = [r for r in communicator.get("ranks") or [] if isinstance(r, dict)]
+    ranks = [r for r in list_of(communicator.get("ranks")) if isinstance(r, dict)]
     return {
         "source": NAME,
         "comm_hash": _hash(communicator),
         "group_size": whole_number(communicator.get("size")),
-        "nodes": len({r.get("host") for r in ranks}) or None,
+        "nodes": len({text_or_none(r.get("host")) for r in ranks}) or None,
     }
 
 
@@ -102,7 +103,7 @@ def _counts(communicator: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "group_size": whole_number(communicator.get("size")),
     }
     for key in ("ranks", "missing_ranks"):
-        for rank in communicator.get(key) or []:
+        for rank in list_of(communicator.get(key)):
             if not isinstance(rank, dict):
                 continue
             who = common | {

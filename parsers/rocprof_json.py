@@ -19,6 +19,7 @@ from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
+    list_of,
     read_whole,
     salvaged_json,
     text_or_none,
@@ -142,7 +143,11 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
         return [_salvaged(data.decode("utf8", "replace"), issues)]
     if strict is not None:
         return [process for listed in strict.values() for process in listed]
-    loose = msgspec.json.decode(data)
+    try:
+        loose = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:  # behind the value of a wrong type
+        issues.add("truncated", f"{error}; whole records are kept")
+        return [_salvaged(data.decode("utf8", "replace"), issues)]
     listed = loose.get("rocprofiler-sdk-tool") if isinstance(loose, dict) else None
     listed = listed if isinstance(listed, list) else [listed]
     processes = [_lenient(process, issues) for process in listed if isinstance(process, dict)]
@@ -269,15 +274,19 @@ def _ints(values: Any) -> Ints:
     return np.array([v if -(2**63) <= v < 2**63 else -1 for v in values], np.int64)
 
 
+def _is_named(mark: Any) -> bool:
+    return isinstance(mark, dict) and isinstance(mark.get("key"), int | str)
+
+
 class _Kinds:
     """Names of kinds, operations and ranges, which records hold as numbers."""
 
     def __init__(self, strings: Any) -> None:
         strings = strings if isinstance(strings, dict) else {}
         listed = strings.get("buffer_records")
-        self._kinds = [k if isinstance(k, dict) else {} for k in listed or []]
+        self._kinds = [k if isinstance(k, dict) else {} for k in list_of(listed)]
         marked = strings.get("marker_api")
-        self._marks = {m.get("key"): m.get("value") for m in marked or [] if isinstance(m, dict)}
+        self._marks = {m.get("key"): m.get("value") for m in list_of(marked) if _is_named(m)}
 
     def domain(self, record: _Record) -> str:
         kind = self._kinds[record.kind] if 0 <= record.kind < len(self._kinds) else {}

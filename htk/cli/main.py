@@ -97,7 +97,9 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             return _our_fault(error)
-        sys.stderr.write(f"htk: {error.filename}: {error.strerror}\n")
+        from htk.core.humanize import visible
+
+        sys.stderr.write(visible(f"htk: {error.filename}: {error.strerror}") + "\n")
         return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)
@@ -109,7 +111,9 @@ def _our_fault(error: Exception) -> int:
 
     if os.environ.get("HTK_TRACEBACK"):
         raise error
-    what = " ".join(str(error).split())[:300]
+    from htk.core.humanize import visible
+
+    what = visible(" ".join(str(error).split())[:300])
     sys.stderr.write(
         f"htk: internal error: {type(error).__name__}: {what}; this is a bug in htk "
         "(HTK_TRACEBACK=1 shows where)\n"

@@ -105,7 +105,7 @@ def format_int_ranges(values: Sequence[int]) -> str:
 
 
 # Control characters of C0 and C1, line and paragraph separators, bidirectional marks, surrogates.
-_UNSEEN = re.compile(
+STEERING = re.compile(
     "[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
 )
 
@@ -115,7 +115,7 @@ def visible(text: str) -> str:
     in a file may hold escape sequences and marks that reverse what follows."""
     if text.isprintable():  # also without bidirectional marks, which are format characters
         return text
-    return _UNSEEN.sub(_spelled, text)
+    return STEERING.sub(_spelled, text)
 
 
 def _spelled(match: re.Match[str]) -> str:

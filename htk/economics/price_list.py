@@ -79,7 +79,7 @@ def _read(path: Path) -> PriceList:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not readable as a list of prices ({error})") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
         raise UsageError(f"{path}: not TOML: {error}") from error
     currency = entries.pop("currency", None)
     if currency is not None and (not isinstance(currency, str) or len(currency) > _LONGEST):

@@ -144,7 +144,7 @@ def _own_file(path: Path) -> dict[str, Gpu]:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not readable as a list of GPUs ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
         raise UsageError(f"{path}: not TOML: {error}") from error
     gpus = {}
     for name, entry in entries.items():

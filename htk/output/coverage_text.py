@@ -88,7 +88,7 @@ _GENERIC = {
 
 def _own(name: str, value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_own(k, v)}" for k, v in value.items())
+        return ", ".join(f"{visible(str(k))} {_own(k, v)}" for k, v in value.items())
     if isinstance(value, list):
         return _few(value)
     return visible(format_value(value, unit_of(name)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.core.humanize import command_name, format_value, shorten, visible
+from htk.core.humanize import STEERING, command_name, format_value, shorten, visible
 from htk.errors import UsageError
 from htk.output.coverage_text import coverage_lines
 from htk.output.result import Result
@@ -39,7 +39,14 @@ def write(result: Result, form: str, output: str | None, *, limit: int = 200) ->
     elif form == "table":
         print_table(result, limit=limit)
     else:
-        sys.stdout.write(to_text(result, form, limit=limit))
+        sys.stdout.write(_for_screen(to_text(result, form, limit=limit)))
+
+
+def _for_screen(text: str) -> str:
+    """Return text as it is for a pipe, for a terminal without what steers it."""
+    if not sys.stdout.isatty():
+        return text
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
@@ -261,7 +268,8 @@ def _json(result: Result) -> str:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str)
     except ValueError:
         text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False, default=str)
-    return text + "\n"
+    # Steering characters that JSON does not escape are spelled as it can: equal once it is read.
+    return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def _finite(value: Any) -> Any:

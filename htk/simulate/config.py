@@ -250,7 +250,7 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     """A configuration from a file; what is given besides wins."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as why:
+    except (OSError, ValueError, RecursionError) as why:
         raise UsageError(f"{path} is no TOML file that can be read: {why}") from None
     options = {f.name for f in fields(Config)}
     strange = sorted(read.keys() - options)

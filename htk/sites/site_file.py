@@ -50,7 +50,7 @@ def read_site(path: Path) -> Site:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not readable as a site ({error})") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
         raise UsageError(f"{path}: not TOML: {error}") from error
     if len(entries) > _MOST_GPUS:
         raise UsageError(f"{path}: {len(entries):,} GPUs, more than a site has")

@@ -188,6 +188,11 @@ def whole_number(value: object) -> int | None:
     return None
 
 
+def list_of(value: object) -> list[Any]:
+    """A list as it is; anything else holds nothing."""
+    return value if isinstance(value, list) else []
+
+
 def compact_json(value: object) -> str:
     """JSON as the vocabulary holds it: without spaces."""
     return _COMPACT.encode(value)

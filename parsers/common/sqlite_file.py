@@ -34,6 +34,10 @@ _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
 Progress = Callable[[int], None] | None
 
 
+# sqlite3 decodes its own messages strictly, and they quote what is in the file.
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+
+
 class Database:
     """The ordinary tables of an open file."""
 
@@ -68,7 +72,7 @@ class Database:
         seen = 0
         try:
             cursor = self._connection.execute(query)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             self._damaged(table, error)
             return
         more = True
@@ -77,7 +81,7 @@ class Database:
             try:
                 rows.extend(islice(cursor, _CHUNK_ROWS))
                 more = len(rows) == _CHUNK_ROWS
-            except sqlite3.Error as error:
+            except _UNREADABLE as error:
                 self._damaged(table, error)
                 more = False
             seen += len(rows)
@@ -113,7 +117,7 @@ class Database:
             column = pa.array(fitting, raw)
         return _decoded(column) if field.type == pa.string() else column
 
-    def _damaged(self, table: str, error: sqlite3.Error) -> None:
+    def _damaged(self, table: str, error: Exception) -> None:
         self._issues.add("damaged_table", f"{table}: {error}; rows from there on are left out")
 
     def _stored_columns(self) -> dict[str, tuple[str, ...]]:
@@ -126,7 +130,7 @@ class Database:
                 for name, sql in named
                 if name and sql and _ORDINARY.match(_text(sql))
             }
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise MalformedTrace(f"{self.name}: not a readable SQLite file ({error})") from error
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
@@ -142,7 +146,7 @@ def open_database(source: Source, issues: Issues, progress: Progress = None) -> 
         size = path.stat().st_size
         try:
             connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise TraceError(f"{source.name}: {error}") from error
         with closing(connection):
             _harden(connection)

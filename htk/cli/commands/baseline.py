@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options
+from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import ranks_option, steps_option
 from htk.errors import MissingTable
 
@@ -35,8 +35,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     text = to_json(costs)
     Path(output).write_text(text, encoding="utf-8")
     few = "" if costs.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
-    click.echo(
+    say(
         f"{output}: {pluralize(costs.steps, 'step')}, {pluralize(len(costs.ranks), 'rank')}, "
-        f"{len(text) // 1024} KiB{few}",
-        err=True,
+        f"{len(text) // 1024} KiB{few}"
     )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import click
 
 from htk.cli.commands.options import list_format_option
-from htk.core.humanize import format_bytes
+from htk.core.humanize import format_bytes, visible
 from htk.errors import GateFailed
 
 
@@ -37,9 +37,10 @@ def ls(form: str) -> None:
         return
     for entry in entries:
         used = datetime.fromtimestamp(entry.last_used, UTC).strftime("%Y-%m-%d %H:%M")
-        click.echo(f"{format_bytes(entry.size_bytes):>10}  {used}  {entry.source}")
+        size = format_bytes(entry.size_bytes)
+        click.echo(visible(f"{size:>10}  {used}  {entry.source}"))
     total = format_bytes(sum(e.size_bytes for e in entries))
-    click.echo(f"{len(entries)} traces, {total}, in {store.root}")
+    click.echo(visible(f"{len(entries)} traces, {total}, in {store.root}"))
 
 
 @command.command("verify")
@@ -53,7 +54,7 @@ def verify(ctx: click.Context) -> None:
 
     intact, damaged = Store().verify()
     for source in damaged:
-        click.echo(f"damaged, removed: {source}")
+        click.echo(visible(f"damaged, removed: {source}"))
     click.echo(f"{intact} parsed traces are as they were written, {len(damaged)} were not")
     if damaged:
         ctx.exit(GateFailed.exit_code)

@@ -161,6 +161,11 @@ _WRITING = (
 )
 
 
+def say(line: str, *, err: bool = True) -> None:
+    """Print one line about names of files or from files: nothing in them steers a terminal."""
+    click.echo(visible(line), err=err)
+
+
 def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING)
 
@@ -215,7 +220,7 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
-        click.echo(visible(line), err=True)
+        say(line)
     ranks, steps, cycles = (arguments.get(name) for name in ("ranks", "steps", "cycles"))
     from_, to = arguments.get("from_"), arguments.get("to")
     chosen = trace.sel(

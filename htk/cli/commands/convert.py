@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import is_raw, opening_options, raw_option
+from htk.cli.commands.common import is_raw, opening_options, raw_option, say
 from htk.cli.commands.options import folder_option
 from htk.errors import UsageError
 
@@ -72,7 +72,7 @@ def command(
     trace = opened(paths, arguments)
     names = tables or (tuple(vocabulary) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form, raw=raw).items():
-        click.echo(f"{rows:>12,}  {name}", err=True)
+        say(f"{rows:>12,}  {name}")
 
 
 def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: dict[str, A
     from htk.export.perfetto_trace import write_perfetto
 
     file, slices = write_perfetto(opened(paths, arguments), folder)
-    click.echo(f"{slices:>12,} slices  {file}", err=True)
+    say(f"{slices:>12,} slices  {file}")
 
 
 def _write_operations(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def _write_operations(paths: tuple[str, ...], folder: Path, arguments: dict[str,
     from htk.export.operation_rows import write_operations
 
     path, rows = write_operations(opened(paths, arguments), folder)
-    click.echo(f"{rows:>12,}  {path}", err=True)
+    say(f"{rows:>12,}  {path}")
 
 
 def _write_stacks(
@@ -99,7 +99,7 @@ def _write_stacks(
 
     write = write_folded if form == "folded" else write_speedscope
     for file, stacks in write(opened(paths, arguments), folder):
-        click.echo(f"{stacks:>12,} stacks  {file}", err=True)
+        say(f"{stacks:>12,} stacks  {file}")
 
 
 def _write_traces(
@@ -113,10 +113,10 @@ def _write_traces(
     sources = sources_of(named(paths))
     if form == "hta":
         for written in write_for_hta(trace, sources, folder):
-            click.echo(f"{written.copied.kept:>12,} events  {written.file}", err=True)
+            say(f"{written.copied.kept:>12,} events  {written.file}")
         return
     merged = write_merged(trace, sources, folder)
     clock = "clocks aligned" if merged.aligned else "clocks as recorded"
-    click.echo(f"{merged.events:>12,} events  {merged.file}, {clock}", err=True)
+    say(f"{merged.events:>12,} events  {merged.file}, {clock}")
     for why in merged.without:
-        click.echo(f"{'':>12}  without {why}", err=True)
+        say(f"{'':>12}  without {why}")

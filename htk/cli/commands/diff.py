@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import trace_options
+from htk.cli.commands.common import say, trace_options
 from htk.errors import GateFailed
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _say(changed: Any) -> None:
     from htk.core.analysis import coverage_of
 
     for note in coverage_of(changed).get("notes", []):
-        click.echo(f"htk: diff: {note}", err=True)
+        say(f"htk: diff: {note}")
 
 
 def _side(
@@ -164,7 +164,7 @@ def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
         raise GateFailed("gate: " + "; ".join(f"{j.rule.text}: {j.reason}" for j in bad))
     for j in judged:
         if j.verdict != "passed":
-            click.echo(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}", err=True)
+            say(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}")
 
 
 def _kinds(by: str) -> Any:

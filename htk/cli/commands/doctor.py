@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import opening_options, writing_options
+from htk.core.humanize import visible
 
 if TYPE_CHECKING:
     from htk.output.result import Result
@@ -46,7 +47,9 @@ def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     from htk.output.coverage_text import coverage_lines
     from htk.output.render import left_out
 
-    rows = diagnosis.table.slice(0, limit).to_pylist()
+    rows = [
+        {**row, "item": visible(row["item"])} for row in diagnosis.table.slice(0, limit).to_pylist()
+    ]
     lines: list[str] = []
     for section, of_section in groupby(rows, lambda row: row["section"]):
         lines += [section, *_section(list(of_section), wide), ""]
@@ -59,9 +62,9 @@ def _section(rows: list[Mapping[str, Any]], wide: int) -> Iterable[str]:
     item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
     for row in rows:
         start = f"  {row['state']:<{state}}  {row['item']:<{item}}  "
-        text = row["finding"]
+        text = visible(row["finding"])
         if row["advice"]:
-            text += f" → {row['advice']}"
+            text += f" → {visible(row['advice'])}"
         indent = " " * (state + item + 6)
         yield from textwrap.wrap(
             start + text,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options
+from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import folder_option, ranks_option, step_option
 
 
@@ -26,4 +26,4 @@ def command(
 
     trace = opened(paths, arguments | {"ranks": ranks})
     for file, pieces in write_overlays(trace, Path(output), step).items():
-        click.echo(f"{pieces:>8,} pieces  {file}", err=True)
+        say(f"{pieces:>8,} pieces  {file}")

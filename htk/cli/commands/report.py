@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import narrowing_options, opening_options
+from htk.cli.commands.common import narrowing_options, opening_options, say
 from htk.cli.commands.options import title_option
 from htk.core.extras import require
 from htk.core.humanize import format_bytes
@@ -60,7 +60,7 @@ def command(
         report = gathered(trace, title=name, command=typed, whatif=whatif)
         target = write(report, chosen, output)
     if target is not None:
-        click.echo(f"{target}: {format_bytes(target.stat().st_size)}", err=True)
+        say(f"{target}: {format_bytes(target.stat().st_size)}")
 
 
 def _name(path: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options
+from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import folder_option
 from htk.core.humanize import format_bytes, pluralize
 
@@ -31,10 +31,10 @@ def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: 
     scrubbed = scrub_files(trace, sources_of(named(paths)), Path(output), keep)
     for written in scrubbed.files:
         stored = format_bytes(written.stored_bytes)
-        click.echo(f"{written.file}: {written.copied.kept:,} events, {stored}", err=True)
+        say(f"{written.file}: {written.copied.kept:,} events, {stored}")
     removed = pluralize(scrubbed.removed, "text")
-    click.echo(f"{removed} replaced; none of them is in what was written", err=True)
+    say(f"{removed} replaced; none of them is in what was written")
     if keep is not None:
         few = ", ".join(scrubbed.kept[:10]) + (", …" if len(scrubbed.kept) > 10 else "")
         kept = pluralize(len(scrubbed.kept), "text")
-        click.echo(f"--keep keeps {kept}: {few or 'none'}", err=True)
+        say(f"--keep keeps {kept}: {few or 'none'}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import gpu_file_option
+from htk.cli.commands.common import gpu_file_option, say
 from htk.cli.commands.model_options import size_options
 from htk.cli.commands.options import folder_option
 
@@ -104,4 +104,4 @@ def command(file: str | None, output: str, **arguments: Any) -> None:
         chosen["ranks_only"] = tuple(sorted(parse_int_ranges(chosen["ranks_only"])))
     config = from_toml(Path(file), **chosen) if file else checked(Config(**chosen))
     for path in simulate(config, Path(output)):
-        click.echo(str(path), err=True)
+        say(str(path))

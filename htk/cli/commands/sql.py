@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import trace_options
+from htk.cli.commands.common import say, trace_options
 from htk.errors import HtkError, UsageError
 
 _HELP = """.tables         what can be read
@@ -57,7 +57,7 @@ def command(
             else:
                 write(ask(statement), form, output, limit=limit)
         except HtkError as error:
-            click.echo(f"htk: {error}", err=True)
+            say(f"htk: {error}")
 
 
 def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:

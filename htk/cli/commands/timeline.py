@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options
+from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import align_option, ranks_option, title_option
 
 
@@ -39,4 +39,4 @@ def command(
     text = page(TraceTimeline(trace, aligned=align), name)
     target = Path(output)
     target.write_text(text, encoding="utf-8")
-    click.echo(f"{target}: {target.stat().st_size / 2**20:.1f} MiB", err=True)
+    say(f"{target}: {target.stat().st_size / 2**20:.1f} MiB")

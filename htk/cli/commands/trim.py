@@ -8,7 +8,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.cli.commands.common import narrowing_options, opening_options
+from htk.cli.commands.common import narrowing_options, opening_options, say
 from htk.cli.commands.options import folder_option
 from htk.core.humanize import format_bytes
 from htk.errors import UsageError
@@ -38,9 +38,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
         written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
         copied = written.copied
         stored = format_bytes(written.stored_bytes)
-        click.echo(
-            f"{written.file}: {copied.kept:,} of {copied.events:,} events, {stored}", err=True
-        )
+        say(f"{written.file}: {copied.kept:,} of {copied.events:,} events, {stored}")
 
 
 def _kept(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:

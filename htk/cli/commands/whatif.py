@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from htk import plugins
-from htk.cli.commands.common import trace_options
+from htk.cli.commands.common import say, trace_options
 from htk.cli.commands.options import price_option, run_tokens_option
 from htk.errors import UsageError
 
@@ -133,7 +133,7 @@ def command(
         if asked.sweeps or recommend:
             raise UsageError("--write writes one step: give edits and no sweep")
         for file in asked.write(folder):
-            click.echo(str(file), err=True)
+            say(str(file))
 
 
 def _recordings(
