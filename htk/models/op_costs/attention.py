@@ -7,7 +7,8 @@ twice the forward; flash kernels compute the scores once more: 2·B·H·P·(3·d
 Queries and keys of ragged batches have no recorded lengths: one of the longest, the rest alike.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from htk.models.op_costs.call import Cost, OperatorCall, Tensor, label
@@ -74,7 +75,23 @@ def attention(call: OperatorCall, places: Places) -> Cost:
     q, k, v = (call.tensor(first + n) for n in range(3))
     heads, head = _heads(q, places.layout)
     count, assumed = _pairs(call, places, q, k)
-    return work(q, k.bytes + v.bytes, count * heads, head, v.shape[-1], places.backward, assumed)
+    cache = k.bytes + v.bytes
+    cost = work(q, cache, count * heads, head, v.shape[-1], places.backward, assumed)
+    return replace(cost, dims=_dims(q, k, places.layout))
+
+
+def _dims(q: Tensor, k: Tensor, layout: Layout) -> tuple[tuple[str, int], ...]:
+    """Sizes as people name them; of a ragged batch the tokens of all sequences."""
+    length, heads = (-2, -3) if layout == "heads first" else (-3, -2)
+    batch = (("batch", math.prod(q.shape[:-3])),) if len(q.shape) > 3 else ()
+    return (
+        *batch,
+        ("heads", q.shape[heads]),
+        ("kv_heads", k.shape[heads]),
+        ("query_length", q.shape[length]),
+        ("key_length", k.shape[length]),
+        ("head_size", q.shape[-1]),
+    )
 
 
 def work(

@@ -1,6 +1,7 @@
 """Matrix products: 2·M·N·K, and one addition more for each element of a bias."""
 
 import math
+from dataclasses import replace
 
 from htk.models.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, label
 
@@ -19,10 +20,16 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
     """As torch.matmul: batches broadcast."""
     inner = a.shape[-1]
     if len(b.shape) == 1:
-        return product(a, a.count // max(inner, 1), inner, b.bytes, bias)
-    rows = a.shape[-2] if len(a.shape) > 1 else 1
+        rows = a.count // max(inner, 1)
+        return _sized(product(a, rows, inner, b.bytes, bias), 1, rows, 1, inner)
+    rows, columns = a.shape[-2] if len(a.shape) > 1 else 1, b.shape[-1]
     batch = math.prod(broadcast([a.shape[:-2], b.shape[:-2]]))
-    return product(a, batch * rows * b.shape[-1], inner, b.bytes, bias)
+    cost = product(a, batch * rows * columns, inner, b.bytes, bias)
+    return _sized(cost, batch, rows, columns, inner)
+
+
+def _sized(cost: Cost, batch: int, rows: int, columns: int, inner: int) -> Cost:
+    return replace(cost, dims=(("batch", batch), ("m", rows), ("n", columns), ("k", inner)))
 
 
 def _mm(call: OperatorCall) -> Cost:
@@ -42,10 +49,11 @@ def _addmm(call: OperatorCall) -> Cost:
 def linear(call: OperatorCall) -> Cost:
     """Weights lie as [out, in]."""
     a, weight = call.tensor(0), call.tensor(1)
-    out = a.count // max(a.shape[-1], 1) * weight.shape[0]
+    rows = a.count // max(a.shape[-1], 1)
     bias = call.maybe(2)
     wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
-    return product(a, out, a.shape[-1], weight.bytes, wanted)
+    cost = product(a, rows * weight.shape[0], a.shape[-1], weight.bytes, wanted)
+    return _sized(cost, 1, rows, weight.shape[0], a.shape[-1])
 
 
 def scaled_mm(call: OperatorCall) -> Cost:

@@ -1,0 +1,174 @@
+"""Matrix products, attention and convolutions by shape: sizes, rates and their spread."""
+
+import json
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, number, texts
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.breakdown import percent
+from htk.measures.op_work import OperatorWork, coverage_facts
+from htk.models.op_costs.call import Cost
+from htk.schema import TEXT, table
+
+_FAMILIES = ("gemm", "attention", "convolution")
+_SIZES = {
+    "batch": "Products in a batch, sequences or images.",
+    "m": "Rows of a product.",
+    "n": "Columns of a product.",
+    "k": "Inner size of a product.",
+    "heads": "Heads of the queries.",
+    "kv_heads": "Heads of keys and values.",
+    "query_length": "Queries of a sequence; tokens of all sequences of a ragged batch.",
+    "key_length": "Keys of a sequence; tokens of all sequences of a ragged batch.",
+    "head_size": "Width of a head.",
+    "channels_in": "Channels of a convolution's input.",
+    "channels_out": "Channels of its output (of a group, where it is transposed).",
+}
+
+RETURNS = table(
+    family=(TEXT, "gemm, attention or convolution."),
+    op=(TEXT, "Operator."),
+    **{name: (pa.int64(), doc) for name, doc in _SIZES.items()},
+    shapes=(TEXT, "Shapes of its inputs."),
+    strides=(TEXT, "Strides of its inputs; null where they were not recorded."),
+    types=(TEXT, "Types of its inputs."),
+    count=(pa.int64(), "Calls with GPU time."),
+    kernels=(pa.int64(), "GPU activities of them."),
+    device_ns=(pa.int64(), "Sum of their durations."),
+    device_time_pct=(pa.float64(), "Share of all GPU time."),
+    flops_per_call=(pa.float64(), "Operations of a call, as its kernels do them."),
+    achieved_tflops=(pa.float64(), "1e12 operations a second of GPU time, of all calls together."),
+    achieved_tflops_min=(pa.float64(), "The same of the slowest call."),
+    achieved_tflops_p50=(pa.float64(), "Of the median call."),
+    achieved_tflops_max=(pa.float64(), "Of the fastest call."),
+    achieved_tflops_std=(pa.float64(), "Standard deviation over calls; null for one."),
+    call_ns_min=(pa.int64(), "GPU time of the shortest call."),
+    call_ns_p50=(pa.float64(), "Of the median call."),
+    call_ns_max=(pa.int64(), "Of the longest call."),
+    kernel_names=(TEXT, "Its kernels as JSON, most time first; eight at most."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("kernels",))
+def matrix_calls(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    annotations: pa.Table,
+    op_passes: pa.Table,
+    *,
+    n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
+) -> pa.Table:
+    """Which matrix products, attention calls and convolutions ran, and how fast by shape?
+
+    A row is one operator with one set of shapes, strides and types. GPU time counts for the
+    innermost modelled operator round the launch, once; what a shape alone does not tell is empty.
+    """
+    work = OperatorWork.of(
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
+    )
+    chosen = _matrix_kinds(work.costs)
+    rows = np.flatnonzero(work.modelled & chosen[work.kind])
+    bearer = work.row[rows]
+    strides = _codes(cpu_ops["input_strides"])[bearer]
+    groups = Groups.by_keys(np.column_stack([work.kind[rows], strides]))
+    calls = Groups.by_keys(np.column_stack([groups.group_ids, bearer, work.replay[rows]]))
+    call_ns, group = calls.sum(work.length[rows]), calls.keys[:, 0]
+    by_group = Groups.by_keys(group[:, None])
+    costs = [work.costs[k] for k in groups.keys[:, 0].tolist()]
+    flops = np.array([float(c.flops) for c in costs if isinstance(c, Cost)])
+    named = cpu_ops.select(["name", "input_dims", "input_strides", "input_types"])
+    named = named.take(pa.array(bearer[groups.first_row]))
+    time = groups.sum(work.length[rows])
+    columns = [
+        texts([c.family for c in costs if isinstance(c, Cost)]),
+        named["name"].combine_chunks(),
+        *_sizes(costs),
+        *(named[c].combine_chunks() for c in named.column_names[1:]),
+        number(by_group.count, pa.int64()),
+        number(groups.count, pa.int64()),
+        number(time, pa.int64()),
+        percent(time, np.full(len(groups), int(work.length.sum()))),
+        pa.array(flops, pa.float64()),
+        *_rates(flops, by_group, call_ns, time),
+        *_durations(by_group, call_ns),
+        texts(_kernel_names(groups, kernels["name"], rows, work.length)),
+    ]
+    answer = pa.table(columns, schema=RETURNS)
+    order = np.argsort(-time, kind="stable")
+    shown = answer.take(pa.array(order[:n] if n else order))
+    return with_coverage(
+        shown,
+        rows_left_out=answer.num_rows - shown.num_rows,
+        **coverage_facts(work, cpu_ops, kernels, kernel_links),
+    )
+
+
+def _matrix_kinds(costs: list[Any]) -> Mask:
+    """Whether each kind of call is one of these families; the last for none."""
+    kinds = [isinstance(c, Cost) and c.matrix and c.family in _FAMILIES for c in costs]
+    return np.array([*kinds, False], bool)
+
+
+def _codes(column: pa.ChunkedArray) -> Ints:
+    return codes_of(column)[0].astype(np.int64)
+
+
+def _sizes(costs: list[Any]) -> list[pa.Array]:
+    dims = [dict(cost.dims) for cost in costs]
+    return [pa.array([known.get(name) for known in dims], pa.int64()) for name in _SIZES]
+
+
+def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> list[pa.Array]:
+    """Rates of all calls together, and of the slowest, median and fastest call; their spread."""
+    group = by_group.keys[:, 0][by_group.group_ids]
+    known = call_ns > 0
+    rate = np.where(known, flops[group] / np.maximum(call_ns, 1) / 1e3, np.nan)
+    together = flops * by_group.count / np.maximum(time, 1) / 1e3
+    slowest, median, fastest = by_group.quantiles(rate, [0.0, 0.5, 1.0])
+    mean = by_group.sum(rate) / by_group.count
+    square = by_group.sum((rate - mean[by_group.group_ids]) ** 2)
+    spread = np.sqrt(square / np.maximum(by_group.count - 1, 1))
+    return [
+        _where(together, time > 0),
+        *(_where(column, np.isfinite(column)) for column in (slowest, median, fastest)),
+        _where(spread, (by_group.count > 1) & np.isfinite(spread)),
+    ]
+
+
+def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
+    (median,) = by_group.quantiles(call_ns.astype(np.float64), [0.5])
+    return [
+        number(by_group.min(call_ns), pa.int64()),
+        pa.array(median, pa.float64()),
+        number(by_group.max(call_ns), pa.int64()),
+    ]
+
+
+def _where(values: Floats, known: Mask) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=~known)
+
+
+def _kernel_names(
+    groups: Groups, names: pa.ChunkedArray, rows: Ints, length: Ints
+) -> list[str | None]:
+    """The kernels of each group by time, as JSON."""
+    codes, dictionary = codes_of(names)
+    pairs = Groups.by_keys(np.column_stack([groups.group_ids, codes[rows]]))
+    time = pairs.sum(length[rows])
+    order = np.lexsort((-time, pairs.keys[:, 0]))
+    listed: list[list[str]] = [[] for _ in range(len(groups))]
+    for pair in order.tolist():  # a distinct kernel of a shape each
+        group, code = pairs.keys[pair].tolist()
+        if len(listed[group]) < 8 and code != NONE:
+            listed[group].append(dictionary[code].as_py())
+    return [json.dumps(kernels_of_shape) for kernels_of_shape in listed]
