@@ -18,23 +18,26 @@ from htk.schema import TEXT, table
 
 _FAMILIES = ("gemm", "attention", "convolution")
 _SIZES = {
-    "batch": "Products in a batch, sequences or images.",
-    "m": "Rows of a product.",
-    "n": "Columns of a product.",
-    "k": "Inner size of a product.",
-    "heads": "Heads of the queries.",
-    "kv_heads": "Heads of keys and values.",
-    "query_length": "Queries of a sequence; tokens of all sequences of a ragged batch.",
-    "key_length": "Keys of a sequence; tokens of all sequences of a ragged batch.",
-    "head_size": "Width of a head.",
-    "channels_in": "Channels of a convolution's input.",
-    "channels_out": "Channels of its output (of a group, where it is transposed).",
+    "batch": (pa.int64(), "Products in a batch, sequences or images."),
+    "product_m": (pa.int64(), "Rows of a product."),
+    "product_n": (pa.int64(), "Columns of a product."),
+    "product_k": (pa.int64(), "Inner size of a product."),
+    "heads": (pa.int64(), "Heads of the queries."),
+    "kv_heads": (pa.int64(), "Heads of keys and values."),
+    "query_length": (
+        pa.int64(),
+        "Queries of a sequence; of a ragged batch all tokens.",
+    ),
+    "key_length": (pa.int64(), "Keys of a sequence; of a ragged batch all tokens."),
+    "head_size": (pa.int64(), "Width of a head."),
+    "channels_in": (pa.int64(), "Channels of a convolution's input."),
+    "channels_out": (pa.int64(), "Channels of its output (of a group, where it is transposed)."),
 }
 
 RETURNS = table(
     family=(TEXT, "gemm, attention or convolution."),
     op=(TEXT, "Operator."),
-    **{name: (pa.int64(), doc) for name, doc in _SIZES.items()},
+    **_SIZES,
     shapes=(TEXT, "Shapes of its inputs."),
     strides=(TEXT, "Strides of its inputs; null where they were not recorded."),
     types=(TEXT, "Types of its inputs."),
@@ -125,18 +128,17 @@ def _codes(column: pa.ChunkedArray) -> Ints:
 
 def _sizes(costs: list[Any]) -> list[pa.Array]:
     dims = [dict(cost.dims) for cost in costs]
-    return [pa.array([known.get(name) for known in dims], pa.int64()) for name in _SIZES]
+    return [pa.array([sizes.get(name) for sizes in dims], pa.int64()) for name in _SIZES]
 
 
 def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> list[pa.Array]:
     """Rates of all calls together, and of the slowest, median and fastest call; their spread."""
     group = by_group.keys[:, 0][by_group.group_ids]
-    known = call_ns > 0
-    rate = np.where(known, flops[group] / np.maximum(call_ns, 1) / 1e3, np.nan)
+    rate = np.where(call_ns > 0, flops[group] / np.maximum(call_ns, 1) / 1e3, np.nan)
     together = flops * by_group.count / np.maximum(time, 1) / 1e3
     slowest, median, fastest = by_group.quantiles(rate, [0.0, 0.5, 1.0])
-    mean = by_group.sum(rate) / by_group.count
-    square = by_group.sum((rate - mean[by_group.group_ids]) ** 2)
+    mean = np.bincount(by_group.group_ids, rate) / by_group.count
+    square = np.bincount(by_group.group_ids, (rate - mean[by_group.group_ids]) ** 2)
     spread = np.sqrt(square / np.maximum(by_group.count - 1, 1))
     return [
         _where(together, time > 0),
@@ -154,8 +156,8 @@ def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     ]
 
 
-def _where(values: Floats, known: Mask) -> pa.Array:
-    return pa.array(values, pa.float64(), mask=~known)
+def _where(values: Floats, valid: Mask) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=~valid)
 
 
 def _kernel_names(

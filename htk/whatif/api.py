@@ -194,7 +194,7 @@ class WhatIf:
 
         >>> import htk
         >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
-        'fix_rank all'
+        'no_skew on'
         """
         judged, answers = self.stage.gate, self.answers()
         facts = coverage(self.trace, set(READS)) | {

@@ -69,7 +69,7 @@ class Cost:
     matrix: bool = False  # on tensor (matrix) cores
     model_flops: int | None = None  # where the kernel does more than the model asks for
     assumed: str | None = None  # what shapes alone do not tell
-    dims: tuple[tuple[str, int], ...] = ()  # of products, attention, convolutions: m, n, k, …
+    dims: tuple[tuple[str, int], ...] = ()  # sizes of products, attention, …
 
     @property
     def of_model(self) -> int:

@@ -29,7 +29,8 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
 
 
 def _sized(cost: Cost, batch: int, rows: int, columns: int, inner: int) -> Cost:
-    return replace(cost, dims=(("batch", batch), ("m", rows), ("n", columns), ("k", inner)))
+    sizes = {"batch": batch, "product_m": rows, "product_n": columns, "product_k": inner}
+    return replace(cost, dims=tuple(sizes.items()))
 
 
 def _mm(call: OperatorCall) -> Cost:

@@ -43,7 +43,18 @@ def test_by_hand(tmp_path: Path) -> None:
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     rows = ask(trace, "matrix_calls").to_pylist()
-    sizes = [(r["op"], r["batch"], r["m"], r["n"], r["k"], r["count"], r["kernels"]) for r in rows]
+    sizes = [
+        (
+            r["op"],
+            r["batch"],
+            r["product_m"],
+            r["product_n"],
+            r["product_k"],
+            r["count"],
+            r["kernels"],
+        )
+        for r in rows
+    ]
     assert sizes == [
         ("aten::mm", 1, 128, 32, 64, 1, 1),
         ("aten::mm", 1, 128, 32, 64, 2, 3),
@@ -62,9 +73,8 @@ def test_by_hand(tmp_path: Path) -> None:
     assert twice["achieved_tflops_max"] == pytest.approx(rates[1])
     assert twice["achieved_tflops_std"] == pytest.approx(stdev(rates))
     assert twice["kernel_names"] == '["k0", "k1"]'
-    assert (
-        batched["flops_per_call"] == 2 * 3 * 7 * 11 * 13 and batched["achieved_tflops_std"] is None
-    )
+    assert batched["flops_per_call"] == 2 * 3 * 7 * 11 * 13
+    assert batched["achieved_tflops_std"] is None, "one call has no spread"
     assert linear["flops_per_call"] == 2 * 10 * 17 * 19 + 10 * 19, "a bias is added"
 
 
@@ -75,7 +85,7 @@ def test_products_are_those_that_tracelens_lists(shared: Path, name: str) -> Non
     theirs = report(folder, name, "GEMM")
     trace = open_trace(str(folder / f"{name}.json.gz"), OpenOptions(cache=False))
     rows = [r for r in ask(trace, "matrix_calls", n=0).to_pylist() if r["family"] == "gemm"]
-    keyed = {(r["op"], r["batch"], r["m"], r["n"], r["k"]): r for r in rows}
+    keyed = {(r["op"], r["batch"], r["product_m"], r["product_n"], r["product_k"]): r for r in rows}
     assert theirs
     for row in theirs:
         sizes = tuple(int(row[f"param: {size}"]) for size in "BMNK")
