@@ -9,7 +9,7 @@ scorecard of plans found; how wide intervals are follows from how far left-out s
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -32,10 +32,14 @@ class Certainty:
         return math.exp(self.factors[str(percent)] * self.sigma)
 
 
-def certainty(job: PlannedJob) -> Certainty:
-    """Return how far a plan of this job may miss."""
+def certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
+    """Return how far a plan of this job may miss; `comm_share`: what all communication would take,
+    of the step: a network that none checked makes no more than that unsure."""
     table = _table()
     variance, checked, unchecked = table["base"]["sigma"] ** 2, [], []
+    if _own_network(job):
+        variance += (table["base"]["unchecked"] * min(comm_share, 1.0)) ** 2
+        unchecked.append("a network other than the catalogue's")
     for trait in traits(job):
         facts = table["trait"].get(trait)
         if facts is None:
@@ -49,6 +53,11 @@ def certainty(job: PlannedJob) -> Certainty:
         variance += (_GROWTH * math.log2(job.ranks / most)) ** 2
         unchecked.append(f"more than {most} GPUs")
     return Certainty(math.sqrt(variance), tuple(checked), tuple(unchecked), table["factor"])
+
+
+def _own_network(job: PlannedJob) -> bool:
+    usual = replace(job, fabric=None, link_gbps=None, pod_gpus=0, oversubscription=1.0)
+    return job.network != usual.network
 
 
 def traits(job: PlannedJob) -> Iterator[str]:
@@ -73,7 +82,6 @@ def traits(job: PlannedJob) -> Iterator[str]:
         (job.lora_rank is not None, "LoRA"),
         (job.optimizer != "adam", f"optimizer {job.optimizer}"),
         (job.offload != "none", f"offload of {job.offload}"),
-        (job.fabric is not None or job.pod_gpus > 0, "networks as described"),
         (job.cuda_graphs, "CUDA graphs"),
     ):
         if is_so:

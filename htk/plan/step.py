@@ -85,7 +85,8 @@ class Plan:
 
     @cached_property
     def certainty(self) -> Certainty:
-        return certainty(self.job)
+        sent = sum(t.duration_ns for t in self.transfers)
+        return certainty(self.job, sent / self.step_ns)
 
     def interval(self, percent: int) -> tuple[float, float]:
         """Return the ends of the 50 % or 90 % prediction interval of the step, in ns."""

@@ -3,8 +3,11 @@
 import math
 from dataclasses import replace
 
+import pytest
+
 from htk.models.decoder import decoder
 from htk.models.hardware import gpu
+from htk.models.network import fabric
 from htk.plan.certainty import certainty, traits
 from htk.plan.job import PlannedJob
 from htk.plan.step import plan
@@ -27,7 +30,7 @@ def test_what_was_never_checked_is_said_and_widens() -> None:
         ({"offload": "optimizer"}, "offload of optimizer"),
         ({"schedule": "zero_bubble"}, "zero-bubble schedules"),
         ({"optimizer": "galore"}, "optimizer galore"),
-        ({"pod_gpus": 32}, "networks as described"),
+        ({"pod_gpus": 32}, "a network other than the catalogue's"),
     ):
         unsure = certainty(replace(USUAL, **other))
         assert words in unsure.unchecked
@@ -47,3 +50,11 @@ def test_an_interval_is_as_wide_as_its_sigma_says() -> None:
     assert math.isclose(high / p.step_ns, p.certainty.factor(90))
     near = p.interval(50)
     assert low < near[0] < p.step_ns < near[1] < high
+
+
+def test_a_network_makes_unsure_what_is_sent_over_it() -> None:
+    slow = replace(USUAL, fabric=fabric("roce-400"))
+    usual = certainty(USUAL).sigma
+    assert certainty(slow, 0.1).sigma ** 2 - usual**2 == pytest.approx(0.03**2)
+    assert certainty(slow, 0.5).sigma > certainty(slow, 0.1).sigma
+    assert certainty(replace(USUAL, fabric=fabric("infiniband-ndr"))).sigma == usual
