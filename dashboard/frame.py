@@ -1,4 +1,4 @@
-"""What stands around every page: the menu, what the numbers rest on, the bar of filters."""
+"""The frame of every page: the menu, the coverage, the bar of filters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who may look: those with the token, and headers that keep the page to itself."""
+"""Access control: the token, and headers that isolate the page."""
 
 import hmac
 import ipaddress

@@ -1,4 +1,4 @@
-"""What can go wrong.
+"""Exceptions, each with its exit code.
 
 HtkError                     exit 1
 ├── UsageError               exit 2   the question was put wrongly

@@ -56,7 +56,7 @@ def critical_path(
     """What bounds the step: which work lies on its critical path?
 
     The path ends with the step's last activity and goes back over whatever came last of what each
-    piece waited for, over CPU threads, streams and, where they are at hand, all ranks. Pieces are
+    piece waited for, over CPU threads, streams and, where recorded, all ranks. Pieces are
     all there, first to last; `htk overlay` draws them into the trace.
     """
     arguments = locals()

@@ -48,7 +48,7 @@ def comm_matrix(
     """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?
 
     A message counts once: as its sender recorded it, or as the receiver did where the sender's
-    record is not at hand. An all-to-all without splits is even if a rank sends what it receives;
+    record is missing. An all-to-all without splits is even if a rank sends what it receives;
     else who sends how much to whom is not recorded, and it is left out and counted. What a rank
     keeps does not count.
     """
@@ -65,7 +65,7 @@ def comm_matrix(
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
-    """Sends, and receives whose send is not at hand; grouped before anything is looped over."""
+    """Sends, and receives whose send was not recorded; grouped before anything is looped over."""
     sends, recvs = calls.rows.is_type("send"), calls.rows.is_type("recv")
     wanted = sends | (recvs & (calls.match == -1))
     size = np.maximum(numbers(calls.table["in_bytes"], -1), numbers(calls.table["out_bytes"], -1))

@@ -59,7 +59,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     total = int(ours.sum())
     if total == collectives.num_rows:
         raise MissingTable(
-            "only the profiler's own collectives are at hand: put NCCL's records beside the trace "
+            "only the profiler's collectives were recorded: put NCCL's records beside the trace "
             "(NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING, NCCL Inspector or a plugin)"
         )
     ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}

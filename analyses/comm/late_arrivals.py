@@ -1,4 +1,4 @@
-"""Each collective: who came last, and what the others waited."""
+"""Each collective: the last rank to arrive, and how long the others waited."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""How much work a step is, and how much of the GPU's peak_tflops that makes."""
+"""How much work a step does, and what share of the GPU's peak that is."""
 
 from collections import Counter
 from typing import Annotated

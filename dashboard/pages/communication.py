@@ -1,4 +1,4 @@
-"""What ranks say to each other: how much, how fast, how well hidden, who waits for whom."""
+"""Communication: how much, how fast, how well hidden, which rank waits for which."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What would a step take if …: sliders, answers with their bands, the badge always in sight."""
+"""What-ifs: sliders, predictions with their intervals, and the verdict on the replay."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a gate does not let happen: rules such as `step_time>5%` or `each kernel>10%`."""
+"""Rules of a gate, such as `step_time>5%` or `each kernel>10%`."""
 
 import re
 from dataclasses import dataclass

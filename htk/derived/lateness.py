@@ -1,4 +1,4 @@
-"""Who is late to a collective, and what that costs the others.
+"""The straggler of each collective, and what its lateness costs the others.
 
 Lateness of a rank at a collective: its own time since the previous collective of the group, less
 the smallest of the group. The wait of the others is laid at the door of the rank that is latest in

@@ -340,12 +340,12 @@ LACKING = "ranks of its group are not recorded: known in part"
 UNTOLD = "its group is not recorded: which ranks took part cannot be told"
 _REASONS = (
     "a group of one rank",
-    "no other rank of its group is at hand",
+    "no other rank of its group was recorded",
     "no counterpart on the other ranks",
     "ranks of a grouped send and receive are not recorded",
     "not timed",
     "times are those of the watchdog",
-    "its root is unknown or not at hand",
+    "its root is unknown or was not recorded",
     "moves nothing",
     UNTOLD,
     LACKING,

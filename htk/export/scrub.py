@@ -1,4 +1,4 @@
-"""Traces without what tells whose they are; times, links and kinds of work stay as they were.
+"""Traces without identifying text; times, links and kinds of work stay as they were.
 
 What may stay is listed: public names as a whole, numbers where a key is known to hold numbers.
 Every other text becomes another one, the same everywhere, and `scrub_check` looks for it in what

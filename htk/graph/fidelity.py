@@ -1,4 +1,4 @@
-"""May the graph be believed? The untouched step is replayed and held against what was recorded.
+"""Whether the graph is faithful: the untouched step is replayed and compared with the recording.
 
 Trusted: all five tests hold. Indicative: the step replays within 5 %, its exposed communication
 within 5 points, and launches of half of the GPU's time were recorded; where another step is at
@@ -88,7 +88,7 @@ class Gate:
 
     def _held_out(self) -> list[str]:
         if self.held_out_error_pct is None:
-            return ["only one whole step is at hand, so none could be held out; record three"]
+            return ["only one whole step was recorded, so none could be held out; record three"]
         if self.held_out_error_pct <= self.held_out_limit_pct:
             return []
         return [f"another step is predicted {self.held_out_error_pct:.1f} % off"]

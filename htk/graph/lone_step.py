@@ -1,4 +1,4 @@
-"""How a step repeats of which no other was recorded.
+"""How a step repeats when no other step was recorded.
 
 Nothing says when its threads and streams were done with the step before. A thread begins the next
 one as long after its last call as the step's range on the CPU leaves; a stream as soon as it is

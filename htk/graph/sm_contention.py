@@ -1,4 +1,4 @@
-"""Kernels that waited for room: another stream's kernel filled the GPU.
+"""Kernels that waited for free multiprocessors: another stream's kernel filled the GPU.
 
 Nothing records this. It is inferred for starts that stream, launch and events do not explain: the
 kernel of another stream that ended just then, else the one that was running.

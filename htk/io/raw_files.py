@@ -1,4 +1,4 @@
-"""Ways to read what has no file of its own: a pipe, a stretch of a file, what cannot be read."""
+"""File objects for pipes and parts of files; the reason why a file cannot be read."""
 
 import io
 import os

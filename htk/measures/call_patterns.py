@@ -1,4 +1,4 @@
-"""Which ranks call groups in another order than ranks in like places do.
+"""Ranks that call process groups in another order than their counterparts.
 
 Ranks in like places belong to groups of the same kinds (description, size, distance of members),
 and run the same program. Where most call one kind of group and few another, the few took a wrong

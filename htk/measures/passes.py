@@ -1,4 +1,4 @@
-"""What `op_passes` and `kernel_passes` say, for measures: the one answer to which pass it was."""
+"""The pass of each operator and activity, from the tables `op_passes` and `kernel_passes`."""
 
 from typing import NamedTuple
 

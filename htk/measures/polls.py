@@ -1,4 +1,4 @@
-"""Several flight recorder dumps of one rank: the newest tells, the oldest says who moved since."""
+"""Several flight recorder dumps of one rank: the newest counts, the oldest shows what moved."""
 
 from collections import defaultdict
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names that are nobody's own: what PyTorch, CUDA, HIP, NCCL and Kineto call things.
+"""Public names, which a scrub keeps: those of PyTorch, CUDA, HIP, NCCL and Kineto.
 
 A name counts only as a whole: from the list in public.txt, from the enumerations below, or put
 together of nothing but their words and numbers.

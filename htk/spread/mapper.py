@@ -1,4 +1,4 @@
-"""The seam between work and who does it: a function over items, wherever it runs.
+"""Map a function over items, wherever it runs.
 
 Nothing outside this package knows whether threads, processes or a cluster do the work.
 """

@@ -1,4 +1,4 @@
-"""Who does the work of a recording, and in how much memory."""
+"""Where the work on a recording runs, and how much memory it may take."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""May the replay of a job be believed? Held against what was recorded, as every replay is.
+"""Whether the replay of a job is faithful: compared with what was recorded, as every replay is.
 
 With its launch delays a step must replay as it was recorded: where an operation started before
 what it is said to wait for, it replays late. What launch delays make up of a step is told apart:

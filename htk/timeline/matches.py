@@ -1,4 +1,4 @@
-"""The spans that a search or a path is about, as lanes of their own: what is lit in the picture."""
+"""The spans that a search or path selects, as lanes of their own, to be highlighted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a number rests on: ranks at hand and missing, events used, dropped, unlinked, carried in."""
+"""What a number rests on: ranks recorded and missing, events used, dropped, carried in."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -84,7 +84,7 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
 
 
 def gpu_coverage(trace: Trace) -> dict[str, Any]:
-    """How much GPU work is at hand, and how much of it is linked to what launched it."""
+    """How much GPU work was recorded, and how much of it is linked to what launched it."""
     return gpu_facts([gpu_counts(trace)])
 
 

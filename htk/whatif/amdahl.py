@@ -1,4 +1,4 @@
-"""Can that be? What a claimed speed-up of the step asks of the part that was made faster.
+"""Whether a claimed speedup is plausible: what it asks of the part that was made faster.
 
 If a share f of the critical path gets x times faster, the step gets 1 / (1 - f · (1 - 1/x)) times
 faster (Amdahl 1967).

@@ -1,4 +1,4 @@
-"""How wide a band must be, by kind of what-if: learned from predictions held against outcomes.
+"""Widths of prediction intervals by kind of what-if, learned from predictions and outcomes.
 
 A prediction's error is counted in units of the doubt that it stated; of the errors of one kind, of
 simulated jobs and measured rows together, the 50th and 90th percentile (split-conformal: of n the

@@ -1,4 +1,4 @@
-"""Ranks that are not at hand are waited for too, and no trace says how long.
+"""Waits for unrecorded ranks, which no trace shows.
 
 What a collective takes beyond the pace of its network is taken for such a wait. Its pace is that of
 the fastest tenth of its like: all-gathers and reduce-scatters are as fast as each other, and larger

@@ -1,4 +1,4 @@
-"""Many answers: every combination of values, what could be won at most, what to do first."""
+"""Many answers: every combination of values, best-case savings, what to do first."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How sure an answer is: the band by cause, and the recording that would narrow it most.
+"""Uncertainty of an answer by cause, and the further recording that would reduce it most.
 
 What edits leave uncertain (`edit_uncertainty`) is replayed twice for each cause, changed by more
 and by less than was said; a bootstrap that draws all causes anew gives the same band

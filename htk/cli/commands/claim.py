@@ -1,4 +1,4 @@
-"""`htk claim`: can a published or in-house number be?"""
+"""`htk claim`: is a published or in-house number plausible?"""
 
 import io
 import re

@@ -22,7 +22,7 @@ _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
     type=click.Choice(("all", "time", "phase", "kernel", "op", "module", "comm")),
     default="all",
     show_default=True,
-    help="What a row stands for: one of these.",
+    help="What a row stands for: all kinds, or one.",
 )
 @click.option("--n", default=20, show_default=True, help="Rows to show of each kind; 0: all.")
 @click.option("--base-ranks", help="Ranks of the base recording, e.g. 0,2..5.")
@@ -32,17 +32,21 @@ _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
     "rules",
     multiple=True,
     metavar="WHAT>LIMIT",
-    help="Exit 4 where it grew beyond limit and noise: step_time>5%, exposed_comm>2pp, "
+    help="Exit with 4 where a limit and the noise are exceeded: step_time>5%, exposed_comm>2pp, "
     "kernel:flash_fwd>10%, 'each kernel>10%', 'least transfer>5%'. May be given again.",
 )
-@click.option("--min-abs", default="0", metavar="TIME", help="Of a step; less never trips: 50us.")
-@click.option("--run-noise", type=float, help="Of a run against another, in %.  [0.3; host: 3]")
-@click.option("--fail-unjudged", is_flag=True, help="Exit 4 also where noise leaves it open.")
 @click.option(
-    "--md", type=click.Path(dir_okay=False), help="Also write the judgement as Markdown here."
+    "--min-abs", default="0", metavar="TIME", help="Smallest change of a step that fails: 50us."
+)
+@click.option("--run-noise", type=float, help="Noise between runs, in %.  [0.3; host: 3]")
+@click.option(
+    "--fail-unjudged", is_flag=True, help="Exit with 4 also where noise leaves a rule open."
 )
 @click.option(
-    "--junit", type=click.Path(dir_okay=False), help="Also write the judgement as JUnit XML here."
+    "--md", type=click.Path(dir_okay=False), help="File to write the verdict to as Markdown."
+)
+@click.option(
+    "--junit", type=click.Path(dir_okay=False), help="File to write the verdict to as JUnit XML."
 )
 @trace_options
 def command(

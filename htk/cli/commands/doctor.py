@@ -1,4 +1,4 @@
-"""`htk doctor`: is this trace good for what I want to ask of it?"""
+"""`htk doctor`: what a recording holds, lacks and lost."""
 
 import shutil
 import sys

@@ -19,7 +19,7 @@ PLANTED = (
 
 
 @click.command("simulate")
-@click.option("--config", "file", type=click.Path(dir_okay=False), help="Read options from TOML.")
+@click.option("--config", "file", type=click.Path(dir_okay=False), help="TOML file of options.")
 @click.option("--model", help="Model: llama2-7b, gpt3-175b, … or any name with sizes of its own.")
 @size_options
 @click.option("--gpu", help="GPU of the hardware catalogue, e.g. a100-80gb.")
@@ -27,7 +27,7 @@ PLANTED = (
 @click.option("--nodes", type=int, help="Nodes of the cluster.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
 @click.option("--strategy", help="Sharding: ddp, shard_grad_op, full_shard or hybrid_shard.")
-@click.option("--fsdp", type=int, help="1 or 2: whose order of streams.")
+@click.option("--fsdp", type=int, help="Version of FSDP, which orders the streams: 1 or 2.")
 @click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
 @click.option("--micro-batch", type=int, help="Sequences of a GPU at once.")
 @click.option("--seq", type=int, help="Tokens of a sequence.")
@@ -38,19 +38,19 @@ PLANTED = (
     help="Recompute activations in the backward pass.",
 )
 @click.option("--precision", help="Type of matrix products: bf16 or fp32.")
-@click.option("--steps", type=int, help="Recorded steps. [3]")
+@click.option("--steps", type=int, help="Number of recorded steps. [3]")
 @click.option(
     "--first-step",
     type=int,
     help="Number of the first recorded step; 0: with the start-up of the job. [10]",
 )
-@click.option("--seed", type=int, help="Of the cluster and of chance.")
-@click.option("--run", type=int, help="The same cluster again, with other noise.")
+@click.option("--seed", type=int, help="Seed of the cluster and of the noise.")
+@click.option("--run", type=int, help="Number of the run: the same cluster, other noise.")
 @click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way.")
 @click.option("--inter-gbps", type=float, help="Rate of a node to the others, GB/s one way.")
 @click.option("--intra-latency-us", type=float, help="Latency of a hop within a node. [0.6]")
 @click.option("--inter-latency-us", type=float, help="Latency of a hop across nodes. [2.7]")
-@click.option("--ranks-only", help="Write only these ranks: 0,2..5.")
+@click.option("--ranks-only", help="Write only these ranks, e.g. 0,2..5.")
 @click.option("--noise", type=float, help="Spread of kernel times; 0 for none.")
 @click.option("--jitter-ns", type=int, help="Spread of the ends of a collective.")
 @click.option(
@@ -61,21 +61,27 @@ PLANTED = (
 @click.option(
     "--synchronous/--asynchronous", default=None, help="Collectives on the compute stream."
 )
-@click.option("--queue", type=int, help="Launches that may wait.")
+@click.option("--queue", type=int, help="Most launches that may be queued.")
 @click.option("--carry-in", type=int, help="Kernels launched before the recording.")
 @click.option(
     "--cut-last-step/--whole-last-step",
     default=None,
     help="The recording ends within the last step.",
 )
-@click.option("--stagger-us", type=float, help="Ranks begin to record within this.")
+@click.option(
+    "--stagger-us", type=float, help="Spread of the times at which ranks begin to record."
+)
 @click.option("--clocks", help="One clock for each node, or for each process. [node]")
 @click.option("--clock-offset-us", type=float, help="Spread of the clocks, e.g. 500. [0]")
 @click.option("--clock-drift-ppm", type=float, help="Spread of the clocks' drift, e.g. 20. [0]")
 @click.option(
     "--host-names/--no-host-names", default=None, help="Names of hosts in the metadata. [yes]"
 )
-@click.option("--heavy-tails/--no-heavy-tails", default=None, help="In data loading; GC stalls.")
+@click.option(
+    "--heavy-tails/--no-heavy-tails",
+    default=None,
+    help="Heavy tails in data loading; stalls by GC.",
+)
 @click.option("--programmatic/--no-programmatic", default=None, help="Kernels may overlap.")
 @click.option("--graphs/--no-graphs", default=None, help="Layers as CUDA graphs.")
 @click.option("--profiler-ns", type=int, help="Cost of recording an event of the host.")
@@ -84,13 +90,17 @@ PLANTED = (
     default=None,
     help="Waits of streams and host are recorded. [yes]",
 )
-@click.option("--metadata/--no-metadata", default=None, help="Of collectives, on kernels.")
+@click.option(
+    "--metadata/--no-metadata", default=None, help="Metadata of collectives on their kernels."
+)
 @click.option(
     "--named-groups/--unnamed-groups",
     default=None,
     help="Groups, numbers and ids of collectives, which PyTorch records since 2.3. [yes]",
 )
-@click.option("--stacks/--no-stacks", default=None, help="Calls of Python and of nn.Modules. [yes]")
+@click.option(
+    "--stacks/--no-stacks", default=None, help="Record calls of Python and nn.Modules. [yes]"
+)
 @click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
 @folder_option
 def command(file: str | None, output: str, **arguments: Any) -> None:

@@ -19,9 +19,11 @@ Anything else is SQL and ends with ;"""
 
 
 @click.command("sql")
-@click.option("--file", "-f", "script", type=click.Path(dir_okay=False), help="Query in a file.")
-@click.option("--seconds", default=60.0, show_default=True, help="Stop the query after this.")
-@click.option("--memory", default="4GB", show_default=True, help="Stop the query at this.")
+@click.option(
+    "--file", "-f", "script", type=click.Path(dir_okay=False), help="File that holds the query."
+)
+@click.option("--seconds", default=60.0, show_default=True, help="Time limit of the query.")
+@click.option("--memory", default="4GB", show_default=True, help="Memory limit of the query.")
 @trace_options
 def command(
     paths: tuple[str, ...],

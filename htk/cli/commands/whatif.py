@@ -34,7 +34,7 @@ EDIT_HELP = {
     "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
     "remove_syncs": "No synchronising call or blocking copy in the step: on.",
     "no_data_wait": "No thread that launches waits for its data loader: on.",
-    "host": "The CPU is so many times faster: 2x.",
+    "host": "The CPU is faster by a factor: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
     "accumulation": "Micro-batches of a step: 4, 2x, or global=512 samples of all ranks.",
     "pp": "Stages of a pipeline: 4, or stages=4,interleave=2. Low confidence.",
@@ -53,21 +53,26 @@ def _edit_options(function: Any) -> Any:
 
 @click.command("whatif")
 @_edit_options
-@click.option("--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Every value.")
+@click.option(
+    "--sweep", "sweeps", multiple=True, metavar="EDIT=A,B,…", help="Try every value: batch=4,8,16."
+)
 @click.option(
     "--with",
     "others",
     multiple=True,
     metavar="PATH[@2x]",
-    help="One more recording of the job, at another batch.",
+    help="Another recording of the job, at another batch.",
 )
-@click.option("--recommend", is_flag=True, help="What can be done, by gain over doubt.")
-@click.option("--measured-step-ms", type=float, help="Step time without the profiler.")
+@click.option("--recommend", is_flag=True, help="Rank possible changes by gain over uncertainty.")
+@click.option("--measured-step-ms", type=float, help="Step time measured without the profiler.")
 @click.option(
-    "--write", "folder", type=click.Path(file_okay=False), help="The predicted step as traces."
+    "--write",
+    "folder",
+    type=click.Path(file_okay=False),
+    help="Folder to write the predicted step to.",
 )
-@click.option("--ledger", is_flag=True, help="What a rank sends in a step instead.")
-@click.option("--wide", is_flag=True, help="All columns of the table.")
+@click.option("--ledger", is_flag=True, help="Show what a rank sends in a step instead.")
+@click.option("--wide", is_flag=True, help="Show all columns.")
 @price_option
 @run_tokens_option
 @click.option("--watts", type=float, help="Power of a GPU, for the energy; by default its limit.")
@@ -75,13 +80,17 @@ def _edit_options(function: Any) -> Any:
     "--node-mtbf-hours",
     "node_hours_between_failures",
     type=float,
-    help="Hours between failures of a node, for the goodput.",
+    help="Mean time between failures of a node, for the goodput.",
 )
 @click.option(
-    "--restart-s", type=float, default=600.0, show_default=True, help="Until a failed job goes on."
+    "--restart-s",
+    type=float,
+    default=600.0,
+    show_default=True,
+    help="Time to restart a failed job.",
 )
 @click.option(
-    "--checkpoint-s", type=float, default=60.0, show_default=True, help="To save a checkpoint."
+    "--checkpoint-s", type=float, default=60.0, show_default=True, help="Time to save a checkpoint."
 )
 @trace_options
 def command(
@@ -106,9 +115,9 @@ def command(
 ) -> None:
     """What would a step take if this were changed?
 
-    The step is replayed untouched first; what does not replay is refused. Without any edit: what
-    could be won at most, each cause alone, most first. Several folders with the same ranks are
-    recordings of one job at several batches, the first of them the one that is changed.
+    The untouched step is replayed first; a step that does not replay is refused. Without edits:
+    best-case savings, cause by cause, largest first. Several folders with the same ranks are
+    recordings of one job at several batches; the first is the one that is changed.
     """
     from htk.cli.commands.common import opened
     from htk.output.render import write

@@ -1,4 +1,4 @@
-"""Who waits where and for whom, as recorders and watchdogs tell, and where calls differ first."""
+"""Which ranks wait, where and for whom, by recorders and watchdogs; where calls first differ."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Nobody waits for a late rank."""
+"""All ranks arrive at collectives together."""
 
 from dataclasses import replace
 

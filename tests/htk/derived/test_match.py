@@ -89,7 +89,7 @@ def test_messages_by_their_order_between_two_ranks() -> None:
     found = matched(*rows)
     assert found[0]["match"] == found[3]["match"] != found[2]["match"] == found[4]["match"]
     assert column(found, "wait_ns") == [50, None, 0, 0, 5]
-    assert "counterpart" in found[1]["reason"] or "at hand" in found[1]["reason"]
+    assert "counterpart" in found[1]["reason"] or "recorded" in found[1]["reason"]
 
 
 def test_by_comms_id_whatever_the_order() -> None:
@@ -219,7 +219,7 @@ def test_a_kernel_whose_name_says_nothing_fits_any_call() -> None:
 def test_reasons() -> None:
     alone = matched(call(0, 1, 2), call(0, 3, 4, group_size=1, group="me"))
     assert column(alone, "reason") == [
-        "no other rank of its group is at hand",
+        "no other rank of its group was recorded",
         "a group of one rank",
     ]
     watched = matched(*(call(r, 1, 2, timing="watchdog") for r in (0, 1)))

@@ -58,7 +58,7 @@ def test_a_step_alone_is_answered_as_closely_as_several(
 ) -> None:
     assert len(answers) == len(JOBS) * len(EDITS) * 3
     for answer, _, of_several in answers:
-        assert answer.verdict.startswith("indicative: only one whole step is at hand")
+        assert answer.verdict.startswith("indicative: only one whole step was recorded")
         assert answer.step_ns == pytest.approx(of_several, rel=0.05)
 
 
