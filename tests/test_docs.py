@@ -223,3 +223,14 @@ def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
         [sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False
     )
     assert "every copy and set takes 2 times less" in said.stdout, said.stderr[-2000:]
+
+
+def test_every_promise_of_security_names_tests_that_are_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = [line for line in text.splitlines() if line.startswith("| ") and "`tests/" in line]
+    assert len(promises) > 10
+    for promise in promises:
+        for file, names in re.findall(r"`(tests/[\w/.]+)`: ((?:`\w+`(?:, )?)+)", promise):
+            source = (ROOT / file).read_text(encoding="utf-8")
+            for name in re.findall(r"`(\w+)`", names):
+                assert re.search(rf"^def {name}\(", source, re.MULTILINE), (file, name)

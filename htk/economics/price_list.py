@@ -39,6 +39,9 @@ class PriceList:
         return self.terms.get(name, GpuTerms())
 
 
+_LARGEST = 1e12  # of a price, or of watts
+
+
 def price_list(
     path: Path | None, prices: Iterable[str] = (), watts: Iterable[str] = ()
 ) -> PriceList:
@@ -65,7 +68,7 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
 
 
 def _positive(value: ValueRange, text: str) -> ValueRange:
-    if not 0 < value.low <= value.high < 1e12:
+    if not 0 < value.low <= value.high < _LARGEST:
         raise UsageError(f"{text!r}: a positive number was expected")
     return value
 
@@ -100,6 +103,7 @@ def _terms(path: Path, name: str, entry: Any) -> GpuTerms:
 def _range(path: Path, name: str, value: Any) -> ValueRange:
     ends = value if isinstance(value, list) else [value]
     numbers = [e for e in ends if isinstance(e, int | float) and not isinstance(e, bool)]
+    numbers = [e for e in numbers if abs(e) < _LARGEST]
     if len(ends) not in (1, 2) or len(numbers) < len(ends) or ends[0] > ends[-1]:
         raise UsageError(f"{path}: [{name}]: a number or a range [2.2, 3.0] was expected")
     return _positive(ValueRange(float(ends[0]), float(ends[-1])), f"{path}: [{name}]")

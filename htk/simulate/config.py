@@ -1,5 +1,6 @@
 """What is simulated: model, cluster, strategy, and how untidy reality is."""
 
+import textwrap
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -262,14 +263,19 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     return checked(replace(Config(**values), **overrides))
 
 
+_LARGEST = 1e15  # of any number of a job
+
+
 def _must_suit(path: Path, name: str, value: Any) -> None:
     """A value from a file must be of the kind that the option is."""
     usual = getattr(Config, name)
     if name == "ranks_only":
         usual = ()
     number = (int, float) if usual is None or isinstance(usual, float) else type(usual)
-    if not isinstance(value, number) or isinstance(value, bool) != isinstance(usual, bool):
-        raise UsageError(f"{path}: {name} is {value!r}, which is not of its kind")
+    shown = textwrap.shorten(repr(value), 60, placeholder="…")
+    suits = isinstance(value, number) and isinstance(value, bool) == isinstance(usual, bool)
+    if not suits or (isinstance(value, int | float) and not abs(value) < _LARGEST):
+        raise UsageError(f"{path}: {name} is {shown}, which is not of its kind")
 
 
 def read_plant(text: str) -> tuple[str, dict[str, Value]]:

@@ -336,3 +336,44 @@ def test_events_without_a_phase_are_counted(
     assert trace.tables["kernels"]["name"].to_pylist() == ["a"]
     (issue,) = trace.tables["parse_issues"].to_pylist()
     assert (issue["kind"], issue["event"], issue["count"]) == ("no_phase", 1, 2)
+
+
+def test_bombs_and_locked_members_fail_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What unpacks a thousandfold is given up early; what lies beside it answers."""
+    for module in ("decompress", "archives"):
+        monkeypatch.setattr(f"htk.io.{module}._FREE_BYTES", 1 << 20)
+    for rank in range(6):
+        write(tmp_path / f"rank{rank}.json", kernel(f"gemm{rank}", 1, 2), **of_rank(rank))
+    good = [(tmp_path / f"rank{rank}.json").read_bytes() for rank in range(6)]
+    for rank in range(1, 6):
+        (tmp_path / f"rank{rank}.json").unlink()
+    bomb = b'{"traceEvents": [' + b" " * (8 << 20)
+    (tmp_path / "bomb_rank10.json.gz").write_bytes(gzip.compress(bomb))
+    (tmp_path / "bomb_rank11.json.zst").write_bytes(zstandard.compress(bomb))
+    for name, kind in (("a.zip", zipfile.ZIP_DEFLATED), ("locked.zip", zipfile.ZIP_STORED)):
+        with zipfile.ZipFile(tmp_path / name, "w", kind) as archive:
+            rank = 1 if name == "a.zip" else 3
+            archive.writestr(f"rank{rank}.json", good[rank])
+            archive.writestr("bad_rank13.json", bomb if name == "a.zip" else good[2])
+    locked = bytearray((tmp_path / "locked.zip").read_bytes())
+    local, central = locked.rindex(b"PK\x03\x04"), locked.rindex(b"PK\x01\x02")
+    locked[local + 6] |= 1  # the mark of a password
+    locked[central + 8] |= 1
+    (tmp_path / "locked.zip").write_bytes(locked)
+    with tarfile.open(tmp_path / "b.tar", "w") as archive_:
+        for name, data in (("rank4.json", good[4]), ("bad_rank14.json.gz", gzip.compress(bomb))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive_.addfile(member, io.BytesIO(data))
+    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as archive_:
+        member = tarfile.TarInfo("bad_rank15.json")
+        member.size = len(bomb)
+        archive_.addfile(member, io.BytesIO(bomb))
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    assert [f.rank for f in trace.files] == [0, 1, 3, 4]
+    reasons = {name.rsplit("/", 1)[1]: why for name, why in trace.failed}
+    assert len(reasons) == 6
+    assert "needs a password" in reasons.pop("locked.zip!bad_rank13.json")
+    assert all("decompression bomb" in why for why in reasons.values()), reasons
