@@ -63,6 +63,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "matrix_calls": MenuEntry("ops.matrix_calls", "Which matrix products, attention calls and convolutions ran, and how fast by shape?"),
     "memory_bandwidth": MenuEntry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
     "memory_peaks": MenuEntry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
+    "memory_replay": MenuEntry("memory.memory_replay", "What does the allocator reserve for these allocations, and if they were larger or smaller?"),
     "memory_timeline": MenuEntry("memory.memory_timeline", "How much memory is in use, over time?"),
     "module_breakdown": MenuEntry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
     "moe_balance": MenuEntry("run.moe_balance", "How evenly do tokens spread over the ranks that hold the experts, layer by layer?"),

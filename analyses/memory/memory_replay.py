@@ -1,0 +1,263 @@
+"""The recorded allocations again, through a model of the framework's allocator, and otherwise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, texts, valid
+from htk.columns.types import Floats, Ints, Mask
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.spread import ByRank
+from htk.errors import UsageError
+from htk.measures.breakdown import percent
+from htk.measures.memory_categories import Categories
+from htk.measures.memory_use import MemoryUse, failures
+from htk.models.caching_allocator import (
+    OWN_SEGMENT,
+    SMALL,
+    CachingAllocator,
+    OutOfGpuMemory,
+    round_size,
+    segment_size,
+)
+from htk.schema import TEXT, table
+
+_GPUS = (1, 6)  # CUDA, HIP
+_MOST_BYTES = 1 << 50
+_MOST_FACTOR = 1e6
+_REST = -1  # a key beside those of blocks
+_PIECE = 2 << 20  # of what the GPU gives: where segments begin and end
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    device=(pa.int32(), "Index of the device."),
+    case=(
+        TEXT,
+        "recorded; replayed: the same through the model; changed: with the factors; … warm: "
+        "beginning with the segments in which the recorded blocks lie.",
+    ),
+    peak_bytes=(pa.int64(), "Most that was allocated."),
+    reserved_bytes_max=(pa.int64(), "Most that was reserved at any time."),
+    unused_pct=(pa.float64(), "Share of it that was not allocated when most was reserved."),
+    segments=(pa.int64(), "Pieces that the GPU gave, at the end; null: not recorded."),
+    retries=(pa.int64(), "Times that all cached pieces were given back for want of memory."),
+    failed=(pa.int64(), "Allocations that failed for want of memory."),
+    blocks=(pa.int64(), "Allocations; those before the recording that are seen freed included."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("case", "reserved_bytes_max"),
+    needs=("memory",),
+    spread=ByRank(totals=("events",)),
+)
+def memory_replay(
+    memory: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_passes: pa.Table,
+    annotations: pa.Table,
+    *,
+    activations_by: Annotated[
+        float, "Factor on activations, inputs and temporaries, e.g. 2 for twice the batch."
+    ] = 1.0,
+    gradients_by: Annotated[float, "Factor on gradients, e.g. 0.01 for LoRA."] = 1.0,
+    optimizer_by: Annotated[float, "Factor on optimizer state, e.g. 0.25 for 8 bits."] = 1.0,
+    capacity_gib: Annotated[float | None, "Memory of the GPU in GiB; else there is enough."] = None,
+    max_split_mib: Annotated[int | None, "As max_split_size_mb of PyTorch's allocator."] = None,
+) -> pa.Table:
+    """What does the allocator reserve for these allocations, and if they were larger or smaller?
+
+    Each recorded allocation and release goes through a model of PyTorch's caching allocator:
+    rounding, pools, best fit, splitting, joining. The model begins with what was allocated before
+    the recording: what is freed later, and the rest as one block. It does so once without anything
+    cached, and once warm, in the segments that the addresses of the recorded blocks show. The
+    factors change sizes, not the order.
+    """
+    factors = {
+        "activation": activations_by,
+        "input": activations_by,
+        "temporary": activations_by,
+        "gradient": gradients_by,
+        "optimizer_state": optimizer_by,
+    }
+    if not all(0 <= factor <= _MOST_FACTOR for factor in factors.values()):
+        raise UsageError(f"factors from 0 to {_MOST_FACTOR:g} were expected")
+    if capacity_gib is not None and not 0 < capacity_gib < _MOST_BYTES / 2**30:
+        raise UsageError("capacity: a positive number of GiB was expected")
+    use = MemoryUse.of(memory)
+    if not len(use.devices):
+        return RETURNS.empty_table()
+    categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
+    scale = np.array([factors.get(name, 1.0) for name in categories.names])[categories.code]
+    capacity = None if capacity_gib is None else int(capacity_gib * 2**30)
+    split = None if max_split_mib is None else max_split_mib << 20
+    lost = failures(memory, use)
+    rows = []
+    for device, (rank, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
+        if kind not in _GPUS:
+            continue
+        events = _Events.of(use, device)
+        rows.append((rank, index, "recorded", *_recorded(use, device, int(lost[device]))))
+        cases = {"replayed": np.ones(len(events.size))}
+        if any(factor != 1 for factor in factors.values()):
+            cases["changed"] = scale[events.row]
+        for case, by in cases.items():
+            rows.append((rank, index, case, *_replayed(events, by, capacity, split, None)))
+            if events.segments is not None:
+                figures = _replayed(events, by, capacity, split, events.segments)
+                rows.append((rank, index, f"{case} warm", *figures))
+    if not rows:
+        return RETURNS.empty_table()
+    columns = list(zip(*rows, strict=True))
+    arrays = [
+        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
+        for column, field in zip(columns, RETURNS, strict=True)
+    ]
+    facts: Mapping[str, object] = {"categories_inferred": categories.inferred}
+    return with_coverage(pa.table(arrays, schema=RETURNS), events=use.table.num_rows, **facts)
+
+
+Segments = list[tuple[int, int, bool]]  # address, bytes, whether of the small pool
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Allocations and releases of a device, in order; blocks as numbers from 0."""
+
+    row: Ints  # of the table of events
+    block: Ints
+    size: Ints
+    before: int  # bytes allocated before the first
+    addresses: list[int] | None  # of each block; None: not recorded as numbers
+
+    @classmethod
+    def of(cls, use: MemoryUse, device: int) -> "_Events":
+        chosen: Mask = (use.devices.group_ids == device) & (use.size != 0)
+        first = np.flatnonzero(use.devices.group_ids == device)[0]
+        before = int(use.allocated[first]) - int(use.size[first])
+        row = np.flatnonzero(chosen & valid(use.table["address"]))
+        code, names = codes_of(use.table["address"])
+        try:
+            addresses = [int(str(name), 0) for name in names.to_pylist()]
+        except ValueError:
+            addresses = None
+        return cls(row, code[row].astype(np.int64), use.size[row], max(before, 0), addresses)
+
+    @cached_property
+    def segments(self) -> Segments | None:
+        """What the recorded blocks lie in: pieces as the GPU gives them, of which those that a
+        block spans are one segment."""
+        if self.addresses is None:
+            return None
+        size, start = np.abs(self.size), np.array(self.addresses, np.int64)[self.block]
+        segments: Segments = []
+        for is_small in (True, False):
+            chosen = (size <= SMALL) == is_small
+            if chosen.any():
+                segments += [(*s, is_small) for s in _segments(start[chosen], size[chosen])]
+        return segments
+
+
+def _segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
+    """Return address and bytes of the segments of one pool.
+
+    One that holds requests below 10 MiB alone is of 20 MiB, of which all may not have been seen.
+    """
+    low, high = start // _PIECE * _PIECE, -(-(start + size) // _PIECE) * _PIECE
+    order = np.argsort(low, kind="stable")
+    low, reach, size = low[order], np.maximum.accumulate(high[order]), size[order]
+    begins = np.flatnonzero(np.append(True, low[1:] >= reach[:-1]))
+    largest = np.maximum.reduceat(size, begins).tolist()
+    ends = np.append(begins[1:], len(low)) - 1
+    segments: list[tuple[int, int]] = []
+    covered = 0
+    for first, last, most in zip(low[begins].tolist(), reach[ends].tolist(), largest, strict=True):
+        if first < covered:  # some dozens; of a segment that is open already
+            continue
+        length = max(last - first, segment_size(round_size(most)))
+        covered = first + length if most < OWN_SEGMENT else 0
+        segments.append((first, length))
+    return segments
+
+
+Figures = tuple[int, int, float | None, int | None, int | None, int, int]
+
+
+def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
+    here = np.flatnonzero(use.devices.group_ids == device)
+    allocated, reserved = use.allocated[here], use.reserved[here]
+    most = int(reserved.max())
+    if most <= 0:
+        return int(allocated.max()), 0, None, None, None, failed, int((use.size[here] > 0).sum())
+    most_reserved = np.flatnonzero(reserved == most)
+    unused = percent(np.array([most - allocated[most_reserved].max()]), np.array([most]))
+    share = unused[0].as_py()
+    return int(allocated.max()), most, share, None, None, failed, int((use.size[here] > 0).sum())
+
+
+def _replayed(
+    events: _Events,
+    scale: Floats,
+    capacity: int | None,
+    split: int | None,
+    segments: Segments | None,
+) -> Figures:
+    """Return the figures of a replay. A loop: each block depends on all that came before."""
+    allocator = CachingAllocator(capacity, split)
+    size = np.minimum(np.abs(events.size) * scale, _MOST_BYTES).astype(np.int64)
+    failed = _begin(allocator, events, size, segments)
+    blocks = len(allocator)
+    allocator.begin()
+    for key, amount, is_new in zip(
+        events.block.tolist(), size.tolist(), (events.size > 0).tolist(), strict=True
+    ):
+        if allocator.holds(key):
+            allocator.free(key)  # where it is new, its release was not recorded
+        if is_new and amount:
+            blocks += 1
+            failed += not _allocated(allocator, key, amount)
+    most = allocator.peak_reserved
+    unused = 100 * (most - allocator.allocated_at_peak) / most if most else None
+    return (
+        allocator.peak_allocated, most, unused, allocator.segments, allocator.retries, failed,
+        blocks,
+    )  # fmt: skip
+
+
+def _begin(
+    allocator: CachingAllocator, events: _Events, size: Ints, segments: Segments | None
+) -> int:
+    """Allocate what was there before: what is freed later, and the rest as one block."""
+    keys, first = np.unique(events.block, return_index=True)
+    was_there = events.size[first] < 0
+    freed_later = -int(events.size[first][was_there].sum())
+    failed = 0
+    rest = max(events.before - freed_later, 0)
+    if rest:
+        failed += not _allocated(allocator, _REST, rest)
+    for address, length, is_small in segments or ():
+        allocator.add_segment(address, length, is_small)
+    for key, row in zip(keys[was_there].tolist(), first[was_there].tolist(), strict=True):
+        amount, recorded = int(size[row]), -int(events.size[row])
+        is_same = segments is not None and events.addresses is not None and amount == recorded
+        if is_same and allocator.place(key, (events.addresses or [])[key], amount):
+            continue
+        if amount:
+            failed += not _allocated(allocator, key, amount)
+    return failed
+
+
+def _allocated(allocator: CachingAllocator, key: int, size: int) -> bool:
+    """Allocate a block; return whether there was memory for it."""
+    try:
+        allocator.malloc(key, size)
+    except OutOfGpuMemory:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""Recorded allocations through the model of the allocator: a step by hand, and real ones."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.analyses.memory.memory_replay import memory_replay
+from htk.answers.ask import ask
+from htk.errors import UsageError
+from htk.trace.opening import open_trace
+from tests.tables import answer_of, make
+
+MIB = 1 << 20
+
+
+def event(
+    number: int, address: str, mib: float, total: float, reserved: float
+) -> dict[str, object]:
+    return {
+        "name": "[memory]", "time_ns": number, "event": number, "address": address,
+        "process": "1", "thread": "1", "device_type": 1, "device": 3,
+        "size_bytes": round(mib * MIB), "allocated_bytes": round(total * MIB),
+        "reserved_bytes": round(reserved * MIB),
+    }  # fmt: skip
+
+
+# 50 MiB were there, of which p (20) is freed within; 10 more were reserved and free.
+EVENTS = [
+    event(0, "a", 30, 80, 90),
+    event(1, "p", -20, 60, 90),
+    event(2, "b", 16, 76, 90),
+    event(3, "a", -30, 46, 90),
+    event(4, "c", 40, 86, 130),
+    event(5, "b", -16, 70, 130),
+]
+
+
+def _cases(**options: object) -> dict[str, dict[str, object]]:
+    rows = answer_of(memory_replay, memory=make("memory", EVENTS), options=options)
+    assert {(row["rank"], row["device"]) for row in rows} == {(0, 3)}
+    return {str(row["case"]): row for row in rows}
+
+
+def test_a_step_worked_by_hand() -> None:
+    """The rest (30) and p (20) have segments of their own, a too: 80. b takes 16 of the 20 that p
+    leaves. c (40) fits nowhere: 120. Addresses that are no numbers show no segments."""
+    cases = _cases()
+    assert list(cases) == ["recorded", "replayed"]
+    recorded, replayed = cases.values()
+    assert recorded["reserved_bytes_max"] == 130 * MIB and recorded["peak_bytes"] == 86 * MIB
+    assert recorded["unused_pct"] == pytest.approx(100 * 44 / 130)
+    assert replayed["reserved_bytes_max"] == 120 * MIB and replayed["segments"] == 4
+    assert replayed["peak_bytes"] == 86 * MIB and replayed["blocks"] == 5
+    assert replayed["unused_pct"] == pytest.approx(100 * 34 / 120)
+
+
+def test_a_warm_start_lies_where_the_recorded_blocks_did() -> None:
+    """Two segments by their blocks: 60 MiB from 1024 on (blocks of 40, and of 30 beyond its end)
+    and 20 from 2048 (of 5, which is below 10); 10 MiB were there. Nothing more is needed."""
+    events = [
+        event(0, str(1024 * MIB), 40, 50, 90),
+        event(1, str(1024 * MIB), -40, 10, 90),
+        event(2, str(1054 * MIB), 30, 40, 90),
+        event(3, str(2048 * MIB), 5, 45, 90),
+        event(4, str(1024 * MIB), 30, 75, 90),
+    ]
+    rows = answer_of(memory_replay, memory=make("memory", events))
+    cases = {row["case"]: row for row in rows}
+    warm = cases["replayed warm"]
+    assert warm["reserved_bytes_max"] == (10 + 60 + 20) * MIB
+    assert warm["peak_bytes"] == 75 * MIB and warm["segments"] == 3
+    # Cold, of a segment of 40 the block of 30 leaves 10, of which 5 are taken: 30 more.
+    assert cases["replayed"]["reserved_bytes_max"] == (10 + 40 + 30) * MIB
+
+
+def test_where_memory_ends_what_is_free_is_given_back() -> None:
+    """With 100 MiB the segments of a, free by then, go for c; with 80 c does not fit at all."""
+    replayed = _cases(capacity_gib=100 / 1024)["replayed"]
+    assert (replayed["retries"], replayed["failed"]) == (1, 0)
+    assert replayed["reserved_bytes_max"] == 90 * MIB
+    replayed = _cases(capacity_gib=80 / 1024)["replayed"]
+    assert (replayed["retries"], replayed["failed"]) == (1, 1)
+
+
+def test_factors_change_sizes_of_their_categories() -> None:
+    rows = [
+        {**row, "category": category}
+        for row, category in zip(
+            EVENTS, ("activation", "gradient", "gradient", "activation", "optimizer_state", "x"),
+            strict=True,
+        )
+    ]  # fmt: skip
+    memory = make("memory", rows)
+    options = {"activations_by": 2.0, "gradients_by": 0.0, "optimizer_by": 0.25}
+    answer = answer_of(memory_replay, memory=memory, options=options)
+    changed = {row["case"]: row for row in answer}["changed"]
+    # 30 of the rest, 60 of a; no gradients; c is 10 of the 60 that a leaves.
+    assert changed["reserved_bytes_max"] == 90 * MIB and changed["blocks"] == 3
+    assert changed["peak_bytes"] == 90 * MIB
+
+
+@pytest.mark.parametrize("options", [{"activations_by": -1.0}, {"capacity_gib": 0.0}])
+def test_what_cannot_be_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        _cases(**options)
+
+
+def test_nothing_recorded_is_no_row() -> None:
+    assert answer_of(memory_replay, memory=make("memory", [])) == []
+    cpu = [{**EVENTS[0], "device_type": 0}]
+    assert answer_of(memory_replay, memory=make("memory", cpu)) == []
+
+
+def test_real_steps_reserve_what_was_recorded(shared: Path) -> None:
+    """Steady steps, in which nothing more was reserved: begun warm they need what there was."""
+    folder = shared / "traces/tracelens/h100"
+    names = (
+        "Qwen_Qwen1.5-0.5B-Chat__1016005", "gaunernst_bert-small-uncased__1016001",
+        "facebook_timesformer-base-finetuned-k400__1016002",
+        "Falconsai_nsfw_image_detection__1016002",
+    )  # fmt: skip
+    paths = [folder / f"{name}.json.gz" for name in names]
+    if not all(path.exists() for path in paths):
+        pytest.skip(f"not in {folder}")
+    missed = []
+    for path in paths:
+        rows = {row["case"]: row for row in ask(open_trace(path), "memory_replay").to_pylist()}
+        recorded, warm = rows["recorded"], rows["replayed warm"]
+        missed.append(warm["reserved_bytes_max"] / recorded["reserved_bytes_max"] - 1)
+        assert warm["peak_bytes"] == pytest.approx(recorded["peak_bytes"], rel=0.02)
+    assert max(map(abs, missed)) < 0.07 and sum(map(abs, missed)) / len(missed) < 0.03
