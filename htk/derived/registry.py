@@ -21,7 +21,7 @@ class Maker:
         return tuple(inspect.signature(self.function).parameters)
 
 
-_PER_FILE = {  # cached beside the tables of the file
+PER_FILE: dict[str, str] = {  # cached beside the tables of the file
     "kernel_links": "htk.derived.links",
     "op_links": "htk.derived.links",
     "launch_links": "htk.derived.links",
@@ -42,13 +42,13 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_facts": "htk.derived.nccl_facts",
 }
 
-NAMES = (*_PER_FILE, *OVER_RANKS)
+NAMES = (*PER_FILE, *OVER_RANKS)
 
 
 @cache
 def maker(name: str) -> Maker:
     """Who makes a table of that name; its module is imported only then."""
-    module = _PER_FILE.get(name) or OVER_RANKS[name]
+    module = PER_FILE.get(name) or OVER_RANKS[name]
     return Maker(getattr(importlib.import_module(module), name))
 
 
@@ -56,6 +56,6 @@ def base_tables(names: Iterable[str]) -> set[str]:
     """Return the tables of files that these are made of; those that no maker makes are such."""
     base: set[str] = set()
     for name in names:
-        is_derived = name in _PER_FILE or name in OVER_RANKS
+        is_derived = name in PER_FILE or name in OVER_RANKS
         base |= base_tables(maker(name).reads) if is_derived else {name}
     return base

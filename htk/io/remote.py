@@ -26,7 +26,7 @@ def is_url(name: str) -> bool:
 
 def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
     """The file at a URL, or those below it that may be traces, or those that match it."""
-    system, path = _system(url)
+    system, path = filesystem(url)
     try:
         files = _files(system, path, url)
     except Exception as error:  # each file system has errors of its own
@@ -35,7 +35,8 @@ def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
     return [_source(system, p, facts) for p, facts in sorted(wanted.items())]
 
 
-def _system(url: str) -> tuple[Any, str]:
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL (or of a path on this machine), and the path there."""
     scheme = url.partition("://")[0].lower()
     try:
         import fsspec

@@ -32,7 +32,7 @@ from htk.io.table_code import table_code
 from htk.io.table_file import TEMPORARY, TableFolder, read_table
 
 DEFAULT_LIMIT_BYTES = 20 << 30
-_META = "meta.json"
+META = "meta.json"
 _DERIVED = "derived-"
 _STALE_S = 24 * 3600
 _TRIES = 5
@@ -104,6 +104,14 @@ class StoredEntry:
     def __reduce__(self) -> tuple[object, ...]:
         """Sent to another process, it is the name of a folder that both can read."""
         return StoredEntry, (self._folder.folder, self._meta)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder.folder
+
+    @property
+    def source_name(self) -> str:
+        return str(self._meta["source"])
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
@@ -179,7 +187,7 @@ class Store:
         except OSError:  # not ours to read, or the disk is ill
             return None
         with suppress(OSError):  # a cache that one may only read is a cache
-            os.utime(folder / _META)
+            os.utime(folder / META)
         return entry
 
     def save(self, key: str, parsed: Parsed, source_name: str = "") -> Entry:
@@ -222,8 +230,8 @@ class Store:
         entries = []
         for folder in self._folders():
             try:
-                meta = json.loads((folder / _META).read_text())
-                used = (folder / _META).stat().st_mtime
+                meta = json.loads((folder / META).read_text())
+                used = (folder / META).stat().st_mtime
                 size = _size(folder)
                 entries.append(ListedEntry(meta["source"], size, meta["created"], used, folder))
             except (OSError, ValueError, KeyError, TypeError):
@@ -242,7 +250,7 @@ class Store:
                     read_table(path, folder.name, name, thorough=True)
                 intact += 1
             except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
-                if not (folder / _META).is_file():
+                if not (folder / META).is_file():
                     continue  # removed by another process
                 damaged.append(_source(folder))
                 self._remove(folder)
@@ -258,7 +266,7 @@ class Store:
 
     def _folders(self) -> Iterator[Path]:
         for folder in _inside(self.root):
-            if not folder.name.startswith(TEMPORARY) and (folder / _META).is_file():
+            if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
 
     def _fill(self, folder: Path, key: str, parsed: Parsed, source_name: str) -> None:
@@ -277,14 +285,14 @@ class Store:
             "parser": parsed.parser,
         }
         sealed = meta | {"checksum": _meta_checksum(meta)}
-        (folder / _META).write_text(json.dumps(sealed))
+        (folder / META).write_text(json.dumps(sealed))
 
     def _publish(self, temporary: Path, target: Path) -> None:
         """Give the entry its name; whoever came first has it."""
         try:
             temporary.rename(target)
         except OSError:
-            if not (target / _META).is_file():
+            if not (target / META).is_file():
                 raise
 
     def _remove(self, folder: Path) -> None:
@@ -345,17 +353,23 @@ def _limit() -> int:
 
 
 def _meta(folder: Path) -> dict[str, Any]:
+    return meta_of((folder / META).read_bytes(), folder.name)
+
+
+def meta_of(content: bytes, key: str) -> dict[str, Any]:
     """Return what an entry says of itself; ValueError if that is not what was written."""
-    meta = json.loads((folder / _META).read_text())
-    if meta.pop("checksum") != _meta_checksum(meta) or meta["key"] != folder.name:
-        raise ValueError(f"{folder / _META}: not what was written")
-    return dict(meta)
+    meta = json.loads(content)
+    if not isinstance(meta, dict) or "checksum" not in meta:
+        raise ValueError(f"{key}: not what was written")
+    if meta.pop("checksum") != _meta_checksum(meta) or meta["key"] != key:
+        raise ValueError(f"{key}: not what was written")
+    return meta
 
 
 def _source(folder: Path) -> str:
     """Return the name of the file an entry was made of, if that can be read still."""
     try:
-        return str(json.loads((folder / _META).read_text())["source"])
+        return str(json.loads((folder / META).read_text())["source"])
     except (OSError, ValueError, KeyError, TypeError):
         return folder.name
 

@@ -29,6 +29,11 @@ class FileRecording:
     process: int = 0  # which of the file's
 
 
+def process_of(entry: Entry, position: int) -> int:
+    """Return which of its file's processes an entry is; the cycles of one share its number."""
+    return int(str(entry.parsed.facts.get("process", position)))
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """One file: whose it is, and its tables."""

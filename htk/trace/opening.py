@@ -21,10 +21,11 @@ from htk.spread.mapper import Lost, Mapper, ThreadMapper
 from htk.spread.workplace import Workplace
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
-from htk.trace.file import FileRecording, TraceFile
+from htk.trace.file import FileRecording, TraceFile, process_of
 from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.trace.placing import placed
 from htk.trace.ranks import ranks_of
+from htk.trace.stored import stored_recordings
 from htk.trace.trace import Trace
 
 _ENDINGS_OF_TEXT = (
@@ -71,9 +72,10 @@ class OpenOptions:
 def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     """Every file that the inputs name, as one trace."""
     options = options or OpenOptions()
-    sources = resolve(with_sample(inputs))
     work = Workplace(options.on, options.memory_bytes)
-    read, unread, failed = _read_all(sources, options, work)
+    stored = stored_recordings(inputs)
+    sources = resolve(with_sample(inputs)) if stored is None else []
+    read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
     parts = placed(_parts(read, options))
@@ -89,7 +91,7 @@ def with_sample(inputs: Inputs) -> Inputs:
     return inputs
 
 
-def _read_all(
+def read_all(
     sources: list[Source], options: OpenOptions, work: Workplace
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
     """Read every file, side by side; what is wrong with one keeps no other from being read."""
@@ -216,14 +218,14 @@ def _read_one(
     """Each process of a file."""
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
-    parse_options = _parse_options(options, _watched(options.progress, stopped))
-    key = None if store is None else _key(store, source, parse_options)
+    parsing = parse_options(options, _watched(options.progress, stopped))
+    key = None if store is None else key_of(store, source, parsing)
     entries = None if store is None or key is None else store.find_all(key)
     if entries is None:
-        entries = _entries(source, store, key, parse_options, options.confined, readers)
+        entries = _entries(source, store, key, parsing, options.confined, readers)
     options.progress.done(source.name)
     return [
-        FileRecording(source, entry.parsed.parser, entry, _process_of(entry, k))
+        FileRecording(source, entry.parsed.parser, entry, process_of(entry, k))
         for k, entry in enumerate(entries)
     ]
 
@@ -250,13 +252,13 @@ def _entries(
     return [MemoryEntry(process) for process in (parsed, *parsed.others)]
 
 
-def _parse_options(
+def parse_options(
     options: OpenOptions, progress: Callable[[int], None] | None = None
 ) -> ParseOptions:
     return ParseOptions(options.keep_unknown_arguments, progress, options.time_unit)
 
 
-def _key(store: Store, source: Source, options: ParseOptions) -> str | None:
+def key_of(store: Store, source: Source, options: ParseOptions) -> str | None:
     """Return the name of a file's entry; None: it is not kept."""
     return None if source.identity is None else store.key(source, options, _plugin_codes())
 
@@ -268,7 +270,7 @@ def _expected(sources: list[Source], store: Store | None, options: OpenOptions) 
     expected = [s for s in sources if is_from_outside(s)]
     nameless = [s for s in sources if s.path is not None and _may_be_pickle(s.file_name)]
     for source in nameless[:_LOOKED_AT]:  # in a folder of dumps all are dumps
-        key = None if store is None else _key(store, source, _parse_options(options))
+        key = None if store is None else key_of(store, source, parse_options(options))
         if store is not None and key is not None and (store.root / key).is_dir():
             continue
         with suppress(TraceError), source.open() as file:
@@ -280,11 +282,6 @@ def _expected(sources: list[Source], store: Store | None, options: OpenOptions) 
 def _may_be_pickle(name: str) -> bool:
     """Whether a file is called as pickles are: by their ending or none that is known."""
     return not name.endswith(_ENDINGS_OF_TEXT)
-
-
-def _process_of(entry: Entry, position: int) -> int:
-    """Which of its file's processes an entry is; the cycles of one share its number."""
-    return int(str(entry.parsed.facts.get("process", position)))
 
 
 @cache

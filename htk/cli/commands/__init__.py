@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
     "overlay": Command(
         "htk.cli.commands.overlay", "Draw the critical path into copies of the trace."
     ),
+    "map": Command("htk.cli.commands.map", "Parse a share of many files into a shared store."),
     "cache": Command("htk.cli.commands.cache", "List or clear the parsed traces that are kept."),
     "analyses": Command("htk.cli.commands.analyses", "List the questions that htk answers."),
     "formats": Command("htk.cli.commands.formats", "List the file formats that htk reads."),

@@ -1,0 +1,36 @@
+"""`htk map`: parse files into a store that many machines share."""
+
+from typing import Any
+
+import click
+
+from htk.cli.commands.common import opening_options, working_options
+from htk.errors import TraceError
+
+
+@click.command("map")
+@opening_options
+@working_options
+@click.option("--shard", default="1/1", help="Which share of the files, e.g. 3/32.")
+@click.option("--store", required=True, help="Folder or URL to keep the tables in.")
+@click.pass_context
+def command(
+    ctx: click.Context, /, paths: tuple[str, ...], shard: str, store: str, **arguments: Any
+) -> None:
+    """Parse a share of the files into a store; `htk summary STORE` then reads it.
+
+    Shares may be run again or at the same time: entries are named by the content of the files. A
+    store is opened wherever a PATH is expected, by the version of htk that wrote it.
+    """
+    from htk.cli.commands.common import named, open_options
+    from htk.trace.mapping import Shard, map_files
+
+    mapped = map_files(named(paths), store, Shard.parsed(shard), open_options(arguments))
+    click.echo(
+        f"{mapped.stored} files stored, {mapped.there_before} were there before, "
+        f"{len(mapped.unread)} are no traces, {len(mapped.failed)} failed"
+    )
+    for _, why in mapped.failed:
+        click.echo(f"htk: {why}", err=True)
+    if mapped.failed:
+        ctx.exit(TraceError.exit_code)

@@ -1,0 +1,182 @@
+"""Parsed tables in a folder or bucket that many machines write and read.
+
+One object holds what one file was parsed to, of all its processes: a ZIP archive, not compressed,
+of folders as the cache has them. It is named by the code that read the file and by the file's
+content, so that writers need not know of each other: who comes second finds the work done, or
+writes the same again. What is read is copied into the cache of this machine, and checked first,
+since others may have written it.
+"""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from htk.errors import TraceError
+from htk.io.raw_files import reason
+from htk.io.remote import filesystem, is_url
+from htk.io.store import META, Store, meta_of
+from htk.io.table_code import table_code
+from htk.io.table_file import TEMPORARY, read_table
+from htk.schema import DERIVED, TABLES
+
+MARK = "htk-store.json"  # tells a store from a folder of traces
+_MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json)")
+_OBJECT = re.compile(r"([0-9a-f]{40})\.zip")
+_STORES = re.compile(r"^(s3a?|gs|gcs|abfss?|az|memory)://", re.IGNORECASE)
+_TRIES = 4  # of a request to a store that is throttled
+_NOTE = json.dumps({"kind": "parsed traces of htk"}).encode()
+
+_DAMAGE = (ValueError, KeyError, TypeError, zipfile.BadZipFile, pa.ArrowException)
+
+Done = TypeVar("Done")
+
+
+class SharedStore:
+    """Entries below an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._is_local = not is_url(address)
+        location = str(Path(address).resolve()) if self._is_local else address
+        self._system, path = filesystem(location)
+        self._path = path.rstrip("/")
+
+    @classmethod
+    def at(cls, address: str) -> "SharedStore | None":
+        """Return the store at an address; None if there is none."""
+        if is_url(address):
+            if not _STORES.match(address):
+                return None
+        elif not (Path(address) / MARK).is_file():
+            return None
+        store = cls(address)
+        return store if store._exists(MARK) else None
+
+    def mark(self) -> None:
+        """Say that this is a store."""
+        self._tried(partial(self._system.makedirs, self._at(_code()), exist_ok=True))
+        if not self._exists(MARK):
+            self._tried(partial(self._system.pipe_file, self._at(MARK), _NOTE))
+
+    def names(self) -> list[str]:
+        """Return the keys of the files whose entries this code made."""
+        if not self._exists(_code()):
+            return []
+        listed = self._tried(partial(self._system.ls, self._at(_code()), detail=False))
+        matches = [_OBJECT.fullmatch(str(path).rsplit("/", 1)[-1]) for path in listed]
+        return sorted(match[1] for match in matches if match is not None)
+
+    def has_others(self) -> bool:
+        """Whether it holds entries that other code made."""
+        listed = self._tried(partial(self._system.ls, self._path, detail=False))
+        names = {str(path).rstrip("/").rsplit("/", 1)[-1] for path in listed}
+        return bool(names - {MARK, _code()})
+
+    def put(self, folders: Sequence[Path]) -> None:
+        """Keep the cache's folders of one file, that of its first process first."""
+        key = folders[0].name
+        packed = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folders[0].parent))
+        try:
+            with zipfile.ZipFile(packed / "zip", "w") as archive:
+                for folder in folders:
+                    for file in (*sorted(folder.glob("*.arrow")), folder / META):
+                        archive.write(file, f"{folder.name}/{file.name}")
+            self._put_file(packed / "zip", self._at(_code(), f"{key}.zip"))
+        finally:
+            shutil.rmtree(packed, ignore_errors=True)
+
+    def fetch(self, key: str, store: Store) -> None:
+        """Copy a file's entry into the cache, unless it is there; TraceError if it was changed."""
+        if (store.root / key / META).is_file():
+            return
+        store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=store.root))
+        try:
+            packed = str(temporary / "zip")
+            source = self._at(_code(), f"{key}.zip")
+            self._tried(partial(self._system.get_file, source, packed))
+            folders = _unpacked(Path(packed), key, temporary)
+            for folder in folders:
+                _check(folder)
+            for folder in reversed(folders):  # the first process tells of the others: it comes last
+                if not (store.root / folder.name).exists():
+                    folder.rename(store.root / folder.name)
+        except (*_DAMAGE, OSError) as error:
+            raise TraceError(
+                f"{self.address}: entry {key} is not what was written ({reason(error)}); "
+                "remove it and run htk map again"
+            ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _put_file(self, file: Path, target: str) -> None:
+        """Copy a file there; it appears whole, as objects of buckets do."""
+        if not self._is_local:
+            self._tried(partial(self._system.put_file, str(file), target))
+            return
+        temporary = f"{target}.{os.getpid()}"
+        self._tried(partial(self._system.put_file, str(file), temporary))
+        Path(temporary).replace(target)
+
+    def _at(self, *names: str) -> str:
+        return "/".join((self._path, *names))
+
+    def _exists(self, *names: str) -> bool:
+        return bool(self._tried(partial(self._system.exists, self._at(*names))))
+
+    def _tried(self, request: Callable[[], Done]) -> Done:
+        """Return what a request gives; a store that is throttled or away is asked again."""
+        for attempt in range(_TRIES):
+            try:
+                return request()
+            except FileNotFoundError:
+                raise
+            except Exception as error:  # each file system has errors of its own
+                if attempt == _TRIES - 1:
+                    raise TraceError(f"{self.address}: {reason(error)}") from error
+        raise AssertionError("not reached")
+
+
+def _code() -> str:
+    """Return the folder of entries that the code which runs here made."""
+    return table_code()[:16]
+
+
+def _unpacked(packed: Path, key: str, target: Path) -> list[Path]:
+    """Unpack the folders of one file, and nothing else; the first process comes first."""
+    folders = set()
+    with zipfile.ZipFile(packed) as archive:
+        for member in archive.infolist():
+            match = _MEMBER.fullmatch(member.filename)
+            if match is None or match[1] != key or member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"member {member.filename[:200]!r}")
+            folder = target / (match[1] + (match[2] or ""))
+            folder.mkdir(exist_ok=True)
+            folders.add(folder)
+            with archive.open(member) as content, (folder / match[3]).open("wb") as file:
+                shutil.copyfileobj(content, file)
+    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+
+
+def _check(folder: Path) -> None:
+    """Refuse an entry whose tables are not those that it names, or could not have been written."""
+    meta = meta_of((folder / META).read_bytes(), folder.name)
+    names = {file.stem for file in folder.glob("*.arrow")}
+    if not set(meta["tables"]) <= names:
+        raise ValueError("tables are missing")
+    for name in names:
+        table = read_table(folder / f"{name}.arrow", folder.name, name, thorough=True)
+        table.validate(full=True)
+        schema = {**TABLES, **DERIVED}[name.removeprefix("derived-")]
+        for field in table.schema:
+            if schema.field(field.name).type != field.type:
+                raise ValueError(f"column {name}.{field.name} is {field.type}")

@@ -1,0 +1,96 @@
+"""Parse a share of a recording's files into a store: a task of a Slurm array, a pod of a job.
+
+Entries are named by content, so that shares may overlap, be run again, or be cut short.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from htk.core.parser import Source
+from htk.derived import registry
+from htk.errors import HtkError, TraceError, UsageError
+from htk.io.shared_store import SharedStore
+from htk.io.sources import content_identity, resolve
+from htk.io.store import Store, StoredEntry
+from htk.spread.workplace import Workplace
+from htk.trace.file import FileRecording, TraceFile
+from htk.trace.opening import Inputs, OpenOptions, key_of, parse_options, read_all, with_sample
+
+_FILES_AT_A_TIME = 16  # parsed before they are stored: what is cut short loses no more
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The `number`-th of `count` shares, from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parsed(cls, text: str) -> "Shard":
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise UsageError(f"shard {text!r}: expected a share such as 3/32, from 1/32 to 32/32")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, sources: Sequence[Source]) -> list[Source]:
+        """Return its share of the files: every count-th, so that neighbours are spread."""
+        return list(sources[self.number - 1 :: self.count])
+
+
+@dataclass(frozen=True)
+class MappedFiles:
+    """What became of a share's files."""
+
+    stored: int
+    there_before: int
+    unread: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+
+
+def map_files(
+    inputs: Inputs, address: str, shard: Shard, options: OpenOptions | None = None
+) -> MappedFiles:
+    """Parse a share of the files that the store at an address does not hold yet into it."""
+    options = options or OpenOptions()
+    work = Workplace(options.on, options.memory_bytes)
+    shared = SharedStore(address)
+    shared.mark()
+    sources = [_named_by_content(s) for s in shard.of(resolve(with_sample(inputs)))]
+    cache, there = Store(), set(shared.names())
+    missing = [s for s in sources if key_of(cache, s, parse_options(options)) not in there]
+    stored, unread, failed = 0, [], []
+    for first in range(0, len(missing), _FILES_AT_A_TIME):
+        batch = missing[first : first + _FILES_AT_A_TIME]
+        read, strange, broken = read_all(batch, options, work)
+        unread += strange
+        failed += broken
+        for name, recordings in groupby(read, key=lambda recording: recording.source.name):
+            try:
+                shared.put([_completed(recording) for recording in recordings])
+                stored += 1
+            except TraceError as error:
+                failed.append((name, str(error)))
+    work.close()
+    return MappedFiles(stored, len(sources) - len(missing), tuple(unread), tuple(failed))
+
+
+def _named_by_content(source: Source) -> Source:
+    try:
+        return replace(source, identity=content_identity(source))
+    except HtkError:  # said when it is read
+        return source
+
+
+def _completed(recording: FileRecording) -> Path:
+    """Return the folder of a file's tables, with those that are made of them file by file."""
+    entry = recording.entry
+    if not isinstance(entry, StoredEntry):
+        raise TraceError(f"{recording.source.name}: cannot be kept on this machine's disk")
+    file = TraceFile(entry, recording.source.name, 0, 0)
+    for name in registry.PER_FILE:
+        file.table(name)
+    return entry.folder
