@@ -84,9 +84,9 @@ def _nvidia(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
     name = row["model"].split(" (")[0].strip()
     model = decoder(_NVIDIA_MODELS.get(name, name))
     system = row["system"].removeprefix("DGX-").lower()
-    precision = row["precision"].strip().lower()
-    if not precision or "(" in precision:
-        raise Unsaid("precision is not stated, or two are")
+    precision = row["precision"].split("(")[0].strip().lower()  # another's figures in brackets
+    if not precision:
+        raise Unsaid("precision is not stated")
     for column in ("tp", "pp", "cp", "vp"):
         if "(" in (row[column] or ""):
             raise Unsaid("two layouts in one row")

@@ -59,6 +59,8 @@ PRESETS = {
         Decoder("gpt3-5b", 24, 4096, 32, 32, 16384, 51200, False, True, 2048),
         Decoder("gpt3-20b", 44, 6144, 48, 48, 24576, 51200, False, True, 2048),
         Decoder("gpt3-175b", 96, 12288, 96, 96, 49152, 51200, False, True, 2048),
+        Decoder("nemotron-3-8b", 32, 4096, 32, 32, 16384, 256000, False, biases=False),
+        Decoder("nemotron-22b", 40, 6144, 48, 48, 24576, 256000, False, biases=False),
         Decoder("nemotron-4-15b", 32, 6144, 48, 8, 24576, 256000, False, biases=False),
         Decoder("nemotron-4-340b", 96, 18432, 96, 8, 73728, 256000, False, biases=False),
         Decoder(
@@ -81,6 +83,7 @@ _ALSO = {
     "llama3.1-70b": "llama3-70b",
     "llama3.1-405b": "llama3-405b",
     "llama3.3-70b": "llama3-70b",
+    "nemotron-8b": "nemotron-3-8b",
     "nemotron-340b": "nemotron-4-340b",
     "nemotron-15b": "nemotron-4-15b",
     "nemotron-3-nano-30b-a3b": "nemotron-3-nano",

@@ -256,11 +256,6 @@ def _check_layout(job: PlannedJob) -> None:
             f"tensor × pipeline × context parallelism is {split}, which does not divide"
             f" {job.ranks} GPUs"
         )
-    if job.tensor_parallel > job.link_domain:
-        raise UsageError(
-            f"tensor parallelism of {job.tensor_parallel} is more than the {job.link_domain} GPUs"
-            " that fast links join"
-        )
     if job.pipeline_parallel > job.model.layers:
         raise UsageError(
             f"a pipeline of {job.pipeline_parallel} stages for {job.model.layers} layers"

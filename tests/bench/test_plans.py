@@ -24,20 +24,22 @@ ROWS = (
     "DGX-GB200,256,MXFP8,4096,1,4096,1,4,1,4,64,4912,1276,DeepSeekV3,26.08,finetune,x,,,,\n"
     "DGX-H100,8,,128,1,8192,1,1,1,n/a,1,14079,725,LLAMA3_8B,25.09,finetune,x,8,16,,\n"
     "DGX-GB300,8,FP8,32,1,4096,1,2,1,20,n/a,7481,2086,LLAMA3_70B,26.06,lora,x,,,,\n"
-    "DGX-B200,8,FP8-CS (FP8-MX),128,2,8192,1,1,1,n/a,1,30624,1,LLAMA3_8B,25.11,x,x,0,8,,\n"
+    "DGX-B200,8,FP8-CS (FP8-MX),128,2,8192,1,1,1,n/a,1,30624 (29521),1,LLAMA3_8B,25.11,x,x,0,8,,\n"
 )
 
 
 def test_rows_of_a_published_table_are_said_or_the_reason_is(tmp_path: Path) -> None:
     (tmp_path / "nvidia_megatron_bridge_nemo.csv").write_text(HEADER + ROWS)
     rows = load(tmp_path)
-    assert [row.job is not None for row in rows] == [True, True, False, True, False]
+    assert [row.job is not None for row in rows] == [True, True, False, True, True]
     assert "precision" in rows[2].reason
-    first, second, lora = (row.job for row in rows if row.job)
+    first, second, lora, both = (row.job for row in rows if row.job)
     assert (first.replicas, first.accumulation, first.virtual_stages) == (2, 128, 5)
     assert rows[0].step_ns == pytest.approx(1e9 * 256 * 8192 / (64 * 1600))
     assert (second.expert_parallel, second.link_domain) == (64, 72)
     assert lora.lora_rank is not None
+    assert both.precision == "fp8-cs"  # with the figure before the brackets
+    assert rows[4].step_ns == pytest.approx(1e9 * 128 * 8192 / (8 * 30624))
 
 
 def test_variances_are_found_again() -> None:

@@ -49,7 +49,6 @@ def test_strategies_by_the_names_of_frameworks(name: str, canonical: str) -> Non
     ("other", "message"),
     [
         ({"tensor_parallel": 3}, "does not divide"),
-        ({"tensor_parallel": 16, "pipeline_parallel": 4}, "fast links"),
         ({"pipeline_parallel": 128, "nodes": 64}, "stages for 80 layers"),
         ({"pipeline_parallel": 1, "virtual_stages": 2}, "want a pipeline"),
         ({"expert_parallel": 2}, "does not divide 1 experts"),
@@ -87,3 +86,10 @@ def test_beyond_a_pod_the_network_narrows() -> None:
     assert narrow.spread_pace(2, 32) == pytest.approx(4 * adapter)
     assert narrow.spread_pace(4, 16) == pytest.approx(2 * adapter)
     assert narrow.spread_pace(8, 8) == pytest.approx(adapter)
+
+
+def test_tensor_parallelism_beyond_a_node_is_as_slow_as_its_adapters() -> None:
+    within, across = (replace(LLAMA, tensor_parallel=t, pipeline_parallel=4) for t in (8, 16))
+    slow = across.network.spread_pace(16, 1)
+    assert slow == pytest.approx(1 / (0.75 * 8 * 50))
+    assert slow > within.network.spread_pace(8, 1) == pytest.approx(1 / (0.75 * 450))
