@@ -124,6 +124,7 @@ def _words(row: dict[str, Any]) -> list[Any]:
         ("Verdict", row["verdict"]),
         ("Assumed", row["assumptions"]),
         ("Uncertainty, one standard deviation, from", doubts),
+        ("90 % intervals so far", row["intervals_held"] or ""),
         ("To record next", (row["narrow"] or "").replace(" (--with)", "")),
     ]
     return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.scorecard import measured, rows, simulated
+from bench.scorecard.intervals import Learned, held_pct, table
 from bench.scorecard.memory import classified
-from bench.scorecard.page import ROADS, bands, page
+from bench.scorecard.page import ROADS, page
 from bench.scorecard.score import Prediction, by_kind, summary
 
 _ROOT = Path(__file__).parents[2]
@@ -34,17 +35,19 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="renew the page and the bands")
     given = parser.parse_args()
     found = _read(given.read) if given.read else list(_all(given))
+    learned = Learned(found)
     for road in ROADS:
         for kind, mine in by_kind(r for r in found if r.road == road).items():
-            told = {k: v if v is None else round(v, 2) for k, v in summary(mine, found).items()}
+            sums = summary(mine) | {"held_pct": held_pct(mine, learned)}
+            told = {k: v if v is None else round(v, 2) for k, v in sums.items()}
             sys.stdout.write(json.dumps({"road": road, "kind": kind} | told) + "\n")
     if given.json:
         given.json.write_text(json.dumps([asdict(r) for r in found], indent=1) + "\n")
     if given.write:
         text = page(found, classified(given.facts), _said(found))
         (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
-        table = _ROOT / "htk" / "whatif" / "calibration.toml"
-        table.write_text(bands(found), encoding="utf-8")
+        intervals = _ROOT / "htk" / "whatif" / "calibration.toml"
+        intervals.write_text(table(learned), encoding="utf-8")
     return 0
 
 

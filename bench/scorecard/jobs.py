@@ -34,6 +34,8 @@ class Job(Config):
     attention: tuple[float, float] = (0.52, 0.62)  # pyright: ignore[reportIncompatibleMethodOverride]
     passes: tuple[Pass, ...] = ()  # of a norm; none: the simulator's own
     optimizer_ranks: float | None = None
+    bucket_bytes: int = 25 << 20  # pyright: ignore[reportIncompatibleMethodOverride]
+    gathers_ahead: int = 2  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def norm(self) -> tuple[Pass, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import exp, log
 
 from bench.scorecard.jobs import Job, staged, step_ns
+from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
@@ -86,7 +87,7 @@ def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
         label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
         kind, linear = "global batch, from two", second.step_ns * _count(row) / _count(second)
         made = predicted("described", kind, label, row.group, found, row.step_ns)
-        yield replace(made, base_ns=second.step_ns, linear_ns=linear)
+        yield replace(made, base_ns=second.step_ns, linear_ns=linear, source=row.source)
 
 
 def _count(row: Row) -> int:
@@ -102,16 +103,30 @@ def _held(start: Baseline, pair: Pair) -> Prediction:
         return Prediction(
             "described", pair.kind, label, pair.start.group, f"refused: {error}",
             base, pair.truth_ns, _linear(pair), None, 0.0,
+            tuple(name for name, _ in pair.edits), pair.start.source, _planned(pair),
         )  # fmt: skip
     made = predicted("described", pair.kind, label, pair.start.group, found, pair.truth_ns)
-    return replace(made, linear_ns=_linear(pair))
+    return replace(
+        made, linear_ns=_linear(pair), source=pair.start.source, planned_ns=_planned(pair)
+    )
 
 
 def _linear(pair: Pair) -> float:
     """At the same hardware efficiency, as its publishers count it: the whole square of attention,
     and what is recomputed.
     """
-    return pair.start.simulated_ns * _flops(pair.end.job) / _flops(pair.start.job)
+    more = pair.slots / pair.start.job.accumulation
+    return pair.start.simulated_ns * more * _flops(pair.end.job) / _flops(pair.start.job)
+
+
+def _planned(pair: Pair) -> float | None:
+    """What was measured, times the ratio of two plans."""
+    before, after = (
+        planned_ns(row.job, many, precision=row.precision, sequence_parallel=row.sequence_parallel)
+        for row, many in ((pair.start, pair.start.job.accumulation), (pair.end, pair.slots))
+    )
+    change = planned_change(before, after)
+    return None if change is None else pair.start.simulated_ns * change
 
 
 def _flops(job: Job) -> float:

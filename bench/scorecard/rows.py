@@ -51,6 +51,7 @@ class Row:
     pipeline: int = 1
     norm_kernel: bool = False  # fused norms
     precision: str = "bf16"
+    sequence_parallel: bool = False  # such a row is not simulated, only held against
 
     @property
     def simulated_ns(self) -> float:
@@ -73,9 +74,14 @@ class Pair:
     edits: tuple[tuple[str, str], ...]
 
     @property
+    def slots(self) -> int:
+        """Micro-batches of the end that are predicted, in the time of a stage."""
+        return self.end.slots if self.kind == "pp" else self.start.job.accumulation
+
+    @property
     def truth_ns(self) -> float:
-        """What the end took, for as many micro-batches as were simulated of the start."""
-        return self.end.step_ns * self.start.job.accumulation / self.end.slots
+        """What the end took for them."""
+        return self.end.step_ns * self.slots / self.end.slots
 
 
 def load(folder: Path) -> list[Row]:
@@ -148,8 +154,6 @@ def _layouts(folder: Path) -> Iterator[Row]:
     for row in _read(folder, "alephalpha_layout_sweep.csv"):
         if not row["step_time_s"] or row["attn_kernel"] in ("torch", "fused"):
             continue
-        if row["seq_parallel"] not in ("", "0.0", "False"):
-            continue
         stage = _stage(
             row, "llama2-13b", layers=40, vocab=128000, ranks=int(row["n_gpus"]),
             checkpointing=row["act_ckpt"] == "every_layer", batch=int(row["global_batch"]),
@@ -167,6 +171,7 @@ def _layouts(folder: Path) -> Iterator[Row]:
         yield Row(
             "Aleph Alpha", family, f"{row['seq_len']} {row['attn_kernel']}", job,
             1e9 * float(row["step_time_s"]), slots, int(row["pp"]), row["rms_kernel"] == "True",
+            sequence_parallel=row["seq_parallel"] == "1",
         )  # fmt: skip
 
 
@@ -326,7 +331,10 @@ def pairs(rows: list[Row]) -> Iterator[Pair]:
 def pair(start: Row, end: Row) -> Pair | None:
     """What is different, if it is one kind of thing."""
     a, b = start.job, end.job
+    if start.sequence_parallel:
+        return None
     differs = {
+        "sequence": end.sequence_parallel,
         "batch": (a.micro_batch, a.seq) != (b.micro_batch, b.seq),
         "world": a.ranks != b.ranks and a.tensor_parallel == b.tensor_parallel == 1,
         "checkpointing": a.checkpointing != b.checkpointing,
@@ -350,6 +358,12 @@ def pair(start: Row, end: Row) -> Pair | None:
         return Pair("fused norms", start, end, (("replace", NORMS),))
     if kinds == ["tensor"] and a.tensor_parallel > 1:  # the links of one GPU alone are not known
         return Pair("tp", start, end, (("tp", str(b.tensor_parallel)),))
+    if kinds == ["sequence"] and a.tensor_parallel > 1:
+        return Pair("sp", start, end, (("sp", "on"),))
+    if kinds == ["pipeline"] and start.pipeline == 1:
+        many = end.slots - end.pipeline + 1  # of which a pipeline has as many more as stages
+        asked = ("accumulation", str(many // end.pipeline)), ("pp", str(end.pipeline))
+        return Pair("pp", start, end, asked) if many % end.pipeline == 0 else None
     if kinds == ["hardware"] and {a.gpu, b.gpu} == {"a100-80gb", "h100"}:
         return Pair("hardware", start, end, (("hardware", b.gpu),))
     if kinds == ["precision"] and end.precision == "fp8":  # stand-ins compute in bf16

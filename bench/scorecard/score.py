@@ -1,4 +1,4 @@
-"""Predictions beside outcomes, summed by kind: error, coverage, and what naive answers would do."""
+"""Predictions beside outcomes, summed by kind: error, and what naive answers would do."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from math import exp, log
 
 import numpy as np
 
-from htk.whatif.calibration import NORMAL, factors
+from htk.whatif.calibration import stated
 from htk.whatif.predict import Answer
 
 _TURNED = 0.01  # a change that is smaller has no direction
-_WIDE = NORMAL[1]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,9 @@ class Prediction:
     linear_ns: float  # the base, times the work of a GPU
     predicted_ns: float | None
     sigma: float
-    edits: tuple[str, ...] = ()  # names
+    edits: tuple[str, ...] = ()  # names of those that change something
+    source: str = ""  # whose measurement came of it
+    planned_ns: float | None = None  # the base, times plan(after) over plan(before)
 
     @property
     def error(self) -> float | None:
@@ -36,8 +37,9 @@ class Prediction:
 
     @property
     def score(self) -> float | None:
-        """The error over the doubt that was stated."""
-        return abs(self.error) / self.sigma if self.error is not None and self.sigma else None
+        """The error over the uncertainty that was stated."""
+        sigma = stated(self.sigma, self.edits)
+        return abs(self.error) / sigma if self.error is not None and sigma else None
 
     @property
     def wrong_way(self) -> bool:
@@ -56,44 +58,14 @@ def predicted(
     each = found.samples_ratio / found.devices_ratio
     return Prediction(
         road, kind, label, group, found.verdict, base, truth_ns, base * each, step, found.sigma,
-        tuple(name for name, _ in found.edits),
+        found.effective or (),
     )  # fmt: skip
 
 
-def scores(rows: Iterable[Prediction]) -> list[float]:
-    """Errors over the doubt that was stated."""
-    return [score for row in rows if (score := row.score) is not None]
-
-
-def evidence(found: Iterable[Prediction]) -> dict[str, list[Prediction]]:
-    """What the bands of an edit are learned from: answers to it alone, whatever the road."""
-    by_edit: dict[str, list[Prediction]] = {}
-    for row in found:
-        if len(row.edits) == 1 and row.score is not None:
-            by_edit.setdefault(row.edits[0], []).append(row)
-    return dict(sorted(by_edit.items()))
-
-
-def held_pct(rows: Sequence[Prediction], found: Iterable[Prediction]) -> float | None:
-    """How often the 90 % band held that answers state, learned from `found` without the group of
-    what is judged."""
-    known = evidence(found)
-    held = [
-        row.score <= max([_wide(known.get(edit, ()), row.group) for edit in row.edits] or [_WIDE])
-        for row in rows
-        if row.score is not None
-    ]
-    return 100 * float(np.mean(held)) if held else None
-
-
-def _wide(known: Sequence[Prediction], group: str) -> float:
-    return factors(scores(r for r in known if r.group != group), len(known))[1]
-
-
 def summary(
-    rows: Sequence[Prediction], found: Sequence[Prediction] | None = None
+    rows: Sequence[Prediction],
 ) -> dict[str, float | int | None]:
-    """Of one kind. Errors in percent of what came. `found`: all that bands are learned from."""
+    """Of one kind. Errors in percent of what came."""
     errors = [100 * abs(exp(r.error) - 1) for r in rows if r.error is not None]
     answered = [r for r in rows if r.error is not None]
     return {
@@ -103,11 +75,12 @@ def summary(
         "mean_pct": float(np.mean(errors)) if errors else None,
         "p90_pct": _at(errors, 0.9),
         "wrong_way": sum(r.wrong_way for r in rows),
-        "held_pct": held_pct(answered, rows if found is None else found),
         "no_change_median_pct": _at(_off(answered, "base_ns"), 0.5),
         "no_change_mean_pct": _mean(_off(answered, "base_ns")),
         "linear_median_pct": _at(_off(answered, "linear_ns"), 0.5),
         "linear_mean_pct": _mean(_off(answered, "linear_ns")),
+        "planned_median_pct": _at(_off(answered, "planned_ns"), 0.5),
+        "planned_mean_pct": _mean(_off(answered, "planned_ns")),
     }
 
 
@@ -119,7 +92,8 @@ def by_kind(rows: Iterable[Prediction]) -> dict[str, list[Prediction]]:
 
 
 def _off(rows: Sequence[Prediction], column: str) -> list[float]:
-    return [100 * abs(getattr(r, column) / r.truth_ns - 1) for r in rows]
+    naive = ((getattr(r, column), r.truth_ns) for r in rows)
+    return [100 * abs(said / came - 1) for said, came in naive if said is not None]
 
 
 def _at(values: Sequence[float], share: float) -> float | None:

@@ -11,6 +11,7 @@ from itertools import compress
 from typing import Any
 
 from bench.scorecard.jobs import Change, Job, staged, step_ns
+from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
 from htk.simulate.instructions import COMPUTE, COPY_IN, GATHER, MAIN, Do, RankProgram, StreamEvent
@@ -41,10 +42,10 @@ class Case:
         return self.edits or ((self.kind, self.value),)
 
 
-def halved(whole: RankProgram) -> RankProgram:
-    """All compute takes half as long."""
+def hastened(whole: RankProgram) -> RankProgram:
+    """All compute takes four fifths as long; much less than that no GPU of its peak could do."""
     what = [
-        (replace(item[0], ns=item[0].ns // 2), *item[1:])
+        (replace(item[0], ns=item[0].ns * 4 // 5), *item[1:])
         if do in (Do.LAUNCH, Do.NODE) and item[0].kind == "compute"
         else item
         for do, item in zip(whole.do, whole.what, strict=True)
@@ -92,7 +93,7 @@ CASES = (
     Case("sharding", "ddp", {"strategy": "ddp"}),
     Case("world", "16", {"nodes": 4}),
     Case("world", "32", {"nodes": 8}),
-    Case("replace", f"{_COMPUTE}=2x", program=halved),
+    Case("replace", f"{_COMPUTE}=1.25x", program=hastened),
     Case("host", "2x", program=hurried),
     Case("checkpointing", "on", {"checkpointing": True}),
     Case("tp", "2", {"tensor_parallel": 2}),
@@ -166,6 +167,7 @@ def from_others(job: Job) -> Iterator[Prediction]:
     start = staged(split)
     yield from _held(split, start, Case("batch", "32", {"micro_batch": 32}))
     yield from _held(split, start, Case("tp", "4", {"tensor_parallel": 4}))
+    yield from from_small_steps(job)
     many = replace(job, accumulation=2)
     more = Case("accumulation", "4", {"accumulation": 4})
     yield from _held(many, staged(many), more)
@@ -177,27 +179,41 @@ def from_others(job: Job) -> Iterator[Prediction]:
         yield from _held(first, start, case)
 
 
+def from_small_steps(job: Job) -> Iterator[Prediction]:
+    """Edits of what communication waits for, and of the type of matrix products."""
+    buckets = replace(job, strategy="ddp", micro_batch=4)
+    single = replace(job, precision="fp32", micro_batch=4)
+    sharded = replace(job, micro_batch=2)
+    cases = {
+        buckets: [Case("bucket", f"{mb}MB", {"bucket_bytes": mb << 20}) for mb in (10, 100)],
+        single: [Case("precision", "bf16", {"precision": "bf16"})],
+        sharded: [Case("prefetch_depth", str(k), {"gathers_ahead": k}) for k in (0, 1)],
+    }
+    for base, asked in cases.items():
+        start = staged(base)
+        for case in asked:
+            yield from _held(base, start, case)
+
+
 def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
     known = {e.NAME for e in EDITS}
     if not {name for name, _ in case.asked} <= known:
         return
-    truth = step_ns(replace(job, **case.change, run=1), case.program)
+    changed = replace(job, **case.change)
+    truth = step_ns(replace(changed, run=1), case.program)
     label = f"{job.model}, seed {job.seed}: {job.strategy} → {case.value}"
+    base, names = float(start.graph.period_ns), tuple(name for name, _ in case.asked)
+    change = planned_change(
+        planned_ns(job, job.accumulation), planned_ns(changed, changed.accumulation)
+    )
+    plan = None if change is None else base * change
     try:
         found = predict(start, case.asked)
     except HtkError as error:
-        base = float(start.graph.period_ns)
         yield Prediction(
-            "trace",
-            case.kind,
-            label,
-            str(job.seed),
-            f"refused: {error}",
-            base,
-            truth,
-            base,
-            None,
-            0.0,
-        )
+            "trace", case.kind, label, str(job.seed), f"refused: {error}", base, truth, base, None,
+            0.0, names, planned_ns=plan,
+        )  # fmt: skip
         return
-    yield predicted("trace", case.kind, label, str(job.seed), found, truth)
+    made = predicted("trace", case.kind, label, str(job.seed), found, truth)
+    yield replace(made, planned_ns=plan)

@@ -6,6 +6,7 @@ modelled operator launches inside that caller: nothing is counted twice. Kernels
 count for the operators that were captured, where the capture was recorded.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from htk.models import op_costs
 from htk.models.op_costs.call import FALLBACK, TYPES, Cost
 from htk.models.op_costs.serving import Tokens, is_served, tokens_of
 
+# CUTLASS names the type of a product's operands unless it is TF32.
+_TF32 = re.compile(r"tf32|tensorop_s1688gemm_\d", re.I)
 _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
 
@@ -138,10 +141,15 @@ def coverage_facts(
     }
 
 
+def in_tf32_by_name(kernel: str) -> bool:
+    """Return whether a kernel's name says that it multiplies in TF32."""
+    return bool(_TF32.search(kernel))
+
+
 def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
     """Operators of which some kernel computes in TF32."""
     in_tf32 = np.zeros(operators + 1, bool)
-    in_tf32[work.row[matching(kernels["name"], lambda name: "tf32" in name.lower())]] = True
+    in_tf32[work.row[matching(kernels["name"], in_tf32_by_name)]] = True
     return in_tf32[:-1]
 
 

@@ -54,7 +54,7 @@ class Gpu:
     @property
     def achievable_half_tflops(self) -> float:
         """The fastest product in 16 bits that was measured, or else what is usually reached."""
-        return self.achievable_bf16_tflops or _OF_PEAK * self.half_tflops
+        return self.achievable_bf16_tflops or OF_PEAK * self.half_tflops
 
     def achievable_tflops(self, number_format: str) -> float | None:
         """Return the fastest product measured in fp4, fp8, bf16 or fp32 (as TF32 where it has
@@ -67,10 +67,10 @@ class Gpu:
             if self.fp4_tflops is None:
                 return None
             eight = self.achievable_tflops("fp8")
-            share = eight / self.fp8_tflops if eight and self.fp8_tflops else _OF_PEAK
+            share = eight / self.fp8_tflops if eight and self.fp8_tflops else OF_PEAK
             return share * self.fp4_tflops
         peak = self.fp8_tflops if number_format == "fp8" else self.tf32_tflops or self.fp32_tflops
-        return None if peak is None else _OF_PEAK * peak
+        return None if peak is None else OF_PEAK * peak
 
     @property
     def achievable_memory_gbps(self) -> float:
@@ -90,7 +90,7 @@ class Gpu:
         return getattr(self, column) is not None
 
 
-_OF_PEAK = 0.8  # achievable share of the peak, where none was measured: median of those measured
+OF_PEAK = 0.8  # achievable share of the peak, where none was measured: median of those measured
 _OF_MEMORY = 0.8  # of the memory's rate
 _FREE = 0.99  # of its size, to processes: 79.2 of 80 on A100 and H100, 15.8 of 16 on V100
 _TEXTS = ("device_name", "vendor", "architecture", "capability")

@@ -77,7 +77,9 @@ def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
         return _box("<b>–</b>", str(error))
     if row["step_time_ns"] is None:
         return _box("<b>–</b>", str(row["verdict"]))
-    return _box(_step(row), str(row["verdict"]), _waterfall(row))
+    held = row["intervals_held"]
+    notes = [row["verdict"], *([f"90 % intervals so far: {held}"] if held else [])]
+    return _box(_step(row), "; ".join(notes), _waterfall(row))
 
 
 def _step(row: dict[str, Any]) -> str:

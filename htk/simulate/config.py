@@ -181,6 +181,16 @@ class Config:
         return 0.52, 0.62
 
     @property
+    def bucket_bytes(self) -> int:
+        """Of gradients that DistributedDataParallel reduces together."""
+        return 25 * 1024 * 1024
+
+    @property
+    def gathers_ahead(self) -> int:
+        """Units of FSDP2 whose parameters are gathered before they are used; 0: none."""
+        return 2
+
+    @property
     def owners(self) -> float:
         """Over how many ranks the optimizer's work is spread."""
         return self.shards

@@ -12,8 +12,6 @@ from htk.simulate.instructions import (
 )
 from htk.simulate.operator_inputs import OperatorInputs, Tensors, arguments
 
-_BUCKET_BYTES = 25 * 1024 * 1024  # of DistributedDataParallel
-
 
 class Strategy:
     """Unit numbers: layers, then what is in no layer (the root)."""
@@ -61,7 +59,7 @@ class DataParallel(Strategy):
 
     def gradient_ready(self, elements: int) -> None:
         self._filled += elements
-        if self.size * self._filled >= _BUCKET_BYTES:
+        if self.size * self._filled >= self.host.config.bucket_bytes:
             self._send()
 
     def finish(self) -> None:
@@ -104,7 +102,8 @@ class FullyShard(Strategy):
             self.host.think(25_000)
             self._unshard(unit)
             following = self.root - 1 if unit == self.root else unit - 1
-            if following >= 0 and following not in self._whole:
+            ahead = self.host.config.gathers_ahead
+            if ahead and following >= 0 and following not in self._whole:
                 self._gather(following)
 
     def after_backward(self, unit: int) -> None:
@@ -147,8 +146,11 @@ class FullyShard(Strategy):
                 name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
                 self.host.launch(self._copy(name, COPY_IN, 2 * share))
             self.host.order(COPY_IN, GATHER)
-            if len(self._copied) > 1:
-                self.host.wait(GATHER, self._copied[-2])
+            ahead = self.host.config.gathers_ahead
+            if not ahead:
+                self.host.order(COMPUTE, GATHER)
+            elif len(self._copied) >= ahead:
+                self.host.wait(GATHER, self._copied[-ahead])
             self.host.collective("all_gather", self.elements[unit], "shard", GATHER)
             self._gathered[unit] = self.host.record(GATHER)
 

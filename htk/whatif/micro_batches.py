@@ -47,7 +47,7 @@ class MicroBatch:
 
 def micro_batch(scene: StepModel) -> MicroBatch:
     """Return the step without what it does once, over its micro-batches."""
-    rest, many = _repeated(scene), micro_batches(scene)
+    rest, many = _repeated(_as_recorded(scene)), micro_batches(scene)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     return MicroBatch(
         after.period_ns / many,
@@ -56,9 +56,9 @@ def micro_batch(scene: StepModel) -> MicroBatch:
     )
 
 
-def micro_batch_ns(scene: StepModel) -> float:
-    """Return the time that one more micro-batch takes."""
-    return micro_batch(scene).ns
+def _as_recorded(scene: StepModel) -> StepModel:
+    """Return the scene without time that edits have added to the step as a whole."""
+    return replace(scene, wrap_weight=scene.wrap_weight - sum(scene.added.values()))
 
 
 def _repeated(scene: StepModel) -> StepModel:

@@ -106,10 +106,10 @@ def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
     new = (ranks - 1) / ranks * network(scene).pace(ranks, there) / ways
     moved = scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
     moved = moved.with_groups(chosen, ranks, there)
-    return replace(moved, facts=_smaller(moved.facts, chosen, ways))
+    return replace(moved, facts=smaller(moved.facts, chosen, ways))
 
 
-def _smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
+def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
     """Sizes of the chosen collectives, where known."""
     sizes = (facts.in_bytes, facts.out_bytes)
     into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)

@@ -13,7 +13,7 @@ from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.fidelity import Gate, exposed, gated, idle
 from htk.graph.replay import Replay, replay
-from htk.whatif.calibration import calibrated
+from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
 from htk.whatif.edit_uncertainty import accumulated, apart, total
@@ -139,20 +139,27 @@ class Answer:
             return None
         return -math.log(self.step_ns / self.measured_ns / self.each) / self.sigma
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the edits that change something."""
+        return tuple(n for n, _ in self.edits) if self.effective is None else self.effective
+
     def band(self, z: float) -> tuple[int | None, int | None]:
         if self.step_ns is None:
             return None, None
-        wide = math.exp(z * self.sigma)
+        wide = math.exp(z * stated(self.sigma, self.names))
         return round(self.step_ns / wide), round(self.step_ns * wide)
 
     @property
     def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
         """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
-        names = self.effective
-        if names is None:
-            names = tuple(name for name, _ in self.edits)
-        half, most = calibrated(names)
+        half, most = calibrated(self.names)
         return (*self.band(half), *self.band(most))
+
+    @property
+    def intervals_held(self) -> str:
+        """How often 90 % intervals of its kind held."""
+        return "" if self.step_ns is None else record(self.names)
 
 
 def baseline(

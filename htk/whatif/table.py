@@ -72,6 +72,7 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
         "verdict": a.verdict,
         "waterfall": json.dumps(dict(a.waterfall)),
         "doubt": json.dumps({k: round(100 * v, 2) for k, v in a.sources.items()}),
+        "intervals_held": a.intervals_held or None,
         "narrow": a.narrow or None,
         "assumptions": "; ".join(a.assumptions),
     }

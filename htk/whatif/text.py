@@ -69,7 +69,7 @@ def _print(result: Result, limit: int, target: Any, wide: bool) -> None:
     target.write("\n")
     print_table(_readable(result, rows, wide), limit=limit, file=target)
     lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
-    lines += _differing(rows, result.coverage["verdict"]) + _assumed(rows)
+    lines += _differing(rows, result.coverage["verdict"]) + _intervals(rows) + _assumed(rows)
     if lines:
         target.write("\n" + _lines(lines, wide))
 
@@ -235,6 +235,13 @@ def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
         elif row["step_time_ns"] is None and row["verdict"] != of_replay:
             by_verdict.setdefault(row["verdict"], []).append(row["whatif"])
     return [f"{text}: {', '.join(names)}" for text, names in by_verdict.items()]
+
+
+def _intervals(rows: list[dict[str, Any]]) -> list[str]:
+    """How often 90 % intervals held, each kind of edit once."""
+    held = [part for row in rows for part in (row["intervals_held"] or "").split("; ") if part]
+    parts = list(dict.fromkeys(held))
+    return ["90 % intervals so far:", *(f"  {part}" for part in parts)] if parts else []
 
 
 def _assumed(rows: list[dict[str, Any]]) -> list[str]:

@@ -15,6 +15,7 @@ from htk.whatif.step_model import StepModel
 NAME = "accumulation"
 HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
 
+ADDED = "micro-batches"  # the cause that more of them count for
 _SIGMA = 0.01  # of the step, for each doubling
 
 
@@ -34,7 +35,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     changed = replace(scene, samples=scene.samples * ratio)
     return (
         changed.add_step_time(
-            "micro-batches", more * each.ns, exposed=more * each.exposed, idle=more * each.idle
+            ADDED, more * each.ns, exposed=more * each.exposed, idle=more * each.idle
         )
         .with_uncertainty("structure", _SIGMA * max(abs(math.log2(ratio)), 1.0))
         .with_assumption(

@@ -25,6 +25,7 @@ HELP = "Size of the buckets in which DDP reduces gradients: 100MB."
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", re.I)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_PIECES = 64
+_PARAMETERS = 0.015  # of the step, one sigma: where a bucket ends is up to sizes of parameters
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
@@ -47,6 +48,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     return (
         inserted(changed, works)
         .with_uncertainty("communication", 0.1)
+        .with_uncertainty("structure", _PARAMETERS)
         .with_assumption(
             "gradients become ready evenly over the compute of their bucket; latency is paid once"
         )

@@ -2,14 +2,19 @@
 
 With p stages a step of m micro-batches takes (m + (p-1)/v) · t: the bubble is (p-1)/v of the time
 that a stage needs for one. All ranks work on the same samples as before, so each pipeline has p
-times as many micro-batches, each of which takes a pth of the time on a stage.
+times as many micro-batches, each of which takes a pth of the layers' time on a stage. Output and
+loss are on the last stage alone, for which the others wait.
 """
 
 from dataclasses import replace
 
+import numpy as np
+
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import pairs, positive_integer
-from htk.whatif.micro_batches import micro_batch_ns, micro_batches
+from htk.whatif.edits.accumulation import ADDED
+from htk.whatif.fsdp_units import compute_lane, layers
+from htk.whatif.micro_batches import micro_batch, micro_batches
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
 from htk.whatif.step_model import StepModel
 
@@ -28,20 +33,43 @@ def apply(scene: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
     of = sizes(scene, NAME)
     sent = activation_ns(scene, 2, ELEMENT * of.tokens * of.hidden)
-    each = micro_batch_ns(scene) / stages
+    whole_ns = micro_batch(scene).ns
+    more = round(scene.added.get(ADDED, 0) / whole_ns) if whole_ns else 0
+    output = _outside_layers(scene) * whole_ns
+    each = (whole_ns - output) / stages + output
+    uneven = (many + more) * (stages - 1) * output
     bubble = (stages - 1) / chunks * each
     filling = 2 * (stages - 1) * sent
     changed = fewer_replicas(scene, stages)
     return (
         replace(
-            changed.add_step_time("bubble", bubble + filling, exposed=filling, idle=bubble),
+            changed.add_step_time(
+                "bubble", bubble + uneven + filling, exposed=filling, idle=bubble + uneven
+            ),
             low_confidence=True,
         )
         .with_uncertainty("structure", 0.1)
         .with_uncertainty("communication", 0.3)
         .with_assumption(
-            f"{stages} stages of equal length, {many * stages} micro-batches in a pipeline, each "
-            f"{each / 1e6:.2f} ms on a stage; the bubble is {(stages - 1) / chunks:g} of them; "
+            f"{stages} stages of equally many layers, {(many + more) * stages} micro-batches in a "
+            f"pipeline, each {each / 1e6:.2f} ms on the last stage, which holds output and loss "
+            f"({output / 1e6:.2f} ms); the bubble is {(stages - 1) / chunks:g} of them; "
             "activations pass on unseen but for filling and draining",
         )
     )
+
+
+def _outside_layers(scene: StepModel) -> float:
+    """Return the share of the forward pass that is in no layer: of output and loss, mostly."""
+    shares = []
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        forward = lane[np.cumsum(scene.facts.backward[lane]) == 0]
+        length = scene.lengths()[forward].astype(np.float64)
+        position = {int(a): k for k, a in enumerate(forward.tolist())}
+        within = sum(
+            float(length[position[region.first] : position[region.last] + 1].sum())
+            for region in layers(scene, lane)
+        )
+        shares.append(1 - within / length.sum() if within else 0.0)
+    return float(np.mean(shares))

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.errors import UsageError
-from htk.models.hardware import Gpu
+from htk.measures.op_work import in_tf32_by_name
+from htk.models.hardware import OF_PEAK, Gpu
 from htk.whatif.edits.batch import SHORTEST_NS, grows
 from htk.whatif.operator_shapes import operator_shapes
+from htk.whatif.parallel import smaller
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
@@ -22,6 +24,7 @@ NAME = "precision"
 HELP = "Type of matrix products: bf16, fp8, fp32 (as TF32 where the GPU has it). Low confidence."
 
 _BYTES = {"fp8": 2, "bf16": 2, "fp32": 4}  # of what is stored between products
+_VECTORS = re.compile(r"sgemm(?!.*tf32)|simt", re.I)
 _SCALED = 5  # bytes moved to scale and cast an element: 2 for its amax, 2 read, 1 written
 _TYPES = (
     ("fp8", re.compile(r"float8|e4m3|e5m2", re.I)),
@@ -45,7 +48,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
     if value == "bf16" and not gpu.has("bf16"):
         raise UsageError(f"{NAME}: {gpu.name} has no bf16 matrix products")
-    ratio = _rate(gpu, now) / _rate(gpu, value)
+    exact = now == "fp32" and not _in_tf32(scene)  # computed by vector units, or unknown ones
+    ratio = (_vectors(gpu) if exact else _rate(gpu, now)) / _rate(gpu, value)
+    faster_peak = _peak(gpu, value, False) / _peak(gpu, now, exact)
     gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
     length = scene.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
@@ -59,8 +64,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
         changed = changed.with_lengths(rest, floor + (length - floor) * moved)
         comm = rescaled(changed, changed.is_comm, moved)
         changed = changed.with_lengths(changed.is_comm, comm)
+        changed = replace(changed, facts=smaller(changed.facts, changed.is_comm, 1 / moved))
     return (
-        replace(changed, low_confidence=True)
+        replace(changed, peak=scene.peak * faster_peak, low_confidence=True)
         .with_uncertainty("compute", 0.15)
         .with_assumption(
             f"matrix products in {value} in place of {now}, {1 / ratio:.2f} times as fast by rates "
@@ -88,6 +94,25 @@ def _rate(gpu: Gpu, name: str) -> float:
     if rate is None:
         raise UsageError(f"{NAME}: {gpu.name} has no {name} matrix products")
     return rate
+
+
+def _in_tf32(scene: StepModel) -> bool:
+    """Return whether products of single precision run on matrix units, as their names say."""
+    acts = scene.graph.activities
+    gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
+    names = {acts.names[code] for code in acts.name[gemm].tolist()}
+    return not any(_VECTORS.search(name) for name in names) or any(map(in_tf32_by_name, names))
+
+
+def _vectors(gpu: Gpu) -> float:
+    return OF_PEAK * _peak(gpu, "fp32", True)
+
+
+def _peak(gpu: Gpu, name: str, exact: bool) -> float:
+    """Return the dense peak that a utilisation is of, in 1e12 operations a second."""
+    peaks = {"fp8": gpu.fp8_tflops, "bf16": gpu.half_tflops, "fp32": gpu.tf32_tflops}
+    peak = gpu.fp32_tflops if exact else peaks[name] or gpu.fp32_tflops
+    return peak or gpu.half_tflops
 
 
 def _casts(scene: StepModel, gpu: Gpu) -> NDArray[np.float64]:

@@ -17,6 +17,9 @@ from htk.whatif.synthetic_ops import linked
 NAME = "prefetch_depth"
 HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
 
+_SIGMA = 0.01  # of the step
+_SIGMA_OF_NONE = 0.06  # in the backward pass gathers then also queue behind reductions
+
 
 def apply(scene: StepModel, value: str) -> StepModel:
     if not value.isdigit():
@@ -35,7 +38,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
             gather, user = gathers[k], users[max(k - depth, 0)]
             before = lane[position[user] - 1] if position[user] else -1
             if before >= 0 and k > depth:
-                tails.append(int(graph.end[before]))
+                # What frees the buffer: at 0 the compute before, else the copy out of it.
+                copied = depth > 0 and _copies_out(scene, user)
+                tails.append(int(graph.end[user if copied else before]))
                 heads.append(int(graph.start[gather]))
             call = int(graph.activities.call[user])
             if call >= 0:
@@ -46,11 +51,15 @@ def apply(scene: StepModel, value: str) -> StepModel:
     changed = scene.without(freed)
     return (
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
-        .with_uncertainty("structure", 0.01)
+        .with_uncertainty("structure", _SIGMA if depth else _SIGMA_OF_NONE)
         .with_assumption(
             f"a gather starts when the {depth}th unit before its own does; memory for them grows"
         )
     )
+
+
+def _copies_out(scene: StepModel, activity: int) -> bool:
+    return "split_with_sizes_copy" in (scene.facts.op[activity] or "")
 
 
 def _used(scene: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:

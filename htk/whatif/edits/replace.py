@@ -6,11 +6,13 @@ import re
 import numpy as np
 
 from htk.columns.types import Mask
+from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.graph.replay import critical, replay
 from htk.whatif.amdahl import guard
 from htk.whatif.edit_arguments import factor
 from htk.whatif.host_cost import unlaunched
+from htk.whatif.rms_norms import rms_norms
 from htk.whatif.step_model import StepModel
 
 NAME = "replace"
@@ -21,6 +23,8 @@ HELP = (
 
 _VALUE = re.compile(r"(.+?)=(gone|fused|[\d.]+x?)(?:,claimed=([\d.]+x?))?")
 
+_RMS_NORM = re.compile(r"rms_?norm", re.I)
+
 _FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs, 15 % in the middle
 
 
@@ -29,7 +33,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     if match is None:
         raise UsageError(f"{NAME} {value!r}: PATTERN=2x, PATTERN=fused or PATTERN=gone")
     pattern, how, claimed = match.groups()
-    chosen = _named(scene, pattern)
+    chosen, norms = _named(scene, pattern), 0
+    if not chosen.any() and _RMS_NORM.search(pattern):
+        chosen, norms = rms_norms(scene)
     if not chosen.any():
         raise UsageError(
             f"{NAME}: no kernel, operator or module of the step is named like {pattern!r}"
@@ -37,6 +43,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     length = scene.lengths()
     share = 100 * int(length[chosen].sum()) / max(int(length.sum()), 1)
     words = [f"{int(chosen.sum())} activities ({share:.1f} % of GPU time) match {pattern!r}"]
+    if norms:
+        words.append(f"{pluralize(norms, 'norm')} told by operators: pow, mean, rsqrt, mul")
     if how == "gone":
         changed = unlaunched(scene, chosen)
         words.append("their launches go with them")

@@ -1,4 +1,6 @@
-"""Bands as wide as predictions of their kind turned out to miss."""
+"""Intervals as wide as predictions of their kind turned out to miss."""
+
+import math
 
 import pytest
 
@@ -6,10 +8,21 @@ from htk.whatif import calibration
 from htk.whatif.predict import Answer
 
 TABLE = {
-    "batch": {"n": 120, "half": 0.8, "most": 2.0},
-    "sharding": {"n": 190, "half": 0.3, "most": 0.9},
+    "batch": {
+        "half": 0.8,
+        "most": 2.0,
+        "measured": {"held": 41, "n": 46},
+        "simulated": {"held": 36, "n": 36},
+    },
+    "sharding": {
+        "half": 0.3,
+        "most": 0.9,
+        "measured": {"held": 0, "n": 0},
+        "simulated": {"held": 9, "n": 10},
+    },
+    "pooled": {"half": 1.0, "most": 3.0},
 }
-TENTHS = [k / 10 for k in range(1, 10)]  # nine scores, 0.1 to 0.9
+TENTHS = [k / 10 for k in range(1, 11)]  # ten scores, 0.1 to 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -22,28 +35,33 @@ def test_the_quantile_of_n_is_counted_of_one_more() -> None:
     assert calibration.quantile([1, 2, 3], 0.5) == 2
 
 
-def test_errors_larger_than_stated_widen() -> None:
-    assert calibration.factors([10 * t for t in TENTHS]) == (5, 9)
+def test_without_measured_rows_of_its_own_a_kind_has_the_factors_of_all() -> None:
+    assert calibration.factors([], TENTHS) == (0.5, 0.9)  # the fifth and the ninth of ten
+    assert calibration.factors([], [score for score in TENTHS for _ in range(7)]) == (0.5, 0.9)
 
 
-def test_fewer_than_nine_tell_nothing() -> None:
-    assert calibration.factors([10 * t for t in TENTHS[:8]]) == calibration.NORMAL
+def test_many_rows_of_a_kind_outweigh_what_is_borrowed() -> None:
+    own = [5 * k / 100 for k in range(1, 101)]  # 0.05 to 5
+    merged = sorted([*own, *TENTHS])  # of 110 the 55th and the 99th
+    assert calibration.factors(own, TENTHS) == (merged[54], merged[98])
+    assert merged[98] > 4
 
 
-def test_few_smaller_errors_do_not_narrow() -> None:
-    assert calibration.factors(TENTHS) == calibration.NORMAL
+def test_all_kinds_together_count_as_ten_jobs_however_many_they_are() -> None:
+    own = [2.0] * 10
+    assert calibration.factors(own, [1.0] * 1000)[1] == 2.0  # 10 of 20 lie below
+    assert calibration.factors(own, [3.0] * 1000) == (2.0, 3.0)
 
 
-def test_very_many_smaller_errors_narrow_to_five_points_more_than_asked() -> None:
-    hundred = [k / 100 for k in range(1, 100)]  # of 99 the 55th and the 95th
-    assert calibration.factors(hundred, 100) == (0.55, 0.95)
-    assert calibration.factors(hundred) == calibration.NORMAL  # 99 are not many
-    assert calibration.factors([2 * score for score in hundred], 100) == (1.0, 1.8)
+def test_simulated_jobs_widen_what_nobody_has_measured_and_nothing_else() -> None:
+    worse = [4.0] * 20
+    assert calibration.factors([], TENTHS, worse) == (4.0, 4.0)
+    assert calibration.factors([], TENTHS, [0.01] * 20) == (0.5, 0.9)
+    assert calibration.factors([0.5] * 5, TENTHS, worse) == calibration.factors([0.5] * 5, TENTHS)
 
 
-def test_the_inner_band_narrows_no_more_than_the_outer() -> None:
-    tidy = [0.01] * 80 + [0.8225] * 19  # half of 1.645, so half of 0.674
-    assert calibration.factors(tidy, 100) == (0.337, 0.8225)
+def test_nothing_measured_at_all_leaves_the_normal_distribution() -> None:
+    assert calibration.factors([], []) == calibration.NORMAL
 
 
 def test_the_widest_of_several_edits() -> None:
@@ -52,16 +70,34 @@ def test_the_widest_of_several_edits() -> None:
     assert calibration.calibrated(["batch", "sharding"]) == (0.8, 2.0)
 
 
-def test_the_normal_distribution_stands_for_what_is_not_known() -> None:
-    assert calibration.calibrated(["tp"]) == calibration.NORMAL
-    assert calibration.calibrated(["sharding", "tp"]) == calibration.NORMAL
+def test_all_kinds_stand_for_what_is_not_known() -> None:
+    assert calibration.calibrated(["tp"]) == (1.0, 3.0)
+    assert calibration.calibrated(["sharding", "tp"]) == (1.0, 3.0)
     assert calibration.calibrated([]) == calibration.NORMAL
+
+
+def test_what_models_miss_is_part_of_an_interval_unless_nothing_changes() -> None:
+    assert calibration.stated(0.0, ["batch"]) == calibration.UNMODELLED
+    assert calibration.stated(0.03, ["batch"]) == pytest.approx(math.hypot(0.03, 0.02))
+    assert calibration.stated(0.03, []) == 0.03
 
 
 def test_an_answer_takes_them() -> None:
     made = Answer((("batch", "64"),), 1000, "trusted", 2000, {"compute": 0.1})
+    sigma = math.hypot(0.1, calibration.UNMODELLED)
     lo50, hi50, lo90, hi90 = made.bands
-    assert (lo90, hi90) == (1637, 2443)  # 2000 · exp(∓0.2)
-    assert (lo50, hi50) == (1846, 2167)  # 2000 · exp(∓0.08)
-    other = Answer((("host", "2x"),), 1000, "trusted", 2000, {"compute": 0.1})
-    assert other.bands[2:] == (1697, 2358)  # 2000 · exp(∓0.1645)
+    assert (lo90, hi90) == (round(2000 * math.exp(-2 * sigma)), round(2000 * math.exp(2 * sigma)))
+    assert (lo50, hi50) == (
+        round(2000 * math.exp(-0.8 * sigma)),
+        round(2000 * math.exp(0.8 * sigma)),
+    )
+    unchanged = Answer((("batch", "1x"),), 1000, "trusted", 1000, {"site": 0.01}, effective=())
+    assert unchanged.bands[2:] == (984, 1017)  # 1000 · exp(∓0.01645)
+
+
+def test_an_answer_says_how_often_intervals_of_its_kind_held() -> None:
+    made = Answer((("batch", "64"), ("tp", "2")), 1000, "trusted", 2000)
+    assert made.intervals_held == (
+        "batch: held 41 of 46 measured, 36 of 36 simulated; tp: held none measured, none simulated"
+    )
+    assert Answer((("batch", "64"),), 1000, "refused: no step").intervals_held == ""

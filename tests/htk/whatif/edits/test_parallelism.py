@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from htk.errors import UsageError
-from htk.whatif.edits import cp, ep, pp, sp, tp
+from htk.whatif.edits import accumulation, cp, ep, pp, sp, tp
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
 
 K = 1000
@@ -91,9 +91,20 @@ def test_a_pipeline_waits_to_be_filled() -> None:
     found = pp.apply(scene, "2")
     micro_batch = period(scene) - 440 * K - 800 * K  # reduced and optimized once
     fill = 2 * (20_000 + X * 0.01)
-    assert found.added == {"bubble": round(micro_batch / 2 + fill)}
+    # Of the forward pass e is in no layer: it is not shared, and the other stage waits for it.
+    output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
+    each = (micro_batch - output) / 2 + output
+    assert found.added == {"bubble": round(each + output + fill)}
     halved = pp.apply(scene, "stages=2,interleave=2")
-    assert halved.added["bubble"] == round(micro_batch / 4 + fill)
+    assert halved.added["bubble"] == round(each / 2 + output + fill)
+
+
+def test_a_pipeline_of_more_micro_batches_is_filled_once() -> None:
+    scene = small_scene(STEP)
+    one, four = (pp.apply(accumulation.apply(scene, n), "2").added["bubble"] for n in "14")
+    micro_batch = period(scene) - 440 * K - 800 * K
+    output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
+    assert four - one == pytest.approx(3 * output, abs=2)
 
 
 def test_experts_on_more_ranks_send_more() -> None:

@@ -1,0 +1,42 @@
+"""RMSNorms where modules were not recorded: told by the operators that make one.
+
+x · rsqrt(mean(x²) + ε) · w, as eager PyTorch runs it: a cast where the step computes in half
+precision, pow, mean, add, rsqrt, mul, a cast back, mul. The backward pass is that of these calls.
+"""
+
+import re
+
+import numpy as np
+
+from htk.columns.arrow import numbers
+from htk.columns.types import Mask
+from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.step_model import StepModel
+
+_LETTERS = {
+    "aten::pow": "p",
+    "aten::square": "p",
+    "aten::mean": "m",
+    "aten::add": "a",
+    "aten::rsqrt": "r",
+    "aten::mul": "u",
+    "aten::copy_": "c",
+    "aten::_to_copy": "c",
+}
+_NORM = re.compile("c?pma?ruc?u?")
+
+
+def rms_norms(scene: StepModel) -> tuple[Mask, int]:
+    """Return the activities of RMSNorms, forward and backward, and how many norms run forward."""
+    facts = scene.facts
+    chosen, count = np.zeros(len(facts.op), bool), 0
+    for rank in scene.graph.ranks:
+        lane = compute_lane(scene, rank)
+        forward = lane[~facts.backward[lane]]
+        letters = "".join(_LETTERS.get(facts.op[k] or "", "-") for k in forward.tolist())
+        for match in _NORM.finditer(letters):
+            chosen[forward[match.start() : match.end()]] = True
+            count += 1
+    calls = np.unique(facts.op_row[chosen])
+    made_by = np.append(numbers(facts.tables["op_links"]["forward_row"], -1), -1)[facts.op_row]
+    return chosen | (facts.backward & np.isin(made_by, calls[calls >= 0])), count
