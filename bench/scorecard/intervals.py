@@ -7,7 +7,7 @@ from math import ceil, expm1
 import numpy as np
 
 from bench.scorecard.score import Prediction, by_kind
-from htk.whatif.calibration import NORMAL, Held, factors, stated
+from htk.whatif.calibration import NORMAL, HoldCount, factors, stated
 
 MEASURED, SIMULATED = "described", "trace"
 
@@ -47,10 +47,10 @@ class Learned:
         without = row.source if row.road == MEASURED else row.group
         return max([self.factors(edit, without)[which] for edit in row.edits] or [NORMAL[which]])
 
-    def held(self, rows: Iterable[Prediction], which: int = 1) -> Held:
+    def held(self, rows: Iterable[Prediction], which: int = 1) -> HoldCount:
         """Count the rows whose interval held."""
         inside = [r.score <= self.multiple(r, which) for r in rows if r.score is not None]
-        return Held(sum(inside), len(inside))
+        return HoldCount(sum(inside), len(inside))
 
     def widths(self) -> tuple[float, float]:
         """Return the mean half width of 90 % intervals of measured rows, in percent of the step,

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.scorecard.intervals import MEASURED, SIMULATED, Learned, held_pct
 from bench.scorecard.memory import BINS, Bin, Fits
 from bench.scorecard.score import Prediction, by_kind, summary
-from htk.whatif.calibration import Held
+from htk.whatif.calibration import HoldCount
 
 ROADS = (SIMULATED, MEASURED)
 _TAIL = 0.025
@@ -160,7 +160,7 @@ def _pooled(learned: Learned) -> str:
     return text
 
 
-def _share(held: Held) -> str:
+def _share(held: HoldCount) -> str:
     return f"{100 * held.held / held.n:.0f} %"
 
 

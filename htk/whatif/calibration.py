@@ -27,7 +27,7 @@ _POOLED = "pooled"
 
 
 @dataclass(frozen=True)
-class Held:
+class HoldCount:
     """How often the 90 % interval held."""
 
     held: int
@@ -38,13 +38,13 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Kind:
+class EditIntervals:
     """What is known of the intervals of one edit."""
 
     edit: str
     factors: tuple[float, float]  # of the stated uncertainty, for 50 and 90 %
-    measured: Held
-    simulated: Held
+    measured: HoldCount
+    simulated: HoldCount
 
     @property
     def words(self) -> str:
@@ -103,29 +103,29 @@ def calibrated(edits: Sequence[str]) -> tuple[float, float]:
 
     Of several edits the widest counts.
     """
-    each = [kind.factors for kind in kinds(edits)] or [NORMAL]
+    each = [kind.factors for kind in edit_intervals(edits)] or [NORMAL]
     return max(half for half, _ in each), max(most for _, most in each)
 
 
-def kinds(edits: Sequence[str]) -> list[Kind]:
+def edit_intervals(edits: Sequence[str]) -> list[EditIntervals]:
     """Return what is known of the intervals of each of these edits."""
-    return [_kind(name) for name in dict.fromkeys(edits)]
+    return [_intervals_of(name) for name in dict.fromkeys(edits)]
 
 
 def record(edits: Sequence[str]) -> str:
     """Return how often 90 % intervals of these edits held, in words; "": no edit."""
-    return "; ".join(kind.words for kind in kinds(edits))
+    return "; ".join(kind.words for kind in edit_intervals(edits))
 
 
-def _kind(name: str) -> Kind:
+def _intervals_of(name: str) -> EditIntervals:
     table = _table()
     entry = table.get(name) or {}
     factor = entry or table.get(_POOLED) or {"half": NORMAL[0], "most": NORMAL[1]}
-    return Kind(
+    return EditIntervals(
         name,
         (factor["half"], factor["most"]),
-        Held(**entry.get("measured", {"held": 0, "n": 0})),
-        Held(**entry.get("simulated", {"held": 0, "n": 0})),
+        HoldCount(**entry.get("measured", {"held": 0, "n": 0})),
+        HoldCount(**entry.get("simulated", {"held": 0, "n": 0})),
     )
 
 
