@@ -4,6 +4,7 @@ What it runs is a function of `htk` that takes the pipes: requests to read, answ
 """
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -138,6 +139,7 @@ def _forked(function: str) -> ChildProcess:
             os.close(requests)
             os.close(answers)
             os.setsid()
+            gc.freeze()  # what was copied is not looked at, which would copy it in truth
             _run(function, os.fdopen(request_end, "rb"), os.fdopen(answer_end, "wb"))
         finally:
             os._exit(1)

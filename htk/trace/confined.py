@@ -115,6 +115,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._process: ChildProcess | None = None
+        self._empty: dict[str, pa.Table] = {}
         self._stopped = False
 
     def start(self) -> ChildProcess:
@@ -136,6 +137,7 @@ class _Reader:
 
     def _end(self) -> None:
         process, self._process = self._process, None
+        self._empty = {}
         if process is not None:
             process.kill()
             for pipe in (process.requests, process.answers):
@@ -157,7 +159,7 @@ class _Reader:
         clock = threading.Timer(limits.wall_seconds, stop)
         clock.daemon = True
         clock.start()
-        talk = _Conversation(process, source, options)
+        talk = _Conversation(process, source, options, self._empty)
         try:
             talk.say(_request(source, options, limits, store, key))
             return talk.answer(limits)
@@ -198,8 +200,15 @@ class _Ended(Exception):
 class _Conversation:
     """What is said between the two processes while one file is read."""
 
-    def __init__(self, process: ChildProcess, source: Source, options: ParseOptions) -> None:
+    def __init__(
+        self,
+        process: ChildProcess,
+        source: Source,
+        options: ParseOptions,
+        empty: dict[str, pa.Table],
+    ) -> None:
         self._process, self._source, self._options = process, source, options
+        self._empty = empty  # tables without rows that the process has sent before
         self._files: dict[int, BinaryIO] = {}
         self.is_over = False
 
@@ -240,7 +249,7 @@ class _Conversation:
     def _recordings(self, heard: Mapping[str, Any]) -> Sequence[Parsed] | None:
         recordings = []
         for facts in heard["recordings"]:
-            tables = {name: self._table() for name in facts.pop("tables")}
+            tables = {name: self._table(name, size) for name, size in facts.pop("tables")}
             recordings.append(Parsed(tables, **facts))
         for text in heard["warned"]:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -248,11 +257,18 @@ class _Conversation:
         self._tell_progress(self._source.size)
         return recordings or None
 
-    def _table(self) -> pa.Table:
+    def _table(self, name: str, size: int) -> pa.Table:
+        """Return a table; one of no bytes is empty as it was before."""
+        if not size:
+            return self._empty[name]
         try:
-            return pa.ipc.open_stream(self._process.answers).read_all()
+            data = self._process.answers.read(size)
+            table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
         except (OSError, ValueError):
             raise _Ended from None
+        if not table.num_rows:
+            self._empty[name] = table
+        return table
 
     def _serve(self, heard: Mapping[str, Any]) -> None:
         """Answer a question about the file's bytes."""

@@ -106,9 +106,11 @@ class _Reading:
         self._answers.flush()
 
     def _send(self, recordings: list[Parsed], warned: list[str]) -> None:
+        tables = [_packed(n, t) for parsed in recordings for n, t in parsed.tables.items()]
+        sizes = iter([table.size for table in tables])
         facts = [
             {
-                "tables": list(parsed.tables),
+                "tables": [[name, next(sizes)] for name in parsed.tables],
                 "rank": parsed.rank,
                 "world_size": parsed.world_size,
                 "facts": dict(parsed.facts),
@@ -117,11 +119,24 @@ class _Reading:
             for parsed in recordings
         ]
         self._say({"recordings": facts, "warned": warned})
-        for parsed in recordings:
-            for table in parsed.tables.values():
-                with pa.ipc.new_stream(self._answers, table.schema) as stream:
-                    stream.write_table(table)
+        for table in tables:
+            self._answers.write(memoryview(table))
         self._answers.flush()
+
+
+_empty: dict[str, pa.Schema] = {}  # of tables that were sent with their schema before
+
+
+def _packed(name: str, table: pa.Table) -> pa.Buffer:
+    """Return a table as an Arrow stream; no bytes for an empty one that was sent before."""
+    if not table.num_rows:
+        if name in _empty and table.schema.equals(_empty[name], check_metadata=True):
+            return pa.py_buffer(b"")
+        _empty[name] = table.schema
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, table.schema) as stream:
+        stream.write_table(table)
+    return target.getvalue()
 
 
 class _Served(io.RawIOBase):
