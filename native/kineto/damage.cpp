@@ -28,12 +28,6 @@ char Parser::last_token(Ptr p) const {
   return p > buffer ? p[-1] : gone;
 }
 
-// The last byte before p that is no white space, were it long gone; 0 at the beginning.
-char Parser::last_token(Ptr p) const {
-  while (p > buffer && is_space(p[-1])) p--;
-  return p > buffer ? p[-1] : gone;
-}
-
 // After damage: the next '{' behind a border and before a usual first key.
 Ptr Parser::find_event(Ptr p) {
   static const char* const first[] = {"\"ph\"", "\"name\"", "\"cat\"", "\"pid\"", "\"tid\"",
