@@ -18,6 +18,7 @@ FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
 @opening_options
 @click.option(
     "--format",
+    "--to",  # as people say it: convert --to chrome
     "form",
     type=click.Choice(FORMS),
     default="parquet",

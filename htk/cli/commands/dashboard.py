@@ -24,7 +24,7 @@ THREADS = 8
 @click.argument("paths", nargs=-1, metavar="[PATH…]")
 @parsing_options
 @click.option(
-    "--bind", "host", default="127.0.0.1", show_default=True, help="Address to listen on."
+    "--bind", "--host", "host", default="127.0.0.1", show_default=True, help="Address to listen on."
 )
 @port_option(8050)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")

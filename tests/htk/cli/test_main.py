@@ -96,6 +96,11 @@ def test_convert_to_csv_and_arrow(path: str, tmp_path: Path) -> None:
         assert (folder / "kernels/rank=0" / f"part-0.{form}").stat().st_size > 0
 
 
+def test_convert_says_its_form_as_people_do(path: str, tmp_path: Path) -> None:
+    assert run(["convert", path, "--to", "csv", "-o", str(tmp_path / "out")]) == 0
+    assert list((tmp_path / "out").rglob("*.csv"))
+
+
 def test_doctor_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cpu_only = write(tmp_path / "cpu.json", op("aten::mm", 2, 2), **of_rank(0, 4))
     assert run(["doctor", str(cpu_only)]) == 0
