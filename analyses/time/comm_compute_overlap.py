@@ -49,7 +49,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("overlap_ns", "exposed_comm_ns")),
     needs=("rank_windows",),
-    spread=ByRank(when={"by": (None,)}),
+    spread=ByRank(when={"by": ("total",)}),
 )
 def comm_compute_overlap(
     activities: pa.Table,

@@ -40,7 +40,7 @@ CHOICES: dict[str, Sequence[dict[str, Any]]] = {
     "kernel_families": [{"per": "rank"}, {"per": "step"}],
     "kernel_top": [{"per": "rank", "n": 2}, {"per": "step"}, {"n": 3, "by": "mean"}, {"n": 0}],
     "fsdp_units": [{"per": "rank"}, {"per": "step"}],
-    "memory_timeline": [{"points": 7}],
+    "memory_timeline": [{"slices": 7}],
 }
 ASKED = [
     (name, options)

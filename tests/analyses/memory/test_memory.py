@@ -169,7 +169,7 @@ def test_a_block_is_what_its_birth_and_death_say(
         memory=make("memory", rows),
         cpu_ops=make("cpu_ops", ops),
         op_links=make("op_links", [{"depth": 0} for _ in ops]),
-        options={"by": "category", "points": 1},
+        options={"by": "category", "slices": 1},
     )
     assert {r["category"] for r in found if r["allocated_bytes"]} == {category}
 
