@@ -60,8 +60,7 @@ def stragglers(
     blames = blame(collectives, matches, activities)
     rows, matched, blamed, excess = blames.rows, blames.matched, blames.blamed, blames.excess
     late, held_up = blames.lateness, blames.held_up
-    common = matched & _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
-    blamed = blamed & common
+    common = blames.on_all_ranks
     taken = np.flatnonzero(matched)
     ranks = Groups.by_keys(rows.rank[taken])
 
@@ -93,15 +92,6 @@ def stragglers(
     order = pa.array(np.lexsort((rank, -cost)))
     facts = _facts(matches, matched, common, cost)
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
-
-
-def _on_all_ranks(group: Ints, present: Ints) -> Mask:
-    """Return the collectives that every recorded rank of their group holds.
-
-    A rank whose file was cut is late to fewer of them, and makes others look later than itself.
-    """
-    groups = Groups.by_keys(group)
-    return np.asarray(present == groups.max(present.astype(np.int64))[groups.group_ids])
 
 
 def _facts(matches: pa.Table, matched: Mask, common: Mask, cost: Ints) -> dict[str, object]:

@@ -37,7 +37,10 @@ RETURNS = table(
     ),
     transfer_high_ns=(_I64, "Transfer of all, at most: of an unmatched one all of its duration."),
     arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
-    times_blamed=(_I64, "Of those all: ones where the others waited for its own time."),
+    times_blamed=(
+        _I64,
+        "Of those all: ones where the others waited for it, held up or not.",
+    ),
     lateness_ns=(_I64, "Sum of its lateness."),
     cost_to_others_ns=(_I64, "What all others waited because of it."),
     exposed_wait_ns=(_I64, "Waiting while no compute ran."),

@@ -5,11 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, truths
+from htk.columns.arrow import boolean, number, numbers, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.types import Ints
+from htk.columns.types import Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.measures.blame import blame, first_causes
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -24,8 +25,13 @@ RETURNS = table(
     members_expected=(_I32, "Ranks of the group."),
     members_present=(_I32, "Ranks that it was found on."),
     last_rank=(_I32, "The rank that started last."),
-    blamed_rank=(_I32, "Whom the others waited for: the most own time since the last collective."),
-    lateness_ns=(_I64, "Its own time, less the smallest of the group; null at the first one."),
+    blamed_rank=(
+        _I32,
+        "Whom the others waited for: the most own time since the last collective; or who held up "
+        "that rank in another group.",
+    ),
+    held_up_rank=(_I32, "The rank that was late, but held up by other groups; null: by its own."),
+    lateness_ns=(_I64, "The late rank's own time, less the smallest; null at the first one."),
     wait_total_ns=(_I64, "What all ranks waited."),
     wait_ns_max=(_I64, "What the first one waited."),
     span_ns=(_I64, "Last end less last start."),
@@ -44,11 +50,16 @@ def late_arrivals(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
+    activities: pa.Table,
     *,
     n: Annotated[int, "Rows to show, those that cost most first; 0: all."] = 20,
     align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
 ) -> pa.Table:
-    """Which collectives were waited in longest, and for whom?"""
+    """Which collectives were waited in longest, and for whom?
+
+    A rank that collectives of other groups held up for most of its time is not blamed: whoever was
+    late to the one that it waited in longest is, and so on to the first cause.
+    """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     chosen = np.flatnonzero(calls.waits.has_wait)
@@ -58,7 +69,11 @@ def late_arrivals(
     guilty = np.full(len(members), -1, np.int64)
     blamed = truths(calls.matches["blamed"])[chosen]
     guilty[members.group_ids[blamed]] = chosen[blamed]
-    who = np.append(calls.rows.rank, -1)[guilty]
+    held_up, cause = _held_up(calls, activities)
+    is_held_up = np.append(held_up, False)[guilty]
+    rank = np.append(calls.rows.rank, -1)
+    who = rank[np.where(is_held_up, np.append(cause, -1)[guilty], guilty)]
+    late = np.where(is_held_up, rank[guilty], -1)
     by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]
     total = members.sum(wait)
@@ -74,6 +89,7 @@ def late_arrivals(
         "members_present": calls.matches["members_present"].take(pa.array(first)),
         "last_rank": number(last, _I32, last >= 0),
         "blamed_rank": number(who, _I32, who >= 0),
+        "held_up_rank": number(late, _I32, late >= 0),
         "lateness_ns": number(by, _I64, by >= 0),
         "wait_total_ns": number(total, _I64),
         "wait_ns_max": number(members.max(wait), _I64),
@@ -87,6 +103,14 @@ def late_arrivals(
     order = np.argsort(-numbers(answer["wait_total_ns"]), kind="stable")
     answer = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(answer, **clock_facts(align))
+
+
+def _held_up(calls: CollectiveCalls, activities: pa.Table) -> tuple[Mask, Ints]:
+    """Return which rows are late for other groups' collectives, and the row blamed for that."""
+    if not valid(calls.matches["wait_ns"]).any():
+        return np.zeros(len(calls.match), bool), np.full(len(calls.match), -1, np.int64)
+    blames = blame(calls.table, calls.matches, activities)
+    return blames.held_up, first_causes(blames, calls.matches)
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:

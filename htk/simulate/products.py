@@ -114,6 +114,8 @@ class ProductTimes:
 
     def _name(self, tall: int, wide: int, layout: str) -> str:
         device = self._config.device
+        if self._config.precision == "fp32":
+            return self._name_of_single_precision(tall, wide, layout)
         if device.vendor == "amd":
             return f"Cijk_Ailk_Bljk_BBS_BH_MT{tall}x{wide}x64_MI16x16x16x1_{layout}"
         if self._config.precision == "fp32":
@@ -121,3 +123,13 @@ class ProductTimes:
         if device.architecture == "ampere":
             return f"ampere_bf16_s16816gemm_bf16_{tall}x{wide}_ldg8_f2f_stages_64x3_{layout}"
         return f"nvjet_tst_{tall}x{wide}_64x4_2x1_v_bz_{layout.upper()}"
+
+    def _name_of_single_precision(self, tall: int, wide: int, layout: str) -> str:
+        """TF32 where the device has it, as `Times` takes its rate."""
+        device = self._config.device
+        if device.vendor == "amd":
+            return f"Cijk_Ailk_Bljk_S_B_MT{tall}x{wide}x16_MI16x16x4x1_{layout}"
+        if not device.tf32_tflops:
+            return f"{device.architecture}_sgemm_{tall}x{wide}_{layout}"
+        sm = "sm80" if device.architecture == "ampere" else "sm90"
+        return f"{sm}_xmma_gemm_f32f32_tf32f32_f32_{layout}_n_tilesize{tall}x{wide}x32_cublas"
