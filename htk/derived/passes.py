@@ -38,6 +38,7 @@ from htk.schema import DERIVED
 
 BASES = ("sequence", "autograd thread", "user range", "name", "order")
 _SEQUENCE, _THREAD, _RANGE, _NAME, _ORDER = range(len(BASES))
+_HOOKS = 8  # operators of hooks for each evaluation, at most; a few evaluations come by the way
 _RUN = 3  # operators in a row that are the forward pass's own, not a likeness
 
 
@@ -155,10 +156,12 @@ def _phases(names: pa.ChunkedArray, phase_of: Callable[[str], int]) -> Ints:
 def _autograd_threads(
     threads: Int32, evaluated: Mask, cpu_ops: pa.Table, op_links: pa.Table
 ) -> Ints:
-    """Return threads of the autograd engine: they evaluate, and do next to nothing else.
+    """Return threads of the autograd engine: they evaluate, and do little else.
 
     A main thread evaluates too where the backward pass runs on the CPU, or where a gradient is
-    asked for by the way; but it is the one that made the nodes.
+    asked for by the way; but it is the one that made the nodes. A thread that begins with an
+    evaluation, where others are seen to make nodes, may run hooks besides (FSDP's copies and
+    collectives, outside of any evaluation); others must evaluate more than they do besides.
     """
     outer = numbers(op_links["depth"]) == 0
     forward = numbers(op_links["forward_row"], NONE)
@@ -170,7 +173,12 @@ def _autograd_threads(
     by_engine = np.bincount(threads[outer & evaluated], minlength=counts)
     besides = np.bincount(threads[outer & ~evaluated], minlength=counts)
     makers = np.bincount(threads[made_nodes], minlength=counts)
-    return np.flatnonzero((by_engine > besides) & (makers == 0))
+    start = numbers(cpu_ops["start_ns"])
+    first = np.full(counts, np.iinfo(np.int64).max)
+    np.minimum.at(first, threads[evaluated], start[evaluated])
+    before = np.bincount(threads[outer & (start < first[threads])], minlength=counts)
+    hooks = np.where((before == 0) & makers.any(), _HOOKS, 1)
+    return np.flatnonzero((hooks * by_engine > besides) & (makers == 0))
 
 
 def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Table) -> Mask:

@@ -64,6 +64,34 @@ def test_sequence_numbers_come_before_ranges(tmp_path: Path) -> None:
     }
 
 
+def _hooks(tid: int) -> list[Event]:
+    """Two evaluations, and what FSDP's hooks run between them, outside of both."""
+    names = ("fsdp::chunk_cat", "c10d::_reduce_scatter_base_", "fsdp::split_with_sizes_copy")
+    evaluated = [op(EVALUATES + "AddmmBackward0", at, 8, tid) for at in (20, 60)]
+    return evaluated + [op(name, 30 + 5 * k, 3, tid) for k, name in enumerate((*names, *names))]
+
+
+def test_a_thread_of_the_engine_may_run_hooks_most_of_the_time(tmp_path: Path) -> None:
+    """Another thread is seen to make the nodes that it evaluates."""
+    others = [op(f"aten::copy{k}", 5 * k, 2, 3) for k in range(6)]
+    found = passes(
+        tmp_path,
+        forward_op("aten::addmm", 5, 11), backward_op("AddmmBackward0", 21, 11),
+        *_hooks(ENGINE), *others,
+    )  # fmt: skip
+    for name in ("fsdp::chunk_cat", "c10d::_reduce_scatter_base_", "fsdp::split_with_sizes_copy"):
+        assert found[name] == ("backward", "autograd thread", False)
+    assert found["aten::addmm"][0] == "forward"
+    assert all(found[f"aten::copy{k}"][0] != "backward" for k in range(6))
+
+
+def test_a_thread_that_evaluates_by_the_way_is_no_engine_s(tmp_path: Path) -> None:
+    """Nobody is seen to make nodes: it may be this thread."""
+    found = passes(tmp_path, op("aten::linear", 5, 4, MAIN), *_hooks(MAIN))
+    assert found["fsdp::chunk_cat"][0] != "backward"
+    assert found["aten::linear"][0] != "backward"
+
+
 def test_a_thread_of_the_engine_is_backward_whatever_it_runs(tmp_path: Path) -> None:
     found = passes(
         tmp_path,
