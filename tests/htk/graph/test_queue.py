@@ -1,0 +1,67 @@
+"""A launch that finds the queue full returns when the activity a full queue before it has started.
+
+520 launches fit; kernels take 1000 each, one behind the other, from 2000 on. The first 520 calls
+take 1 each, every 2; each later one begins 2 after the one before it returned, and waits.
+"""
+
+from typing import Any
+
+import pytest
+
+from htk.graph.build import Graph, build
+from tests.htk.graph.small_step import rebuilt
+
+QUEUE, LAUNCHES, LENGTH, FIRST = 520, 600, 1000, 2000
+
+
+def kernel_start(number: int) -> int:
+    return FIRST + LENGTH * number
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    launches: list[dict[str, Any]] = []
+    end = -1
+    for k in range(LAUNCHES):
+        start = 2 * k if k < QUEUE else end + 2
+        end = start + 1 if k < QUEUE else max(kernel_start(k - QUEUE), start + 1)
+        launches.append(
+            {"name": "cudaLaunchKernel", "start_ns": start, "end_ns": end, "correlation": k + 1}
+        )
+    kernels = [
+        {
+            "stream": 7,
+            "correlation": k + 1,
+            "start_ns": kernel_start(k),
+            "end_ns": kernel_start(k) + LENGTH,
+        }
+        for k in range(LAUNCHES)
+    ]
+    return build(rebuilt(kernels, launches))
+
+
+def test_the_launch_a_full_queue_behind_waits_for_the_start(graph: Graph) -> None:
+    chosen = graph.edges("queue")
+    activity = {int(node): k for k, node in enumerate(graph.start)}
+    call = {int(node): k for k, node in enumerate(graph.call_end)}
+    pairs = [
+        (activity[tail], call[head])
+        for tail, head in zip(graph.src[chosen].tolist(), graph.dst[chosen].tolist(), strict=True)
+    ]
+    assert pairs, "the queue was full"
+    (deepest,) = {head - tail for tail, head in pairs}
+    assert deepest == QUEUE
+    assert sorted(head for _, head in pairs) == list(range(QUEUE, LAUNCHES))
+    assert set(graph.weight[chosen].tolist()) == {0}
+
+
+def test_what_was_held_up_has_no_length_of_its_own(graph: Graph) -> None:
+    chosen = graph.edges("call")
+    call = {int(node): k for k, node in enumerate(graph.call_start)}
+    lengths = {
+        call[tail]: weight
+        for tail, weight in zip(
+            graph.src[chosen].tolist(), graph.weight[chosen].tolist(), strict=True
+        )
+    }
+    assert {lengths[k] for k in range(QUEUE + 1, LAUNCHES)} == {1}  # as the others take
