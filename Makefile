@@ -8,12 +8,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
+MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties fuzz oldest newest
+NIGHTLY := tests properties fuzz mutation kills soak licences oldest newest
 
-.PHONY: demo test nightly $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz docs clean
+.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -34,8 +35,25 @@ nightly-tests: $(VENV)/.dev  # those that are marked so
 nightly-properties: $(VENV)/.dev  # other and more examples of the properties
 	$(BIN)/pytest -n auto -m 'hypothesis and not nightly' --hypothesis-profile=nightly
 
+# The figures of docs/quality.md are noted as they are measured; `make quality` writes the page.
 nightly-fuzz: $(VENV)/.base  # the compiled parts, for an hour
-	native/fuzz/run 3600 $(BIN)/python
+	native/fuzz/run 3600 $(BIN)/python bench/quality/fuzz.json
+
+nightly-mutation: $(VENV)/.dev  # other small mistakes each time
+	$(MEASURE)/mutation.py --mutants 150 -o bench/quality/mutation.json
+
+nightly-kills: $(VENV)/.dev  # readers killed while they write into one cache
+	$(MEASURE)/kills.py -o bench/quality/kills.json
+
+nightly-soak: $(VENV)/.dev  # both servers under twenty clients for half an hour
+	$(MEASURE)/soak.py -o bench/quality/soak.json
+
+nightly-licences: $(VENV)/.dev  # of all that an installation brings
+	$(MEASURE)/licences.py
+
+quality: nightly-fuzz nightly-mutation nightly-kills nightly-soak
+	$(MEASURE)/damage.py -o bench/quality/damage.json
+	$(MEASURE)/quality.py
 
 nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
 	.ci/dependencies $* $(PYTHON)
@@ -56,7 +74,7 @@ fuzz: $(VENV)/.base  # the compiled parts, with sanitizers
 	native/fuzz/run $(SECONDS_OF_FUZZING) $(BIN)/python
 
 mutation: $(VENV)/.dev  # how many small mistakes in the code that makes numbers the tests notice
-	PYTHONPATH=. $(BIN)/python bench/mutation.py --mutants $(MUTANTS)
+	$(MEASURE)/mutation.py --mutants $(MUTANTS)
 
 docs: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/mkdocs build
