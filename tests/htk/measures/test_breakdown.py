@@ -1,0 +1,105 @@
+"""Sums over windows of many ranks, devices, cycles and steps, against plain dictionaries."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htk.measures.breakdown import KINDS, kind_times, pooled, summed
+from tests.tables import make
+
+LANES = [(rank, device, cycle) for rank in (0, 4) for device in (0, 1) for cycle in (0, 2)]
+SPANS = st.lists(
+    st.tuples(
+        st.sampled_from(LANES), st.sampled_from(KINDS), st.integers(0, 25), st.integers(0, 9)
+    ),
+    max_size=12,
+)
+
+
+@given(SPANS)
+def test_kinds_against_every_instant(spans: list[Any]) -> None:
+    windows = [
+        {"rank": r, "device": d, "cycle": c, "start_ns": low, "end_ns": low + 10}
+        for low in (12, 2)
+        for r, d, c in LANES
+    ]
+    rows = [
+        {"rank": r, "device": d, "cycle": c, "kind": kind, "start_ns": s, "end_ns": s + n}
+        for (r, d, c), kind, s, n in spans
+    ]
+    times = kind_times(make("activities", rows), make("rank_windows", windows))
+    for k, window in enumerate(windows):
+        on = [
+            {
+                row["kind"]
+                for row in rows
+                if all(row[c] == window[c] for c in ("rank", "device", "cycle"))
+                and row["start_ns"] <= t < row["end_ns"]
+            }
+            for t in range(window["start_ns"], window["end_ns"])
+        ]
+        assert times.total[k] == 10
+        assert times.busy[k] == sum(bool(kinds) for kinds in on)
+        assert times.idle[k] == 10 - times.busy[k]
+        for kind in KINDS:
+            assert times.any(kind)[k] == sum(kind in kinds for kinds in on)
+        exposed = sum("comm" in kinds and "compute" not in kinds for kinds in on)
+        assert times.exposed("comm", "compute")[k] == exposed
+        alone = sum("memory" in kinds and not kinds & {"compute", "comm"} for kinds in on)
+        assert times.exposed("memory", "compute", "comm")[k] == alone
+        assert times.both("comm", "compute")[k] == sum({"comm", "compute"} <= k for k in on)
+        just = sum(kinds - {"other"} == {"comm", "memory"} for kinds in on)
+        assert times.exactly("comm", "memory")[k] == just
+
+
+WINDOWS = st.lists(
+    st.tuples(st.sampled_from(LANES), st.integers(-1, 2), st.booleans(), st.integers(0, 99)),
+    max_size=12,
+)
+
+
+@given(WINDOWS)
+def test_equal_ones_are_added_up(windows: list[Any]) -> None:
+    table = make(
+        "step_windows",
+        [
+            {"rank": r, "device": d, "cycle": c, "step": None if s < 0 else s, "complete": whole}
+            for (r, d, c), s, whole, _ in windows
+        ],
+    )
+    values = {"busy": np.array([value for *_, value in windows], np.int64)}
+    for per in ("rank", "step"):
+        totals: dict[Any, int] = defaultdict(int)
+        complete: dict[Any, bool] = defaultdict(lambda: True)
+        for (rank, device, cycle), step, whole, value in windows:
+            named = per == "step" and step >= 0
+            key = (rank, device, cycle if named else None, step if named else None)
+            totals[key] += value
+            complete[key] &= whole
+        columns, sums = summed(per, table, values)  # type: ignore[arg-type]
+        names = ("rank", "device", "cycle", "step")
+        rows = zip(*(columns[name].to_pylist() for name in names), strict=True)
+        keys = list(rows)
+        assert dict(zip(keys, sums["busy"].tolist(), strict=True)) == dict(totals)
+        assert dict(zip(keys, columns["complete"].to_pylist(), strict=True)) == dict(complete)
+        first = [
+            (r, d, 1 << 40 if c is None else c, 1 << 40 if s is None else s) for r, d, c, s in keys
+        ]
+        assert first == sorted(first), "in order, what has no number last"
+
+
+def test_rows_are_kept_apart_by_what_is_asked() -> None:
+    rows = make(
+        "step_windows",
+        [
+            {"rank": 2, "cycle": 1, "step": 5},
+            {"rank": 3, "cycle": 0, "step": 5},
+            {"rank": 3, "cycle": 1, "step": None},
+        ],
+    )
+    assert pooled("all", rows, rows["step"]).tolist() == [[-1, -1, -1]] * 3
+    assert pooled("rank", rows, rows["step"]).tolist() == [[2, -1, -1], [3, -1, -1], [3, -1, -1]]
+    assert pooled("step", rows, rows["step"]).tolist() == [[2, 1, 5], [3, 0, 5], [3, -1, -1]]

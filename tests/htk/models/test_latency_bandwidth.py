@@ -1,0 +1,66 @@
+"""Curves of transfers whose latency and bandwidth are known."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from htk.models.latency_bandwidth import fit, predicted_us
+
+SIZES = 2.0 ** np.arange(10, 28)
+
+
+@given(st.floats(0, 500), st.floats(1, 900))
+def test_a_straight_line_is_found_again(latency_us: float, gbps: float) -> None:
+    curve = fit(SIZES, latency_us + SIZES / gbps * 1e-3)
+    assert len(curve) == 1, "one piece is enough"
+    (piece,) = curve
+    assert piece.latency_us == pytest.approx(latency_us, abs=1e-6, rel=1e-6)
+    assert piece.bandwidth_gbps == pytest.approx(gbps, rel=1e-6)
+    assert piece.half_bytes == pytest.approx(latency_us * gbps * 1e3, rel=1e-5, abs=1e-2)
+    assert (piece.low_bytes, piece.high_bytes, piece.points) == (SIZES[0], SIZES[-1], len(SIZES))
+    assert piece.residual < 1e-6 and piece.worst < 1e-6
+    for size in (SIZES[0] / 2, SIZES[3], 3e6, 2 * SIZES[-1]):
+        assert predicted_us(curve, size) == pytest.approx(latency_us + size / gbps * 1e-3)
+
+
+def test_two_protocols_are_two_pieces() -> None:
+    """Up to 64 kB 5 us and 10 GB/s; beyond 30 us and 200 GB/s."""
+    small = SIZES <= 1 << 16
+    time = np.where(small, 5 + SIZES / 10e3, 30 + SIZES / 200e3)
+    curve = fit(SIZES, time)
+    assert [piece.high_bytes for piece in curve] == [1 << 16, SIZES[-1]]
+    assert [piece.low_bytes for piece in curve] == [SIZES[0], 1 << 17]
+    assert [piece.points for piece in curve] == [small.sum(), (~small).sum()]
+    assert [piece.latency_us for piece in curve] == pytest.approx([5, 30])
+    assert [piece.bandwidth_gbps for piece in curve] == pytest.approx([10, 200])
+    assert predicted_us(curve, 1 << 16) == pytest.approx(5 + (1 << 16) / 10e3)
+    assert predicted_us(curve, (1 << 16) + 1) == pytest.approx(30 + (1 << 16) / 200e3, rel=1e-4)
+
+
+def test_what_would_be_negative_is_nothing() -> None:
+    grows = fit(SIZES, 1e-6 * SIZES**1.2, pieces=1)[0]  # faster than in proportion
+    assert grows.latency_us == 0 and grows.us_per_byte > 0 and grows.half_bytes == 0
+    falls = fit(SIZES, 100 - np.log2(SIZES), pieces=1)[0]
+    assert falls.us_per_byte == 0 and 73 < falls.latency_us < 90
+    assert falls.bandwidth_gbps is None and falls.half_bytes is None
+
+
+def test_time_never_falls_from_one_piece_to_the_next() -> None:
+    time = np.where(SIZES <= 1 << 18, 500 + SIZES / 1e3, 20 + SIZES / 100e3)
+    curve = fit(SIZES, time)
+    for low, high in pairwise(curve):
+        assert low.time_us(low.high_bytes) <= high.time_us(high.low_bytes)
+
+
+def test_of_one_size_the_rate_is_all_that_can_be_told() -> None:
+    (piece,) = fit(np.full(5, 1e6), np.array([90.0, 100, 100, 110, 100]))
+    assert piece.latency_us == 0 and piece.us_per_byte == pytest.approx(1e-4, rel=0.02)
+    assert piece.worst == pytest.approx(0.1, abs=0.02)
+
+
+def test_points_without_bytes_or_time_are_left_out() -> None:
+    assert fit(np.array([0.0, 5, -1]), np.array([1.0, 0, 3])) == []
+    assert fit(np.append(SIZES, 0), np.append(1 + SIZES, 7))[0].points == len(SIZES)
