@@ -113,7 +113,8 @@ def mutation(figures: dict[str, Any]) -> str:
         "comparison, an operator, a constant by one, a side, two arguments swapped) and runs the",
         "tests nearest to it, then those of what uses it, up to ten files; tests further off are",
         "not asked. Mutants that are judged equivalent are listed, with reasons, in",
-        "`bench/mutation_equivalents.toml`, and are not drawn. The goal is 85 %.",
+        "`bench/mutation_equivalents.toml`, and are not drawn. The goal is 85 %; survivors are",
+        "where tests are written next.",
         "",
         f"**{killed} of {count} killed ({100 * killed / count:.0f} %)**, drawn with seed "
         f"{figures['seed']}.",
@@ -144,7 +145,8 @@ def damage(figures: dict[str, Any]) -> str:
         "## Damaged files",
         "",
         f"`python bench/damage.py`: a trace of {figures['events']:,} events, each kind of damage "
-        f"at {figures['seeds']} places. Silent: events are missing, and nothing says so.",
+        f"at {figures['seeds']} places. Silent: events are missing and nothing says so, as where "
+        "what was lost began and ended at the same place of an event: what is left is whole.",
         "",
         "| damage | events kept | readers differ | silent |",
         "|---|--:|--:|--:|",
