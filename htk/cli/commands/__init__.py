@@ -19,17 +19,17 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.cli.commands.summary", "A first verdict: where did the time go?"),
     "timeline": Command("htk.cli.commands.timeline", "The timeline as one file, to open anywhere."),
-    "report": Command("htk.cli.commands.report", "One file that tells it all, to forward."),
+    "report": Command("htk.cli.commands.report", "One document to forward: verdict, timeline, tables."),
     "diff": Command("htk.cli.commands.diff", "What changed between two recordings, or two ranks?"),
     "baseline": Command(
-        "htk.cli.commands.baseline", "Keep what steps cost, to compare with later."
+        "htk.cli.commands.baseline", "Write what steps cost to a file, to compare with later."
     ),
     "whatif": Command("htk.cli.commands.whatif", "What would a step take if this were changed?"),
     "plan": Command(
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"
     ),
     "calibrate": Command("htk.cli.commands.calibrate", "What do this site's GPUs and jobs reach?"),
-    "claim": Command("htk.cli.commands.claim", "Can this published number be?"),
+    "claim": Command("htk.cli.commands.claim", "Is this published number plausible?"),
     "prices": Command("htk.cli.commands.prices", "Which GPU would do this for least money?"),
     "job-time": Command("htk.cli.commands.job_time", "What does a whole job take, part by part?"),
     "goodput": Command(
@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "verify": Command("htk.cli.commands.verify", "Is this number right? Recompute, and compare."),
     "dashboard": Command("htk.cli.commands.dashboard", "Open the dashboard in a browser."),
-    "mcp": Command("htk.cli.commands.mcp", "Answer agents: the questions as tools (MCP)."),
+    "mcp": Command("htk.cli.commands.mcp", "Serve the questions to agents, as tools (MCP)."),
     "convert": Command(
         "htk.cli.commands.convert", "Write tables as Parquet, Arrow or CSV, or one merged trace."
     ),
