@@ -106,7 +106,7 @@ def _waits(visit: Visit) -> Any:
 
 def _bandwidth(visit: Visit) -> Any:
     result = visit.ask("bucket_study")
-    rows = [r for r in result.to_pylist() if r["busbw_gbps"] and r["size_from_bytes"]]
+    rows = [r for r in result.to_pylist() if r["busbw_gbps_p50"] and r["size_from_bytes"]]
     heading = "Bus bandwidth by size"
     if not rows:
         return section(heading, empty("No collective of known size and transfer time."))
@@ -122,7 +122,7 @@ def _bandwidth(visit: Visit) -> Any:
         data.append(
             go.Scatter(
                 x=x,
-                y=[r["busbw_gbps"] for r in of_key],
+                y=[r["busbw_gbps_p50"] for r in of_key],
                 mode="markers+lines",
                 name=name,
                 marker={"symbol": k, "size": 10, "color": colour},
