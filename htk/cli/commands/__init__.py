@@ -19,7 +19,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.cli.commands.summary", "A first verdict: where did the time go?"),
     "timeline": Command("htk.cli.commands.timeline", "The timeline as one file, to open anywhere."),
-    "report": Command("htk.cli.commands.report", "One document to forward: verdict, timeline, tables."),
+    "report": Command("htk.cli.commands.report", "One document to forward."),
     "diff": Command("htk.cli.commands.diff", "What changed between two recordings, or two ranks?"),
     "baseline": Command(
         "htk.cli.commands.baseline", "Write what steps cost to a file, to compare with later."
