@@ -107,6 +107,58 @@ def test_a_pipeline_of_more_micro_batches_is_filled_once() -> None:
     assert four - one == pytest.approx(3 * output, abs=2)
 
 
+def one_forward_one_backward(stages: int, many: int, each: float, output: float) -> list[float]:
+    """Run a pipeline event by event; return when it is over, and how long each stage works.
+
+    A stage's part of a micro-batch takes a third of its time forward, two thirds backward; what
+    the last one holds besides takes `output`.
+    """
+    took = [each + (output if stage == stages - 1 else 0.0) for stage in range(stages)]
+    orders = []
+    for stage in range(stages):
+        ahead = min(stages - stage, many)
+        order = [("f", k) for k in range(ahead)]
+        for k in range(many):
+            order.append(("b", k))
+            if ahead + k < many:
+                order.append(("f", ahead + k))
+        orders.append(order)
+    done: dict[tuple[str, int, int], float] = {}
+    free = [0.0] * stages
+    while any(orders):
+        for stage, order in enumerate(orders):
+            while order:
+                way, k = order[0]
+                before = ("f", stage - 1, k) if way == "f" else ("b", stage + 1, k)
+                outside = before[1] in (-1, stages)
+                if not outside and before not in done:
+                    break
+                begin = max(free[stage], 0.0 if outside else done[before])
+                free[stage] = begin + took[stage] * (1 if way == "f" else 2) / 3
+                done[way, stage, k] = free[stage]
+                order.pop(0)
+    return [max(free), *(many * part for part in took)]
+
+
+@pytest.mark.parametrize(("stages", "many"), [(2, 1), (2, 4), (4, 2), (4, 8)])
+def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
+    stages: int, many: int
+) -> None:
+    scene = accumulation.apply(small_scene(STEP), str(many))
+    found = pp.apply(scene, str(stages))
+    micro_batch = period(small_scene(STEP)) - 440 * K - 800 * K
+    output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
+    each = (micro_batch - output) / stages
+    over, *busy = one_forward_one_backward(stages, many * stages, each, output)
+    fill = 2 * (stages - 1) * (20_000 + X * 0.01)
+    step = many * micro_batch + found.added["bubble"] - fill
+    # The stages before the last fill and drain without the output, which the answer leaves in.
+    assert over <= step <= over + (stages - 1) * output + 2
+    idle = over - sum(busy) / stages
+    assert idle <= found.added_idle <= idle + (stages - 1) * output + 2
+    assert found.added_exposed == pytest.approx(fill)
+
+
 def test_experts_on_more_ranks_send_more() -> None:
     scene = small_scene(
         [
