@@ -100,7 +100,7 @@ def test_prices_come_from_a_file_and_the_command_line(tmp_path: Path) -> None:
         ("[h100]\ncost = 2", "per_hour and watts"), ("[q9]\nper_hour = 2", "no GPU"),
         ("h100 = 2", "per_hour and watts"), ("[h100", "not TOML"), ("currency = 3", "short text"),
         ("[h100]\nper_hour = true", "range"), ("[h100]\nper_hour = [1, 2, 3]", "range"),
-        ("[h100]\nper_hour = inf", "positive"),
+        ("[h100]\nper_hour = inf", "a number or a range"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
