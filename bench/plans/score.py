@@ -15,6 +15,9 @@ from htk.plan.job import PlannedJob
 from htk.plan.step import plan
 
 UNCHECKED = 0.3  # assumed of a trait that no measured job had, of the step's logarithm
+# Sources differ by their software and machines by about a tenth: of a trait that one source alone
+# had, its rows cannot tell that.
+ONE_SOURCE = 0.15
 LEAST = 0.06  # no plan is surer than identical systems differ
 _USUAL_MFU = 0.4
 _ROUNDS = 400
@@ -94,7 +97,11 @@ def doubt(found: Sequence[Miss]) -> Doubt:
             scale = float((weight * has[:, k]).sum())
             variances[k] = max(float((weight * has[:, k] * rest).sum()) / scale, 0.0)
     base = max(float(variances[0]), LEAST**2)
-    return Doubt(base, dict(zip(names, variances[1:].tolist(), strict=True)))
+    by_trait = dict(zip(names, variances[1:].tolist(), strict=True))
+    for name in names:
+        if len({m.source for m in found if name in m.traits}) == 1:
+            by_trait[name] = max(by_trait[name], ONE_SOURCE**2)
+    return Doubt(base, by_trait)
 
 
 def factors(found: Sequence[Miss]) -> dict[int, float]:

@@ -52,6 +52,8 @@ class ModelSize:
     product_width: float  # what a layer's products give
     vocab: int
     expert_parameters: float = 0.0  # of a layer's: what expert parallelism spreads
+    product_input: float = 0.0  # of the inner width: what goes into the last product
+    gate_width: float = 0.0  # of the inner width: activated gates
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Layout:
     sequence_parallel: bool = False
     flash: bool = True  # attention that does not keep its scores
     fused_norms: bool = True
+    fused_gates: bool = False  # the activated gate is computed again, not kept
     split_logits: bool = True  # over tensor-parallel ranks
     virtual: int = 1  # chunks of layers that a stage of the pipeline holds
     expert_tensor: int = 0  # ranks that share each expert; 0: as other products
@@ -160,6 +163,8 @@ def model_size(model: Decoder) -> ModelSize:
         products + max(moe * routed - 1, 0) * model.hidden,
         model.vocab,
         moe * model.experts * model.expert_parameters,
+        ffn,
+        ffn if model.gated else 0.0,
     )
 
 
@@ -242,6 +247,9 @@ def whole_layer(size: ModelSize, layout: Layout) -> float:
     outer -= (_ELEMENT - layout.saved_bytes) * 2 * size.hidden  # what the norms give
     scores = 0.0 if layout.flash else _SCORES * size.heads * layout.seq / layout.context
     inner = _ELEMENT * size.inner_width + scores
+    inner -= (_ELEMENT - layout.saved_bytes) * size.product_input
+    if layout.fused_gates:
+        inner -= _ELEMENT * size.gate_width
     return layout.tokens * (outer / shared + inner / layout.tensor)
 
 

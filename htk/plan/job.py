@@ -175,7 +175,8 @@ class PlannedJob:
             self.checkpointing,
             self.tensor_parallel > 1 and self.sequence_split > 1,
             flash=self.attention == "flash",
-            fused_norms=self.kernels != "eager",
+            fused_norms=self.kernels != "eager" or not self.model.gated,  # LayerNorm is one kernel
+            fused_gates=self.kernels == "fused",
             virtual=self.virtual_stages,
             expert_tensor=self.expert_tensor,
             parameter_bytes=bytes_by_format.parameter_bytes,

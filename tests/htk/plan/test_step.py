@@ -164,3 +164,19 @@ def test_energy_and_cost_of_a_token() -> None:
     assert p.joules_per_token == pytest.approx(500 * 64 / p.tokens_per_s)
     assert p.cost_per_million_tokens == pytest.approx(64 * 2.0 / 3600 / p.tokens_per_s * 1e6)
     assert p.run_days == pytest.approx(1e12 / p.tokens_per_s / 86400)
+
+
+def test_fused_kernels_and_fp8_keep_less_of_a_layer() -> None:
+    """Of a feed-forward of 14336 for each of 4096 tokens: the activated gate is computed again;
+    what goes into products in fp8 takes a byte, of the norms' results and of the last product."""
+    job = PlannedJob(decoder("llama3-8b"), gpu("h100"), seq=4096, kernels="compiled")
+    kept, gates, eight = (
+        plan(j).memory.activations
+        for j in (
+            job,
+            replace(job, kernels="fused"),
+            replace(job, kernels="fused", precision="fp8"),
+        )
+    )
+    assert kept - gates == 32 * 4096 * 2 * 14336
+    assert gates - eight == 32 * 4096 * (14336 + 2 * 4096)
