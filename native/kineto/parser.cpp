@@ -119,7 +119,7 @@ void Parser::make_room(size_t size) {
 }
 
 void Parser::feed(Ptr data, size_t size, bool last) {
-  if (state == kDone && more_follows) return;
+  if (state == kDone && (more_follows || truncated)) return;
   make_room(size);
   if (size) memcpy(buffer + have, data, size);
   have += size;

@@ -1,6 +1,8 @@
 """What may be opened, what is kept, what is given up."""
 
+import gzip
 import io
+import sys
 import threading
 from pathlib import Path
 
@@ -145,3 +147,21 @@ def test_what_failed_is_tried_again() -> None:
 
 def test_the_sample_is_always_there() -> None:
     assert open_trace(Runs().path_of("sample"), OpenOptions(cache=False)).ranks == [0, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps such a limit")
+def test_an_upload_that_takes_all_memory_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read by a process of its own, whose limits are not the server's."""
+    monkeypatch.setenv("HTK_PARSE_MEMORY", str(60 << 20))
+    runs = Runs([tmp_path])
+    many = b'{"traceEvents": [' + b'{"ph":"X","ts":1,"dur":1,"name":"a"},' * 1_500_000 + b"{}]}"
+    bad = runs.upload("rank0.json.gz", io.BytesIO(gzip.compress(many, 1)))
+    good = runs.upload("rank0.json", io.BytesIO(run(tmp_path).read_bytes()))
+    for key in (bad, good):
+        assert runs.begin(key).ended.wait(PATIENCE_S)
+    job = runs.job(bad)
+    assert job is not None and "memory" in job.error and "HTK_PARSE_MEMORY" in job.error
+    assert runs.trace(good) is not None
+    runs.close()
