@@ -35,6 +35,15 @@ def test_a_lone_step_repeats_as_soon_as_host_and_gpu_can(
     assert judged.verdict.startswith("indicative: only one whole step")
 
 
+def test_a_step_s_own_range_on_the_host_tells_how_it_repeats(tmp_path: Path) -> None:
+    """Longer ones beside it are of the GPU, and of a step that ran nothing there."""
+    on_gpu = step(7, 0, 900) | {"cat": "gpu_user_annotation", "pid": 0, "tid": 7}
+    events = [*two_kernels(400.0), on_gpu, step(8, 500, 5000)]
+    graph, replayed, _ = gated(open_trace(str(write(tmp_path / "t.json", *events))).tables)
+    assert graph.is_lone and graph.step == 7
+    assert replayed.period_ns == 400_000
+
+
 def test_a_step_that_was_not_marked_repeats_nothing(tmp_path: Path) -> None:
     tables = open_trace(str(write(tmp_path / "t.json", *two_kernels(400.0)[1:]))).tables
     graph, replayed, _ = gated(tables)

@@ -1,6 +1,7 @@
 """Other lengths of sequences."""
 
 from itertools import product
+from math import isnan
 
 import pytest
 
@@ -27,7 +28,10 @@ def test_attention_grows_with_the_square(value: str) -> None:
 
 def test_as_long_as_now() -> None:
     scene = small_scene(STEP)
-    assert (seq.apply(scene, "16").weight == scene.weight).all()
+    same = seq.apply(scene, "16")
+    assert (same.weight == scene.weight).all()
+    assert same.work == 1, "as much is computed as was"
+    assert isnan(seq.apply(scene, "32").work), "attention grows otherwise than the rest"
 
 
 def test_samples_are_padded_to_the_longest_of_their_micro_batch() -> None:
