@@ -118,8 +118,6 @@ class ProductTimes:
             return self._name_of_single_precision(tall, wide, layout)
         if device.vendor == "amd":
             return f"Cijk_Ailk_Bljk_BBS_BH_MT{tall}x{wide}x64_MI16x16x16x1_{layout}"
-        if self._config.precision == "fp32":
-            return f"cutlass_80_tensorop_s1688gemm_{tall}x{wide}_32x3_{layout}_align4"
         if device.architecture == "ampere":
             return f"ampere_bf16_s16816gemm_bf16_{tall}x{wide}_ldg8_f2f_stages_64x3_{layout}"
         return f"nvjet_tst_{tall}x{wide}_64x4_2x1_v_bz_{layout.upper()}"

@@ -27,6 +27,17 @@ def test_from_a100_to_h100() -> None:
     assert found.low_confidence
 
 
+def test_attention_gains_by_what_its_kernels_reach_on_either() -> None:
+    """70 % of 312 on A100, 35 % of 989 on H100."""
+    attends = Act("flash", 102_500, family="attention")
+    scene = small_scene((attends,), device_name="NVIDIA A100-SXM4-80GB")
+    faster = length(hardware.apply(scene, "h100"), "flash")
+    assert faster == round(2500 + 100_000 * (0.7 * 312) / (0.35 * 989))
+    there = small_scene((attends,), device_name="NVIDIA H100 80GB HBM3")
+    slower = length(hardware.apply(there, "a100-80gb"), "flash")
+    assert slower == round(2500 + 100_000 * (0.35 * 989) / (0.7 * 312))
+
+
 def test_the_recorded_one_changes_nothing() -> None:
     scene = small_scene(STEP, device_name="NVIDIA A100-SXM4-80GB")
     assert (hardware.apply(scene, "a100-80gb").weight == scene.weight).all()

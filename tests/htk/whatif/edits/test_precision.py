@@ -36,6 +36,36 @@ def test_single_precision_moves_twice_as_much() -> None:
     assert length(found, "norm") == 2500 + 20_000
 
 
+def test_utilisation_is_of_the_new_peak() -> None:
+    halved = precision.apply(small_scene(STEP, device_name=H100), "fp32")
+    assert halved.peak == pytest.approx(494 / 989)
+    assert precision.apply(small_scene(STEP, device_name=H100), "fp8").peak == pytest.approx(
+        1979 / 989
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tflops"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align4", 0.8 * 494),  # TF32
+        ("ampere_sgemm_128x64_tn", 0.8 * 67),  # vector units
+    ],
+)
+def test_single_precision_is_as_fast_as_its_kernels_say(kernel: str, tflops: float) -> None:
+    scene = small_scene(
+        (Act(kernel, 102_500, types='["float", "float"]', op="aten::mm"),), device_name=H100
+    )
+    found = precision.apply(scene, "bf16")
+    assert length(found, kernel) == round(2500 + 100_000 * tflops / 794.5)
+
+
+def test_half_the_bytes_are_sent_in_half_the_precision() -> None:
+    sent = comm("r", 100_000, "all_reduce", in_bytes=8 << 20, out_bytes=8 << 20, group=2)
+    single = Act("mm", 102_500, types='["float", "float"]', op="aten::mm")
+    found = precision.apply(small_scene((single, sent), device_name=H100), "bf16")
+    assert found.facts.in_bytes[found.is_comm].tolist() == [4 << 20]
+
+
 def test_the_same_changes_nothing() -> None:
     scene = small_scene(STEP, device_name=H100)
     assert (precision.apply(scene, "bf16").weight == scene.weight).all()
