@@ -54,7 +54,7 @@ def lateness(
     late[chosen] = behind
     guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, behind, start[chosen]))
     others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
-    guilty &= ~before[chosen] & (others > 0)
+    guilty &= ~before[chosen] & (others > 0) & (behind != 0)  # no later than anyone by its own time
     blamed[chosen] = guilty
     cost[chosen] = np.where(guilty, others, 0)
     return Lateness(late, cost, blamed)

@@ -115,9 +115,23 @@ def test_as_call_by_call(calls: list[Call]) -> None:
             assert late[row] == NONE
         others = sum(c.wait for c in members if c.rank != call.rank)
         guilty = min(r for r, m in measure.items() if m == max(measure.values()))
-        is_straggler = call.rank == guilty and others > 0 and not call.before
+        is_late = late[row] != 0  # by its own time, or not known at the first collective
+        is_straggler = call.rank == guilty and others > 0 and not call.before and is_late
         assert blamed[row] == is_straggler
         assert cost[row] == (others if is_straggler else 0)
+
+
+def test_who_is_no_later_than_the_others_is_not_blamed() -> None:
+    """Both begin the second collective as soon as the first has ended for them, on rank 4 later."""
+    first = Call(0, "all_reduce", 0, 0, 1, start=0, length=10, wait=0, has_wait=True, before=False)
+    calls = [
+        replace(first, rank=1),
+        replace(first, rank=4, length=30),
+        replace(first, match=1, rank=1, start=10, length=30, wait=20),
+        replace(first, match=1, rank=4, start=30, length=10),
+    ]
+    late, cost, blamed = asked(calls)
+    assert (late, cost, blamed) == ([NONE, NONE, 0, 0], [0] * 4, [False] * 4)
 
 
 def test_the_cost_is_what_all_others_waited() -> None:
