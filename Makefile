@@ -86,13 +86,13 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/*.so
 
-$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(wildcard native/*.cpp native/*/*.cpp native/*/*.h)
+$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*/*.cpp native/*/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[all]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all]'
 	touch $@
 
 # torch records the sample traces and stands beside the tests that read its files; the CPU build
 # that the constraints name is enough.
-$(VENV)/.dev: $(VENV)/.base $(CONSTRAINTS)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all,dev,hta,torch]'
+$(VENV)/.dev: $(VENV)/.base
+	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all,dev,hta,torch,trainers]'
 	touch $@

@@ -75,7 +75,7 @@ def test_each_extra_is_declared_and_nothing_optional_is_mandatory() -> None:
     assert not mandatory & OPTIONAL
     (everything,) = extras["all"]
     named = set(everything.removeprefix("htk-trace[").removesuffix("]").split(","))
-    assert named | {"all", "bench", "dev", "docs", "hta", "ray", "torch"} == set(extras)
+    assert named | {"all", "bench", "dev", "docs", "hta", "ray", "torch", "trainers"} == set(extras)
 
 
 def test_a_missing_package_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
