@@ -198,7 +198,7 @@ def _cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
 
 
 def _row(offer: _Offer, base: _Offer | None, likely: float | None) -> dict[str, object]:
-    row: dict[str, object] = dict.fromkeys(f.name for f in RETURNS)
+    row: dict[str, object] = {f.name: None for f in RETURNS}
     answer, each = offer.answer, offer.tokens_per_s
     row |= {"gpu": offer.name, "verdict": answer.verdict, "p_cheapest": likely}
     row["price_per_hour"] = None if offer.price is None else offer.price.middle

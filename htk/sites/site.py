@@ -9,6 +9,7 @@ little; many steps that agree narrow it to their own spread, and steps that do n
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from htk.core.humanize import pluralize
 from htk.models.hardware import Gpu
@@ -132,12 +133,12 @@ class PlanAtSite(Plan):
         if self.figures.steps is not None:
             self._moved, self._sigma = posterior(self.figures.steps, self._sigma)
 
-    @property
+    @cached_property
     def parts(self) -> Parts:
         parts, factor = super().parts, math.exp(self._moved)
         return Parts(**{name: factor * value for name, value in vars(parts).items()})
 
-    @property
+    @cached_property
     def certainty(self) -> Certainty:
         return replace(self._prior, sigma=self._sigma, checked=(*self._prior.checked, *self.words))
 
