@@ -29,7 +29,7 @@ from htk.core.version import VERSION
 from htk.errors import UsageError
 from htk.io.cache_folder import cache_root
 from htk.io.table_code import table_code
-from htk.io.table_file import TEMPORARY, TableFolder, read_table
+from htk.io.table_file import TEMPORARY, TableFolder, inside, is_ruin, read_table
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
@@ -265,7 +265,7 @@ class Store:
         return len(folders)
 
     def _folders(self) -> Iterator[Path]:
-        for folder in _inside(self.root):
+        for folder in inside(self.root):
             if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
 
@@ -326,8 +326,12 @@ class Store:
         return self.limit_bytes - total
 
     def _sweep(self, older_than_s: float) -> None:
-        """What killed processes left behind."""
-        for left in [f for folder in (self.root, *self._folders()) for f in _inside(folder)]:
+        """What killed processes left behind, and entries whose description is gone."""
+        for folder in filter(is_ruin, inside(self.root)):
+            with suppress(OSError):
+                if time.time() - folder.stat().st_mtime >= older_than_s:
+                    self._remove(folder)
+        for left in [f for folder in (self.root, *self._folders()) for f in inside(folder)]:
             with suppress(OSError):
                 old = time.time() - left.stat().st_mtime >= older_than_s
                 if not old or not left.name.startswith(TEMPORARY):
@@ -376,14 +380,6 @@ def _source(folder: Path) -> str:
 
 def _meta_checksum(meta: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
-
-
-def _inside(folder: Path) -> list[Path]:
-    """What a folder holds; nothing, if another process removed it."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _size(folder: Path) -> int:

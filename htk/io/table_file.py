@@ -129,3 +129,22 @@ def _boot() -> str:
 
 def _owner(key: str, name: str) -> bytes:
     return hashlib.sha256(f"{key}/{name}".encode()).digest()[:16]
+
+
+def inside(folder: Path) -> list[Path]:
+    """Return what a folder holds; nothing, if another process removed it."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def is_ruin(folder: Path) -> bool:
+    """Return whether a folder holds tables and no description of them: an entry that was damaged.
+
+    What is not htk's stays.
+    """
+    if folder.name.startswith(TEMPORARY) or not folder.is_dir():
+        return False
+    names = [path.name for path in inside(folder)]
+    return bool(names) and all(n.endswith(".arrow") or n == _CHECKED for n in names)

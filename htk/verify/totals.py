@@ -252,13 +252,21 @@ class File:
         return rows
 
     def _functions(self) -> dict[Key, Row]:
-        calls = Nesting(self.recording.spans["python_calls"])
+        spans = self.recording.spans["python_calls"]
+        calls = Nesting([span._replace(name=_without_address(span.name)) for span in spans])
         outer, own = calls.outermost(), calls.self_times()
         rows: dict[Key, Row] = {}
         for k, call in enumerate(calls.spans):
             row = rows.setdefault((call.name,), dict.fromkeys(_FUNCTION, 0))
             _add(row, count=1, self_ns=own[k], total_ns=call.length if outer[k] else 0)
         return rows
+
+
+def _without_address(name: str) -> str:
+    """A function that is bound to an object, without the object's place in memory."""
+    before, marker, rest = name.partition(" at 0x")
+    digits = len(rest) - len(rest.lstrip("0123456789abcdefABCDEF"))
+    return before + _without_address(rest[digits:]) if marker and digits else name
 
 
 _OPERATOR = (

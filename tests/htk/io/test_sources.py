@@ -368,7 +368,8 @@ def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_pat
 
 def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a real server that speaks S3, over HTTP on this machine."""
-    pytest.importorskip("s3fs")
+    s3fs = pytest.importorskip("s3fs")
+    s3fs.S3FileSystem.clear_instance_cache()  # of a server that is gone
     server_module = pytest.importorskip("moto.server")
     boto3 = pytest.importorskip("boto3")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)

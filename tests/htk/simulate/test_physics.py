@@ -115,7 +115,7 @@ def test_persistent_blocks_share_work_evenly() -> None:
 
 def test_simulated_times_and_predictions_share_no_function() -> None:
     """Predictions read nothing of the simulator; it takes sizes from the models, never a time."""
-    sizes = {"decoder", "hardware", "memory", "wire"}
+    sizes = {"decoder", "hardware", "memory", "presets", "wire"}
     for file in ROOT.rglob("*.py"):
         simulator = file.parent.name == "simulate"
         for module in _imported(file):

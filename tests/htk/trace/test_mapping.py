@@ -54,7 +54,8 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """A bucket of a server that speaks S3, on this machine."""
-    pytest.importorskip("s3fs")
+    s3fs = pytest.importorskip("s3fs")
+    s3fs.S3FileSystem.clear_instance_cache()  # of a server that is gone
     server_module = pytest.importorskip("moto.server")
     boto3 = pytest.importorskip("boto3")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
