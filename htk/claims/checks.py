@@ -159,11 +159,8 @@ def _gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
     seconds = max(seconds, across / (job.gpu.scale_out_gbps * 1e9))
     use = 100 * seconds / step_s
     words = f"adding up 16-bit gradients takes {use:.0f} % of the step at the rate of usual links"
-    if use > 100:
-        reason = f"{words}: needs a faster network, larger steps or compressed gradients"
-        yield ClaimCheck("network", NEEDS, use, reason)
-    else:
-        yield ClaimCheck("network", PLAUSIBLE, use, words)
+    needs = "a faster network, larger steps or compressed gradients"
+    yield _if_it_fits("network", use, words, needs)
 
 
 def _reduced_parameters(job: ClaimedJob) -> float:
@@ -186,11 +183,15 @@ def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
     held = _STATE_BYTES * parameters / job.gpus
     use = 100 * held / job.gpu.memory_bytes
     words = f"Adam's state in mixed precision is {held / 2**30:,.1f} GiB of each GPU, fully sharded"
-    if use > 100:
-        reason = f"{words}: needs offload, fewer bytes of state, or parameters that do not train"
-        yield ClaimCheck("memory", NEEDS, use, reason)
-    else:
-        yield ClaimCheck("memory", PLAUSIBLE, use, words)
+    needs = "offload, fewer bytes of state, or parameters that do not train"
+    yield _if_it_fits("memory", use, words, needs)
+
+
+def _if_it_fits(check: str, use_pct: float, words: str, needs: str) -> ClaimCheck:
+    """What uses more than there is needs something else."""
+    if use_pct > 100:
+        return ClaimCheck(check, NEEDS, use_pct, f"{words}: needs {needs}")
+    return ClaimCheck(check, PLAUSIBLE, use_pct, words)
 
 
 def _usual(job: ClaimedJob) -> Iterator[ClaimCheck]:

@@ -40,6 +40,13 @@ class ValueRange:
         return self.low + (self.high - self.low) * share
 
 
+def exact(value: ValueRange, flag: str, text: str) -> float:
+    """Return the one number that an option holds; a range is refused."""
+    if not value.is_exact:
+        raise UsageError(f"{flag} {text!r}: one value was expected, no range")
+    return value.low
+
+
 def parse_seconds(text: str) -> ValueRange:
     """Return a duration or a range of them, in seconds; a unit is needed."""
     return _range(text, _SECONDS, "a duration such as 90s, 5min or 3min..10min was expected")

@@ -7,17 +7,16 @@ per_hour = [2.2, 3.0]   # or one number
 watts = 1000            # of a GPU with its share of the node
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from htk.core.ranges import ValueRange, parse_value
+from htk.core.user_toml import read_toml
 from htk.errors import UsageError
 from htk.models.hardware import gpu
 
-_MOST_BYTES = 1 << 20
 _KEYS = {"per_hour", "watts"}
 _LONGEST = 20  # characters of a currency
 
@@ -74,16 +73,7 @@ def _positive(value: ValueRange, text: str) -> ValueRange:
 
 
 def _read(path: Path) -> PriceList:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(
-                f"{path}: over {_MOST_BYTES >> 20} MiB, too large for a list of prices"
-            )
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not readable as a list of prices ({error})") from error
-    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
-        raise UsageError(f"{path}: not TOML: {error}") from error
+    entries = read_toml(path, "a list of prices")
     currency = entries.pop("currency", None)
     if currency is not None and (not isinstance(currency, str) or len(currency) > _LONGEST):
         raise UsageError(f"{path}: currency: a short text such as EUR was expected")

@@ -11,11 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from htk.core.user_toml import read_toml
 from htk.errors import UsageError
 
 OWN_FILE = "HTK_GPUS"  # environment variable that names the user's file
 FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
-_MOST_BYTES = 1 << 20  # of a user's file
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,7 @@ def _catalogue(own: str | None) -> Mapping[str, Gpu]:
 
 
 def _own_file(path: Path) -> dict[str, Gpu]:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path}: over {_MOST_BYTES >> 20} MiB, too large for a list of GPUs")
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not readable as a list of GPUs ({error})") from error
-    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
-        raise UsageError(f"{path}: not TOML: {error}") from error
+    entries = read_toml(path, "a list of GPUs")
     gpus = {}
     for name, entry in entries.items():
         try:

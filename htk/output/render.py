@@ -5,12 +5,13 @@ import json
 import math
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from htk.core.humanize import STEERING, command_name, format_value, shorten, visible
+from htk.core.label import Label
 from htk.errors import UsageError
 from htk.output.coverage_text import coverage_lines
 from htk.output.result import Result
@@ -29,17 +30,35 @@ _MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
 
-def write(result: Result, form: str, output: str | None, *, limit: int = 200) -> None:
-    """Send a result where it was asked to go."""
-    if form in BINARY:
+def write(
+    result: Result,
+    form: str,
+    output: str | None,
+    *,
+    limit: int = 200,
+    printer: Callable[[IO[str]], None] | None = None,
+) -> None:
+    """Send a result where it was asked to go; `printer` writes the table for people, where the
+    result has one of its own."""
+    if form == "table" and printer is not None:
+        _write_printed(printer, output)
+    elif form in BINARY:
         _write_binary(result, form, output)
-        return
-    if output is not None:
+    elif output is not None:
         Path(output).write_text(to_text(result, form, limit=limit), encoding="utf-8")
     elif form == "table":
         print_table(result, limit=limit)
     else:
         sys.stdout.write(_for_screen(to_text(result, form, limit=limit)))
+
+
+def _write_printed(printer: Callable[[IO[str]], None], output: str | None) -> None:
+    if output is None:
+        printer(sys.stdout)
+        return
+    text = io.StringIO()
+    printer(text)
+    Path(output).write_text(text.getvalue(), encoding="utf-8")
 
 
 def _for_screen(text: str) -> str:
@@ -124,6 +143,27 @@ def _print_fitting(
     hidden = [column for column in columns if column.heading not in headings]
     for line in left_out(result, limit, hidden) + coverage_lines(result.coverage):
         console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def print_cells(
+    label: Label,
+    columns: Mapping[str, list[str]],
+    *,
+    empty: str,
+    limit: int,
+    file: IO[str],
+) -> None:
+    """Print columns of texts, the first to the left; those whose cells are all empty are left
+    out."""
+    import pyarrow as pa
+
+    (key, names), *others = columns.items()
+    shown = {key: names}
+    for heading, cells in others:
+        if any(cell != empty for cell in cells):
+            wide = max(map(len, [heading, *cells]))
+            shown[heading] = [cell.rjust(wide) for cell in cells]
+    print_table(Result(label, pa.table(shown), {}), limit=limit, file=file)
 
 
 @dataclass(frozen=True)

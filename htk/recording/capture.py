@@ -171,7 +171,8 @@ def profiled_steps(
     where, rank, world = Path(folder), *_who(torch)
     needed = skip_first + wait + warmup + active
     hints = _prepare(torch, where) if environment else []
-    if rank not in _chosen(ranks, world):
+    chosen = _chosen(ranks, world)
+    if rank not in chosen:
         yield Recording(where, rank, False, needed, tuple(hints))
         return
     where.mkdir(parents=True, exist_ok=True)
@@ -183,7 +184,7 @@ def profiled_steps(
     scheduled = skip_first + (wait + warmup + active) * max(repeat, 1)
     if recording.steps < scheduled:
         warnings.warn(_unfinished(recording, scheduled), stacklevel=3)
-    _say_written(recording, min(_chosen(ranks, world)))
+    _say_written(recording, min(chosen))
 
 
 @contextmanager
@@ -213,7 +214,8 @@ def triggered_steps(
     where, rank, world = Path(folder), *_who(torch)
     hints = _prepare(torch, where) if environment else []
     triggers = triggers_of(at_steps, outlier)
-    recorded = rank in _chosen(ranks, world)
+    chosen = _chosen(ranks, world)
+    recorded = rank in chosen
     recording = TriggeredRecording(
         where, rank, recorded, 0, tuple(hints), triggers=triggers, active=active, limit=limit
     )
@@ -226,7 +228,7 @@ def triggered_steps(
             yield recording
         finally:
             recording.end()
-    _say_written(recording, min(_chosen(ranks, world)))
+    _say_written(recording, min(chosen))
 
 
 def _unfinished(recording: Recording, scheduled: int) -> str:

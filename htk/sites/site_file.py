@@ -1,16 +1,15 @@
 """A site as a TOML file that people can read; what is read is checked, whoever wrote it."""
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from htk.core.user_toml import read_toml
 from htk.errors import UsageError
 from htk.models.hardware import catalogue
 from htk.sites.site import GpuAtSite, Rate, Site, StepFactor
 
-_MOST_BYTES = 1 << 20
 _MOST_GPUS = 1000
 _RATES = {
     "products": "matrix products in 16 bits, over what a plan expects",
@@ -44,14 +43,7 @@ def write_site(site: Site, path: Path) -> None:
 
 def read_site(path: Path) -> Site:
     """Return the site of a file."""
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path}: over {_MOST_BYTES >> 20} MiB, too large for a site")
-        entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not readable as a site ({error})") from error
-    except (ValueError, RecursionError) as error:  # also of integers of thousands of digits
-        raise UsageError(f"{path}: not TOML: {error}") from error
+    entries = read_toml(path, "a site")
     if len(entries) > _MOST_GPUS:
         raise UsageError(f"{path}: {len(entries):,} GPUs, more than a site has")
     return Site({name: _gpu(path, name, entry) for name, entry in entries.items()})

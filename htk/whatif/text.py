@@ -1,10 +1,7 @@
 """The answer to a what-if as people read it: a table, then what it rests on, in words."""
 
-import io
 import json
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -46,14 +43,7 @@ def show(
     result: Result, form: str, output: str | None, *, limit: int = 200, wide: bool = False
 ) -> None:
     """Send an answer where it was asked to go; `wide`: with all columns, else within 100."""
-    if form != "table":
-        write(result, form, output, limit=limit)
-    elif output is not None:
-        target = io.StringIO()
-        _print(result, limit, target, wide)
-        Path(output).write_text(target.getvalue(), encoding="utf-8")
-    else:
-        _print(result, limit, sys.stdout, wide)
+    write(result, form, output, limit=limit, printer=lambda file: _print(result, limit, file, wide))
 
 
 def _print(result: Result, limit: int, target: Any, wide: bool) -> None:

@@ -1,16 +1,13 @@
 """`htk claim`: is a published or in-house number plausible?"""
 
-import io
 import re
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import opened, parsing_options, writing_options
 from htk.cli.commands.model_options import SIZES, size_options
-from htk.core.ranges import parse_seconds, parse_value
+from htk.core.ranges import exact, parse_seconds, parse_value
 from htk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,14 +106,7 @@ def command(
 
     asked = WhatIf(opened(traces, arguments)) if traces else None
     answer = judge(_described(arguments), text, asked)
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print(answer, sys.stdout)
-    else:
-        target = io.StringIO()
-        _print(answer, target)
-        Path(output).write_text(target.getvalue(), encoding="utf-8")
+    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
 def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
@@ -144,25 +134,16 @@ def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
         count,
         numbers,
         None if model is None else decoder(model, **sizes),
-        None if parameters is None else _exact(parameters, "--parameters"),
+        None if parameters is None else exact(parse_value(parameters), "--parameters", parameters),
         **{name: arguments[name] for name in names},
     )
 
 
 def _number(name: str, text: str) -> float:
     if name == "step_s":
-        value = parse_seconds(text)
-        if not value.is_exact:
-            raise UsageError(f"{_FLAGS[name]} {text!r}: one value was expected, no range")
-        return value.low
-    return _exact(text.rstrip(" %"), _FLAGS[name])
-
-
-def _exact(text: str, flag: str) -> float:
-    value = parse_value(text)
-    if not value.is_exact:
-        raise UsageError(f"{flag} {text!r}: one value was expected, no range")
-    return value.low
+        return exact(parse_seconds(text), _FLAGS[name], text)
+    written = text.rstrip(" %")
+    return exact(parse_value(written), _FLAGS[name], written)
 
 
 def cluster_of(text: str) -> "tuple[int, Gpu]":

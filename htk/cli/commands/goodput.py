@@ -1,16 +1,13 @@
 """`htk goodput`: what failures, checkpoints and restarts leave of a job's time."""
 
-import io
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import writing_options
 from htk.core.humanize import format_duration
-from htk.core.ranges import ValueRange, parse_count_over_time, parse_seconds, parse_value
+from htk.core.ranges import ValueRange, exact, parse_count_over_time, parse_seconds, parse_value
 from htk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,14 +77,7 @@ def command(form: str, output: str | None, limit: int, **arguments: Any) -> None
 
     spare_pandas()
     answer = goodput(_job(arguments))
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print(answer, limit, sys.stdout)
-    else:
-        text = io.StringIO()
-        _print(answer, limit, text)
-        Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
 
 
 def _job(arguments: Mapping[str, Any]) -> Any:
@@ -99,10 +89,11 @@ def _job(arguments: Mapping[str, Any]) -> Any:
     def value(name: str) -> ValueRange | None:
         return None if arguments[name] is None else parse_value(arguments[name])
 
-    every, tokens = seconds("every"), value("run_tokens")
-    for name, exact in (("every", every), ("run-tokens", tokens)):
-        if exact is not None and not exact.is_exact:
-            raise UsageError(f"--{name} {arguments[name]!r}: one value was expected, no range")
+    def single(name: str, parse: Callable[[str], ValueRange]) -> float | None:
+        text = arguments[name]
+        return None if text is None else exact(parse(text), f"--{name.replace('_', '-')}", text)
+
+    every, tokens = single("every", parse_seconds), single("run_tokens", parse_value)
     return GoodputJob(
         arguments["gpus"],
         _failures(arguments),
@@ -111,14 +102,14 @@ def _job(arguments: Mapping[str, Any]) -> Any:
         arguments["gpus_per_node"],
         detect=parse_seconds(arguments["detect"]),
         write=parse_seconds(arguments["checkpoint_write"]),
-        every=None if every is None else every.low,
+        every=every,
         memory_checkpoint=seconds("memory_checkpoint"),
         memory_share=parse_value(arguments["memory_share"]),
         memory_restart=seconds("memory_restart"),
         spares=arguments["spares"],
         repair=seconds("repair"),
         node_share=parse_value(arguments["node_share"]),
-        tokens=None if tokens is None else tokens.low,
+        tokens=tokens,
         tokens_per_s=value("tokens_per_s"),
         price=value("price"),
         watts=value("watts"),

@@ -1,7 +1,5 @@
 """`htk job-time`: the wall time and money of a whole job, part by part."""
 
-import io
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,14 +68,7 @@ def command(
     job = _job(arguments)
     other = None if not changes else _job(arguments | _changed(changes, arguments))
     answer = job_time(job, other)
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print(answer, sys.stdout)
-    else:
-        text = io.StringIO()
-        _print(answer, text)
-        Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
 def _changed(changes: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, str | None]:
@@ -194,21 +185,14 @@ def _padding_pct(arguments: Mapping[str, Any]) -> float:
 
 
 def _print(answer: "Result", target: Any) -> None:
-    import pyarrow as pa
-
-    from htk.output.render import print_table
-    from htk.output.result import Result
+    from htk.output.render import print_cells
 
     facts, rows = answer.coverage, answer.to_pylist()
-    columns = {"part": [row["part"] for row in rows]}
-    for heading, cells in _cells(rows).items():
-        if any(cells):
-            wide = max(map(len, [heading, *cells]))
-            columns[heading] = [cell.rjust(wide) for cell in cells]
+    columns = {"part": [row["part"] for row in rows], **_cells(rows)}
     target.write(f"{facts['steps']:,} steps")
     target.write(f", then {facts['changed_steps']:,}" if "changed_steps" in facts else "")
     target.write("\n\n")
-    print_table(Result(answer.analysis, pa.table(columns), {}), limit=len(rows), file=target)
+    print_cells(answer.analysis, columns, empty="", limit=len(rows), file=target)
     lines = []
     if "speedup" in facts:
         low, high = facts["speedup_90"]

@@ -1,7 +1,5 @@
 """`htk plan`: what a described model needs on a described cluster, without any trace."""
 
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,14 +66,10 @@ def command(
 
     plans = [planned(j) for j in (strategies(job) if compared and max(split) == 1 else [job])]
     answer = _answer(plans, show)
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print(answer, plans, show, limit, sys.stdout)
-    else:
-        text = io.StringIO()
-        _print(answer, plans, show, limit, text)
-        Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write(
+        answer, form, output, limit=limit,
+        printer=lambda file: _print(answer, plans, show, limit, file),
+    )  # fmt: skip
 
 
 def _planner(site: str | None) -> "Callable[[PlannedJob], Plan]":
@@ -119,14 +113,9 @@ def _search(
     }
     facts.pop("ledger")
     answer = Result(SEARCH_LABEL, search_table(layouts, max(limit, _BEST)), facts)
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print_search(answer, limit, sys.stdout)
-    else:
-        text = io.StringIO()
-        _print_search(answer, limit, text)
-        Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write(
+        answer, form, output, limit=limit, printer=lambda file: _print_search(answer, limit, file)
+    )
 
 
 _BEST = 20  # layouts that people are shown, and what of the front comes after
@@ -211,19 +200,12 @@ def _print_columns(
     limit: int,
     target: Any,
 ) -> None:
-    import pyarrow as pa
-
-    from htk.output.render import print_table
-    from htk.output.result import Result
+    from htk.output.render import print_cells
     from htk.plan.table import LABEL
 
-    columns = {key: [r[key] for r in rows]}
-    for heading, cell in chosen.items():
-        cells = [cell(row) for row in rows]
-        wide = max(map(len, [heading, *cells]))
-        if any(text != _NONE for text in cells):
-            columns[heading] = [text.rjust(wide) for text in cells]
-    print_table(Result(LABEL, pa.table(columns), {}), limit=limit, file=target)
+    columns = {key: [row[key] for row in rows]}
+    columns |= {heading: [cell(row) for row in rows] for heading, cell in chosen.items()}
+    print_cells(LABEL, columns, empty=_NONE, limit=limit, file=target)
 
 
 def _print_ledger(sent: "Plan", target: Any) -> None:

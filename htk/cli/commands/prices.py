@@ -1,7 +1,5 @@
 """`htk prices`: one recording on every GPU of the catalogue, by cost and energy per token."""
 
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,30 +52,16 @@ def command(
         WhatIf(opened(paths, arguments)), listed,
         names=names, reference=reference, power_cap=power_cap,
     )  # fmt: skip
-    if form != "table":
-        write(answer, form, output, limit=limit)
-    elif output is None:
-        _print(answer, limit, sys.stdout)
-    else:
-        text = io.StringIO()
-        _print(answer, limit, text)
-        Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
 
 
 def _print(answer: "Result", limit: int, target: Any) -> None:
-    import pyarrow as pa
-
-    from htk.output.render import print_table
-    from htk.output.result import Result
+    from htk.output.render import print_cells
 
     facts, rows = answer.coverage, answer.to_pylist()
     columns = {"GPU": [row["gpu"] for row in rows]}
-    for heading, cell in _COLUMNS.items():
-        cells = [cell(row) for row in rows]
-        if any(cells):
-            wide = max(map(len, [heading, *cells]))
-            columns[heading] = [text.rjust(wide) for text in cells]
-    print_table(Result(answer.analysis, pa.table(columns), {}), limit=limit, file=target)
+    columns |= {heading: [cell(row) for row in rows] for heading, cell in _COLUMNS.items()}
+    print_cells(answer.analysis, columns, empty="", limit=limit, file=target)
     lines = [f"recorded on {facts['recorded_gpu']}; other GPUs are predicted with low confidence"]
     if facts["reference"]:
         lines.append(
