@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def page() -> str:
-    """Return the page of the figures at hand."""
+    """Return the page of the recorded figures."""
     parts = (mutation, damage, fuzz, kills, soak)
     return HEAD + "\n".join([*(part(_figures(part.__name__)) for part in parts), twins()])
 

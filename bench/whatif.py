@@ -1,11 +1,11 @@
-"""How fast do what-ifs answer, and do their bands hold against a bootstrap?
+"""How fast do what-ifs answer, and do their intervals hold against a bootstrap?
 
 usage: python bench/whatif.py [--activities 30000] [--draws 200] [-o whatif.json]
 
 A step of eight ranks of llama2-7b is simulated, opened, and opened again from the cache. Then each
 thing is timed on one core, the best of some runs, against what the dashboard's sliders need. The
-band of each answer, from one replay for each cause of doubt, is held against a bootstrap in which
-every cause is drawn anew. Exit status 4: slower than it may be, or a band that is off.
+interval of each answer, from one replay for each cause of uncertainty, is held against a bootstrap
+in which every cause is drawn anew. Exit status 4: too slow, or an interval that is off.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from htk.whatif.sweep import swept
 from htk.whatif.uncertainty import SITE
 
 LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
-# The band may be a third narrower or wider than the bootstrap's; causes are not quite independent.
-BAND = 1.5
+# The interval may be a third narrower or wider than the bootstrap's: causes are not independent.
+INTERVAL = 1.5
 EDITS = (
     ("batch", "2x"),
     ("batch", "0.25x"),
@@ -50,12 +50,12 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start, found = timed(simulated(given.activities, Path(folder) / "job"))
-        bands = [drawn(start, one, given.draws) for one in EDITS]
-    for line in [*found, *bands]:
+        intervals = [drawn(start, one, given.draws) for one in EDITS]
+    for line in [*found, *intervals]:
         sys.stdout.write(json.dumps(line) + "\n")
     if given.output:
-        given.output.write_text(json.dumps({"times": found, "bands": bands}, indent=1))
-    return 0 if all(line["within"] for line in [*found, *bands]) else 4
+        given.output.write_text(json.dumps({"times": found, "intervals": intervals}, indent=1))
+    return 0 if all(line["within"] for line in [*found, *intervals]) else 4
 
 
 def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
@@ -98,7 +98,7 @@ def best(function: Callable[[], object], runs: int) -> float:
 
 
 def drawn(start: Baseline, one: tuple[str, str], draws: int) -> dict[str, object]:
-    """One sigma of the logarithm of the step: as answered, and when every doubt is drawn anew."""
+    """One sigma of the logarithm of the step: as answered, and when every cause is drawn anew."""
     found = predict(start, [one])
     edited, after = apply_edits(start, [one])
     rng = np.random.default_rng(1)
@@ -115,10 +115,10 @@ def drawn(start: Baseline, one: tuple[str, str], draws: int) -> dict[str, object
     sigma = float(np.std(steps))
     floor = max(sigma, SITE)
     return {
-        "what": "band of " + " ".join(one),
+        "what": "interval of " + " ".join(one),
         "sigma_pct": round(100 * found.sigma, 2),
         "bootstrap_pct": round(100 * sigma, 2),
-        "within": 1 / BAND <= max(found.sigma, SITE) / floor <= BAND,
+        "within": 1 / INTERVAL <= max(found.sigma, SITE) / floor <= INTERVAL,
     }
 
 

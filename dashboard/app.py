@@ -104,7 +104,7 @@ def _show(app: Dash, runs: Runs) -> None:
 
 
 def _opened(runs: Runs, view: UrlState) -> Any:
-    """Nothing where the run is at hand; else what to show until it is."""
+    """Return nothing where the run is open, else what to show until it is."""
     if runs.trace(view.run) is not None:
         return None
     try:

@@ -23,7 +23,7 @@ from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
 from htk.trace.selection import Selection
 from htk.trace.trace import Trace
 
-MOST_OPEN = 4  # traces at hand at once; the one used longest ago is let go
+MOST_OPEN = 4  # open traces; the least recently used is closed
 MOST_UPLOADS = 8
 MOST_LISTED = 500
 UPLOAD_BYTES = 512 << 20
@@ -98,7 +98,7 @@ class Runs:
         return self._initial is not None
 
     def trace(self, key: str) -> Trace | None:
-        """A run that is at hand."""
+        """A run that is open."""
         if not key:
             return self._initial
         with self._lock:

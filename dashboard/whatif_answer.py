@@ -118,13 +118,13 @@ def _tiles(row: dict[str, Any]) -> list[Any]:
 
 
 def _words(row: dict[str, Any]) -> list[Any]:
-    doubt = json.loads(row["doubt"])
-    doubts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(doubt.items(), key=lambda d: -d[1]) if v)
+    sigmas = json.loads(row["sigma_by_source"])
+    parts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(sigmas.items(), key=lambda d: -d[1]) if v)
     lines = [
         ("Verdict", row["verdict"]),
         ("Assumed", row["assumptions"]),
-        ("Uncertainty, one standard deviation, from", doubts),
+        ("Uncertainty, one standard deviation, from", parts),
         ("90 % intervals so far", row["intervals_held"] or ""),
-        ("To record next", (row["narrow"] or "").replace(" (--with)", "")),
+        ("To record next", (row["next_recording"] or "").replace(" (--with)", "")),
     ]
     return [html.P([html.B(f"{head}: "), text]) for head, text in lines if text]

@@ -22,7 +22,7 @@ _MOST_RANKS = 4
 
 
 def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
-    """What each remedy could win at most, with its 90 % band; most first."""
+    """Best-case savings of each remedy, with its 90 % interval; largest first."""
     import plotly.graph_objects as go
 
     predicted = [r for r in rows if r["step_time_ns"] is not None]

@@ -80,8 +80,8 @@ def comm_wait(
 
     A late rank's collectives are short and its step looks short: it is found by its own time
     between collectives, and by what the others wait. What began before some rank's recording is
-    counted as wait and blamed on nobody. With one rank recorded transfer lies in a band; where some
-    ranks are not recorded, what may be either is undetermined.
+    counted as wait and blamed on nobody. With one rank recorded, transfer is a range; where some
+    ranks are unrecorded, what may be either is undetermined.
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)

@@ -31,7 +31,7 @@ no less than 15 %. Peak memory is held to other rows: see the [scorecard](scorec
   use a table that all sources taught.
 - *40 % MFU*: the median error of who says that every job reaches 40 % of the 16-bit peak.
 - *anchored*: the median error of *measured × plan(after) ÷ plan(before)*, between jobs of one
-  source, model and GPU; where a measured step is at hand, that is to be beaten.
+  source, model and GPU; where a measured step exists, that is to be beaten.
 
 """
 _COLUMNS = ("source", "rows", "said", "median %", "mean %", "bias %", "50 % held", "90 % held",

@@ -4,7 +4,7 @@ usage: python -m bench.scorecard [--full] [--facts FOLDER] [--json FILE] [--writ
 
 Without --facts the measured rows are the few that lie in the project. Without --full a sample:
 minutes; with it all seeds and rows: an hour. --write renews docs/scorecard.md and the table of
-bands.
+intervals.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--starts", type=int, help="measured rows to start from, of each kind")
     parser.add_argument("--json", type=Path, help="write every prediction to this file")
     parser.add_argument("--read", type=Path, nargs="*", help="predictions written before")
-    parser.add_argument("--write", action="store_true", help="renew the page and the bands")
+    parser.add_argument("--write", action="store_true", help="renew the page and the intervals")
     given = parser.parse_args()
     found = _read(given.read) if given.read else list(_all(given))
     learned = Learned(found)

@@ -1,4 +1,4 @@
-"""What the scorecard found, as the page of the documentation and as the table of bands."""
+"""The scorecard's results, as the page of the documentation and as the table of intervals."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ _END = """## How
   on other rows, and not fitted to these.
 - Nothing is tuned to a single row: attention, tiles and spread of a stand-in are the same for a
   source. They are not blind, though: the attention rate was set after errors on LLM-Foundry's rows
-  were seen, tiles after vTrain's. That ranks which are not at hand are waited for was modelled, and
+  were seen, tiles after vTrain's. Waiting for unrecorded ranks was modelled, and
   MaxText's cluster described from its scripts, after errors of *world* on these rows were seen;
   that attention gains less from *hardware* than products do, by figures of its authors, and that
   the last stage of *pp* holds the output, after errors of these. No constant was fitted to them.

@@ -13,7 +13,7 @@ from htk.errors import HtkError, UsageError
 from htk.timeline.answers import TraceTimeline
 from htk.trace.selection import Selection
 
-_MOST = 4  # timelines at hand; a million events take 100 MB
+_MOST = 4  # timelines in memory; a million events take 100 MB
 _BINARY = "view"
 _MAY_FAIL = ("jump", "path")
 

@@ -75,7 +75,7 @@ def _without(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
 
 def _bound(claim: SpeedupClaim, answer: Answer, words: str) -> Iterator[ClaimCheck]:
     assert answer.step_ns is not None
-    _, _, least, _ = answer.bands
+    _, _, least, _ = answer.intervals
     at_most = answer.measured_ns / answer.step_ns
     surely = answer.measured_ns / (least or answer.step_ns)
     share = 100 * (1 - 1 / at_most)

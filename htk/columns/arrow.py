@@ -115,7 +115,7 @@ def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) 
 
 
 def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Table:
-    """A table of the schema from the columns at hand; the others are null."""
+    """Return a table of the schema from the given columns; the others are null."""
     arrays = [
         columns[field.name] if field.name in columns else nulls(field.type, length)
         for field in schema

@@ -23,7 +23,7 @@ def engine() -> Engine:
     if wanted == "compiled":
         raise UsageError(
             "HTK_ENGINE asks for the compiled engine, which this installation lacks: "
-            "reinstall htk-trace with a C++17 compiler at hand, or unset HTK_ENGINE"
+            "reinstall htk-trace where there is a C++17 compiler, or unset HTK_ENGINE"
         )
     return "pure"
 

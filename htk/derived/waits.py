@@ -62,7 +62,7 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
 
 
 def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
-    """S of each chosen row; NEVER where whom it depends on is not at hand."""
+    """S of each chosen row; NEVER where the rank that it depends on is unrecorded."""
     own = start[chosen]
     own_rank = rows.rank[chosen]
     root = global_root(rows)[chosen]

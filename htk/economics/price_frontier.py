@@ -162,7 +162,7 @@ def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _O
 
 def _sigma(answer: Answer) -> float:
     """Return the standard deviation that its 90 % interval is as wide as."""
-    _, _, low, high = answer.bands
+    _, _, low, high = answer.intervals
     return 0.0 if not low or not high else math.log(high / low) / 2 / _NORMAL_90
 
 

@@ -95,8 +95,8 @@ def _believed(
     """
     guesses = launched.guesses(recorded)
     aligned = launched.aligned(guesses)
-    doubted = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
-    if any(aligned[lanes] < _INSTANCES for lanes in doubted):
+    unsure = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
+    if any(aligned[lanes] < _INSTANCES for lanes in unsure):
         calls = calls_of(tables, None, origin)
         everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
         aligned = everything.aligned(everything.guesses(()))

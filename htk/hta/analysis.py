@@ -1,7 +1,7 @@
 """HTA's `TraceAnalysis`: the same methods, arguments and columns.
 
-`visualize` and `image_renderer` show a figure and change no number. A rank that is not at hand, or
-data that was not recorded, is an error of htk's with one clear line, where HTA has a traceback.
+`visualize` and `image_renderer` show a figure and change no number. An unrecorded rank, or
+data that was not recorded, is an error in one clear line, where HTA has a traceback.
 """
 
 import logging
@@ -205,7 +205,7 @@ class TraceAnalysis:
     def get_queue_length_summary_from_time_series(
         self, queue_length_dict: Tables
     ) -> pd.DataFrame | None:
-        """The same from series at hand."""
+        """Return the same from given series."""
         return counters.queue_summary(queue_length_dict)
 
     def get_queue_length_time_series(self, ranks: Ranks = None) -> Tables:

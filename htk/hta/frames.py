@@ -54,7 +54,7 @@ class Frames:
 
     def of(self, rank: int) -> pd.DataFrame:
         if rank not in self.gpu:
-            raise UnknownRank(f"rank {rank} is not among the ranks at hand: {self.ranks}")
+            raise UnknownRank(f"rank {rank} is not among the recorded ranks: {self.ranks}")
         return self.gpu[rank]
 
     def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:

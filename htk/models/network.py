@@ -107,7 +107,7 @@ class Fabric:
 
 
 # Line rates of 25, 50 and 100 GB/s are 200, 400 and 800 Gb/s a GPU. What InfiniBand achieves is
-# that of nccl-tests; of the others no measurement was at hand, and the lower shares are assumed.
+# that of nccl-tests; of the others there was no measurement, and the lower shares are assumed.
 FABRICS = {
     "infiniband-hdr": Fabric(25.0),
     "infiniband-ndr": Fabric(50.0),

@@ -29,7 +29,7 @@ def to_html(result: Result) -> str:
 
 
 def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
-    """The table and its notes; sorts and pages where its script and style are at hand."""
+    """The table and its notes; sorts and pages where its script and style are on the page."""
     columns = text_columns(result, rows)
     head = "".join(
         f'<th{_class(c)} title="{escape(c.doc)}">{escape(c.heading)}</th>' for c in columns

@@ -142,7 +142,7 @@ def _whatifs(report: Report) -> str:
             f'<p class="doc">The recorded step, replayed, then changed. Replay: '
             f"<b>{escape(str(whatif.bounds.coverage['verdict']))}</b>; it is "
             f"{whatif.bounds.coverage['step_error_pct']:.2f} % off the recorded step. "
-            "Predictions are a model’s, with the bands that its errors give.</p>"
+            "Predictions are a model’s, with intervals that its errors give.</p>"
         )
     drawn = _map(whatif.map) if whatif.map is not None else f"<p>{escape(whatif.why)}</p>"
     bounds = _bounds(whatif.bounds) if whatif.bounds is not None else ""

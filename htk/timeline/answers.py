@@ -24,7 +24,7 @@ from htk.trace.trace import Trace
 MOST_FOUND = 200
 _NAME = 160
 _TOP = 12
-_MOST_LIT = 3  # searches at hand; one of a million spans takes 60 MB
+_MOST_LIT = 3  # searches in memory; one of a million spans takes 60 MB
 
 
 class TraceTimeline:

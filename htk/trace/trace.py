@@ -82,7 +82,7 @@ class Trace:
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks at hand, in order."""
+        """Recorded ranks, in order."""
         return sorted({p.rank for p in self.selected_files if p.rank is not None})
 
     @cached_property
@@ -182,7 +182,7 @@ class Trace:
 
     @property
     def cycles(self) -> list[int]:
-        """Cycles at hand, in order: several where a rank was recorded more than once."""
+        """Recorded cycles, in order: several where a rank was recorded more than once."""
         return sorted({part.cycle for part in self.selected_files})
 
     @cached_property

@@ -34,7 +34,8 @@ _APART_NS = 500  # closer lengths tell no slope
 # and 2 times the larger), those of small batches, whose kernels fill no wave, by 3 to 6 %.
 _AT_ONE, _FOR_EACH_DOUBLING = 0.01, 0.05
 _OF_ALONE = 0.15  # of what one recording would leave, at least
-# Of the doubt in the number of micro-batches: at a recorded one, and for each doubling away.
+# Share of the uncertainty about the number of micro-batches that is left: at a recorded one, and
+# for each doubling away.
 _AT_COUNT, _FOR_EACH_COUNT = 0.5, 0.25
 
 
@@ -110,7 +111,7 @@ class Curves:
         return float(off[high] + slope * (count - counts[high]))
 
     def counted_share(self, count: float) -> float:
-        """Of the doubt in the number of micro-batches: what is left of it."""
+        """Share of the uncertainty about the number of micro-batches that is left."""
         if not self.counted:
             return 1.0
         away = min(
@@ -119,7 +120,7 @@ class Curves:
         return min(_AT_COUNT + _FOR_EACH_COUNT * away, 1.0)
 
     def sigma(self, ratio: float, alone: float) -> float:
-        """Doubt in kernels, where one recording alone would leave `alone`."""
+        """Uncertainty of kernels, where one recording alone would leave `alone`."""
         away = float(np.abs(np.log2(self.ratios) - math.log2(ratio)).min())
         length = self.base.lengths()[self.base.is_compute]
         share = length[self.matched[self.base.is_compute]].sum() / max(length.sum(), 1)
@@ -166,7 +167,7 @@ def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
 
 
 def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
-    """The edited scene, its number of micro-batches less in doubt."""
+    """The edited step, its number of micro-batches less uncertain."""
     left = lines.counted_share(count)
     spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
     recorded = ", ".join(f"{r.count:g}x" for r in lines.counted)

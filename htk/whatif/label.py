@@ -43,27 +43,27 @@ RETURNS = table(
         pa.float64(),
         "At the power given, else the GPU's limit, which is an upper bound.",
     ),
-    naive_no_change_ns=(pa.int64(), "What who expects no effect would say: the measured step …"),
-    naive_linear_ns=(pa.int64(), "… and a step in proportion to the samples of a rank."),
-    gain_over_doubt=(
+    naive_no_change_ns=(pa.int64(), "Prediction of no effect: the measured step."),
+    naive_linear_ns=(pa.int64(), "Prediction in proportion to the samples per rank."),
+    gain_over_sigma=(
         pa.float64(),
-        "Expected gain in time per sample over one sigma of doubt; below 1 it may well be none.",
+        "Expected gain in time per sample over its standard deviation; below 1 there may be none.",
     ),
     regret_pct=(pa.float64(), "If wrong (one in twenty), time per sample grows by this."),
     mark=(TEXT, "In sweeps: out of memory, the last that fits, launch-bound, under one wave."),
     verdict=(TEXT, "trusted, indicative or refused, and why."),
     waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
-    doubt=(
+    sigma_by_source=(
         TEXT,
-        "The band by source (replay, kernel, network, skew, distance, site, profiler), one sigma "
-        "in percent, JSON.",
+        "Uncertainty by source (replay, kernel, network, skew, distance, site, profiler): one "
+        "standard deviation in percent of the step, JSON.",
     ),
     intervals_held=(
         TEXT,
         "How often 90 % intervals of its edits held, on measured jobs of other sources and on "
         "simulated ones.",
     ),
-    narrow=(TEXT, "The one further recording that would narrow the band most."),
+    next_recording=(TEXT, "The further recording that would narrow the interval most."),
     assumptions=(TEXT, "In words."),
 )
 

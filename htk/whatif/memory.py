@@ -3,7 +3,7 @@
 The model of `htk.models.memory` tells what the recorded layout and the edited one hold. Where
 allocations were recorded their peak is the anchor: state moves by as much as the model says, what
 was activations grows by its ratio. Where they were not, the model's own peak is the answer, with a
-wider band.
+wider interval.
 """
 
 import math
@@ -15,7 +15,7 @@ from htk.models.memory import SIGMA, Layout, Memory, ModelSize, allocated, memor
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
 _MEASURED_SIGMA, _CHANGED_SIGMA = 0.03, 0.08
-_FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the doubt of any peak
+_FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
 _KEPT = {"on": "full", "off": "none"}
 
 

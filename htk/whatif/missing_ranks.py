@@ -19,7 +19,7 @@ _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 
 def partial(scene: StepModel) -> Mask:
-    """Collectives of groups some of whose members are not at hand."""
+    """Collectives of groups with unrecorded members."""
     acts, edge = scene.graph.activities, scene.run_edge
     here = np.ones(len(acts.start), np.int64)
     joined = np.flatnonzero(scene.is_comm & ~scene.facts.single & (edge >= 0))
@@ -31,7 +31,7 @@ def partial(scene: StepModel) -> Mask:
 
 
 def waits(scene: StepModel) -> Floats:
-    """Of each activity, how long it waited for ranks that are not at hand."""
+    """Return how long each activity waited for unrecorded ranks, in ns."""
     length = scene.lengths().astype(np.float64)
     waited = np.zeros(len(length))
     large = partial(scene)
@@ -53,14 +53,14 @@ def waits(scene: StepModel) -> Floats:
 
 
 def prompt(scene: StepModel, waited: Floats) -> StepModel:
-    """The scene in which nobody waits for ranks that are not at hand."""
+    """Return the step in which nobody waits for unrecorded ranks."""
     return scene.with_lengths(waited > 0, scene.lengths() - waited) if waited.any() else scene
 
 
 def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     """Waits are back, as much longer as ranks compute, where collectives still are.
 
-    Of more ranks the last is later, of fewer it is earlier; those at hand stay as fast as they are.
+    Of more ranks the last is later, of fewer it is earlier; recorded ones stay as fast as they are.
     """
     if not waited.any() or not edited.arrival_scale:
         return edited
@@ -78,7 +78,7 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
 
 
 def _lead(scene: StepModel) -> float:
-    """How much longer than the mean the slowest rank at hand computes."""
+    """Return how much longer than the mean the slowest recorded rank computes."""
     acts, length = scene.graph.activities, scene.lengths()
     each = [length[scene.is_compute & (acts.rank == r)].sum() for r in scene.graph.ranks]
     return float(np.max(each) - np.mean(each))

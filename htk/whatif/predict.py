@@ -61,7 +61,7 @@ class Baseline:
 
     @cached_property
     def waits(self) -> NDArray[np.float64]:
-        """How long each collective waited for ranks that are not at hand."""
+        """Return how long each collective waited for unrecorded ranks, in ns."""
         return waits(self.model)
 
     @cached_property
@@ -130,11 +130,11 @@ class Answer:
 
     @property
     def sources(self) -> dict[str, float]:
-        """The doubt by where it comes from."""
+        """Uncertainty by source: one standard deviation, relative to the step."""
         return by_source(self.sigma_by_cause)
 
     @property
-    def gain_over_doubt(self) -> float | None:
+    def gain_over_sigma(self) -> float | None:
         if self.step_ns is None or not self.sigma:
             return None
         return -math.log(self.step_ns / self.measured_ns / self.each) / self.sigma
@@ -144,17 +144,17 @@ class Answer:
         """Names of the edits that change something."""
         return tuple(n for n, _ in self.edits) if self.effective is None else self.effective
 
-    def band(self, z: float) -> tuple[int | None, int | None]:
+    def interval(self, z: float) -> tuple[int | None, int | None]:
         if self.step_ns is None:
             return None, None
         wide = math.exp(z * stated(self.sigma, self.names))
         return round(self.step_ns / wide), round(self.step_ns * wide)
 
     @property
-    def bands(self) -> tuple[int | None, int | None, int | None, int | None]:
+    def intervals(self) -> tuple[int | None, int | None, int | None, int | None]:
         """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
         half, most = calibrated(self.names)
-        return (*self.band(half), *self.band(most))
+        return (*self.interval(half), *self.interval(most))
 
     @property
     def intervals_held(self) -> str:
@@ -240,10 +240,10 @@ def predict(
     )
     if guard is not None:
         return replace(refused(start, asked, measured), verdict=f"refused: {guard}; {_OURS}")
-    doubt = _sigmas(start, edited, step, replayed.period_ns, measured_ns)
+    sigmas = _sigmas(start, edited, step, replayed.period_ns, measured_ns)
     separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
     if len(edited.touched) > 1 and separate:
-        doubt = at_least(doubt, step, [_alone(start, e, measured_ns) for e in separate])
+        sigmas = at_least(sigmas, step, [_alone(start, e, measured_ns) for e in separate])
     each = edited.samples / edited.devices
     peak, p_oom = (
         (None, None)
@@ -256,7 +256,7 @@ def predict(
         measured_ns=measured,
         verdict=_verdict(start, change),
         step_ns=step,
-        sigma_by_cause=doubt,
+        sigma_by_cause=sigmas,
         exposed_ns=exposed_ns,
         idle_ns=idle_ns,
         tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
@@ -274,7 +274,7 @@ def predict(
         under_a_wave=_under_a_wave(edited, each),
         waterfall=waterfall(edited, start.replayed.period_ns, change, measured / start.step_ns),
         assumptions=edited.assumptions,
-        narrow=narrowing(asked, doubt),
+        narrow=narrowing(asked, sigmas),
     )
 
 

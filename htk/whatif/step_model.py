@@ -39,7 +39,7 @@ class StepFacts:
     group_size: Ints
     per_node: Ints  # members of its group in one node; 0: unknown
     blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
-    single: Mask  # communication whose peers are not at hand
+    single: Mask  # communication whose peers are unrecorded
     gpus_per_node: int  # 0: unknown
     scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
 
@@ -99,12 +99,12 @@ class StepModel:
     links: float = 1.0  # times the rate of a GPU's links
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
-    arrival_scale: float = 1.0  # times how late ranks that are not at hand come
+    arrival_scale: float = 1.0  # times how late unrecorded ranks come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause
     added_exposed: float = 0.0  # ns of that in which communication is exposed, mean over GPUs
     added_idle: float = 0.0  # and in which a GPU is idle
     assumptions: tuple[str, ...] = ()
-    # Of the edit at hand, by cause: one standard deviation, relative to what it displaces.
+    # Of the current edit, by cause: one standard deviation, relative to what it displaces.
     spread: Mapping[str, float] = field(default_factory=dict)
     low_confidence: bool = False
     weight_before: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # that edit
@@ -221,7 +221,7 @@ class StepModel:
         return replace(self, assumptions=self.assumptions + words)
 
     def with_uncertainty(self, cause: str, sigma: float) -> "StepModel":
-        """Doubt in how much a cause changes, relative, one standard deviation."""
+        """Relative uncertainty of how much a cause changes, one standard deviation."""
         worst = max(sigma, self.spread.get(cause, 0.0))
         return replace(self, spread={**self.spread, cause: worst})
 

@@ -84,7 +84,7 @@ def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
 
 
 def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
-    """What can be done and should win, by gain over doubt; what does not fit is left out."""
+    """What can be done and should win, by gain over uncertainty; what does not fit is left out."""
     if start.refused:
         return [predict(start, [], measured_ns)]
     asked = [*ACTIONS]
@@ -92,7 +92,7 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
         asked.append(("fix_rank", "all"))
     answers = [tried(start, (pair,), measured_ns) for pair in asked]
     worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) < 0.5]
-    return sorted(worth, key=lambda a: -(a.gain_over_doubt or 0.0))
+    return sorted(worth, key=lambda a: -(a.gain_over_sigma or 0.0))
 
 
 def _wins(answer: Answer) -> bool:

@@ -43,7 +43,7 @@ def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
 
 
 def _row(a: Answer, terms: Terms) -> dict[str, Any]:
-    lo50, hi50, lo90, hi90 = a.bands
+    lo50, hi50, lo90, hi90 = a.intervals
     ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
     each = a.each
     return {
@@ -66,14 +66,14 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
         **_economy(a, terms),
         "naive_no_change_ns": None if ratio is None else a.measured_ns,
         "naive_linear_ns": None if ratio is None else round(a.measured_ns * each),
-        "gain_over_doubt": a.gain_over_doubt,
+        "gain_over_sigma": a.gain_over_sigma,
         "regret_pct": None if hi90 is None else max(100 * (hi90 / a.measured_ns / each - 1), 0.0),
         "mark": a.mark or None,
         "verdict": a.verdict,
         "waterfall": json.dumps(dict(a.waterfall)),
-        "doubt": json.dumps({k: round(100 * v, 2) for k, v in a.sources.items()}),
+        "sigma_by_source": json.dumps({k: round(100 * v, 2) for k, v in a.sources.items()}),
         "intervals_held": a.intervals_held or None,
-        "narrow": a.narrow or None,
+        "next_recording": a.narrow or None,
         "assumptions": "; ".join(a.assumptions),
     }
 

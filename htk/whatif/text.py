@@ -16,13 +16,13 @@ _LABEL = 36  # of the edits
 _BETWEEN = 2  # columns
 # What a short table shows, as far as there is room.
 _FIRST = (
-    *("step time", "90 % band", "mark"),
+    *("step time", "90 % interval", "mark"),
     *("per M tokens", "run cost", "run hours", "goodput %"),  # where they are asked for
     *("change %", "per sample %", "P(OOM) %"),
     *("MFU %", "exposed comm", "idle", "peak memory", "tokens/s"),
 )
-_OF_ADVICE = ("step time", "90 % band", "change %", "per sample %", "gain/doubt", "if wrong %")
-_LEAST_DOUBT = 0.05  # percent
+_OF_ADVICE = ("step time", "90 % interval", "change %", "per sample %", "gain/sigma", "if wrong %")
+_LEAST_SIGMA = 0.05  # percent
 _REMEDIES = {
     "no_skew on": "all ranks arrive at collectives together",
     "overlap perfect": "all communication hidden",
@@ -79,12 +79,12 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
     took = f" took {format_duration(rows[0]['measured_step_time_ns'])}" if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
-        f"{step}{took} ({pluralize(ranks, 'rank')} at hand)",
-        f"replay of it untouched: {facts['verdict']}",
+        f"{step}{took} ({pluralize(ranks, 'rank')} recorded)",
+        f"replay of the unedited step: {facts['verdict']}",
         f"  step {error(facts['step_error_pct'])} off, exposed communication "
         f"{error(facts['exposed_error_points'], 'points')}, "
         f"starts {error(facts['start_error_pct'])}, "
-        f"another step {'not at hand' if held is None else f'{error(held)} off'}, "
+        f"another step {'not recorded' if held is None else f'{error(held)} off'}, "
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
     fits = facts.get("largest_batch_that_fits")
@@ -152,7 +152,7 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str 
     return lambda row: None if row[name] is None else how(row[name])
 
 
-def _band(percent: int) -> Callable[[dict[str, Any]], str]:
+def _interval(percent: int) -> Callable[[dict[str, Any]], str]:
     low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
@@ -167,7 +167,7 @@ def _tenths(value: float) -> float:
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "step time": _or("step_time_ns", format_duration),
-    "90 % band": _band(90),
+    "90 % interval": _interval(90),
     "change %": _or("change_pct", _signed),
     "per sample %": _or("time_per_sample_change_pct", _signed),
     "tokens/s": _or("tokens_per_s", lambda v: f"{v:,.0f}"),
@@ -181,16 +181,16 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "run cost": _or("cost_per_run", lambda v: f"{v:,.0f}"),
     "run hours": _or("run_hours", lambda v: f"{v:,.0f}"),
     "goodput %": _or("goodput_pct", lambda v: f"{v:.1f}"),
-    "gain/doubt": _or("gain_over_doubt", lambda v: f"{_tenths(v):.1f}"),
+    "gain/sigma": _or("gain_over_sigma", lambda v: f"{_tenths(v):.1f}"),
     "if wrong %": _or("regret_pct", lambda v: f"+{v:.1f}"),
-    "50 % band": _band(50),
+    "50 % interval": _interval(50),
     "linear says": _or("naive_linear_ns", format_duration),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", lambda v: f"{v:,.0f}"),
 }
 
 
 def _alone(row: dict[str, Any]) -> list[str]:
-    """What only one answer has room for: its change by cause, its doubt by source."""
+    """What only one answer has room for: its change by cause, its uncertainty by source."""
     if row["step_time_ns"] is None:
         return []
     change = row["step_time_ns"] - row["measured_step_time_ns"]
@@ -202,12 +202,12 @@ def _alone(row: dict[str, Any]) -> list[str]:
         for cause, ns in causes:
             bar = "█" * max(round(_BAR * abs(ns) / most), 1)
             lines.append(f"  {cause:<14} {_plus(ns):>10}  {bar}")
-    doubt = json.loads(row["doubt"])
-    sources = sorted(((v, s) for s, v in doubt.items() if v >= _LEAST_DOUBT), reverse=True)
+    sigmas = json.loads(row["sigma_by_source"])
+    sources = sorted(((v, s) for s, v in sigmas.items() if v >= _LEAST_SIGMA), reverse=True)
     parts = ", ".join(f"{source} {value:.2g}" for value, source in sources) or "none"
-    lines.append(f"doubt, one sigma in % of the step: {parts}")
-    if row["narrow"]:
-        lines.append(f"to narrow it most: {row['narrow']}")
+    lines.append(f"uncertainty, one standard deviation in % of the step: {parts}")
+    if row["next_recording"]:
+        lines.append(f"to narrow it most: {row['next_recording']}")
     return lines
 
 

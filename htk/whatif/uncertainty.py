@@ -1,7 +1,7 @@
 """Uncertainty of an answer by cause, and the further recording that would reduce it most.
 
 What edits leave uncertain (`edit_uncertainty`) is replayed twice for each cause, changed by more
-and by less than was said; a bootstrap that draws all causes anew gives the same band
+and by less than was said; a bootstrap that draws all causes anew gives the same interval
 (`bench/whatif.py`).
 """
 
@@ -17,14 +17,14 @@ from htk.whatif.step_model import StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
 # What the profiler adds to a step that its host bounds: 350 ns to 1 µs an event, of calls and
-# operators that take some 10 µs. The step as it takes without the profiler leaves no such doubt.
+# operators that take some 10 µs. The step as it takes without the profiler has no such uncertainty.
 PROFILER = 0.05
 _INDICATIVE = 2.0  # times wider
 # Gauss and Hermite's points for the variance of a function of a normal variable: 0 and ±√3, which
 # weigh 2/3 and 1/6; a kink that one sigma does not reach (communication comes to light) is seen.
 _FAR = math.sqrt(3)
 
-# Where a doubt comes from, by the cause that an edit names.
+# Where uncertainty comes from, by the cause that an edit names.
 _SOURCES = {
     "compute": "kernel",
     "memory": "kernel",
@@ -35,9 +35,9 @@ _SOURCES = {
     "site": "site",
     "profiler": "profiler",
 }
-# What is recorded is not known exactly either: so much of its doubt is taken to stay.
+# What is recorded is not known exactly either: this share of its uncertainty is taken to stay.
 _STAYS = {"site": 1.0, "profiler": 0.0}
-_NARROWS = 0.95  # of the doubt: what leaves more is not worth a recording
+_NARROWS = 0.95  # of the uncertainty: what leaves more is not worth a recording
 _RECORDINGS = {
     "profiler": "time some steps without the profiler and give that (--measured-step-ms)",
     "replay": "record three or more whole steps with event synchronisation enabled",
@@ -97,7 +97,7 @@ def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int)
 
 
 def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
-    """The recording that would take away the largest part of the doubt."""
+    """The recording that would remove the largest part of the uncertainty."""
     sources = by_source(of)
     if not asked or not sources:
         return ""

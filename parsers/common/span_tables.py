@@ -33,7 +33,7 @@ _GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def table(name: str, columns: Mapping[str, Any], length: int) -> pa.Table:
-    """A table of one process: the columns at hand, the others null."""
+    """Return a table of one process: the given columns, the others null."""
     return build(without(vocabulary.TABLES[name], "rank", "cycle"), columns, length)
 
 

@@ -1,6 +1,6 @@
 """Protocol buffers as they lie in a file: fields one behind the other, without a schema.
 
-Everything is bounded by the bytes at hand: a number has at most ten bytes, a length that reaches
+Everything is bounded by the bytes given: a number has at most ten bytes, a length that reaches
 beyond the end cuts the message there.
 """
 

@@ -212,7 +212,7 @@ def _print(answer: "Result", target: Any) -> None:
 
 
 def _cells(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    def band(row: Mapping[str, Any], name: str) -> str:
+    def interval(row: Mapping[str, Any], name: str) -> str:
         low, high = row[f"{name}_lo90"], row[f"{name}_hi90"]
         if low is None or high - low < 1e-3 * high:
             return ""
@@ -223,9 +223,9 @@ def _cells(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
     return {
         "time": [time(row, "time_ns") for row in rows],
-        "90 %": [band(row, "time_ns") for row in rows],
+        "90 %": [interval(row, "time_ns") for row in rows],
         "share %": [f"{row['share_pct']:.1f}" for row in rows],
         "cost": ["" if row["cost"] is None else format_number(row["cost"]) for row in rows],
         "changed": [time(row, "changed_time_ns") for row in rows],
-        "changed 90 %": [band(row, "changed_time_ns") for row in rows],
+        "changed 90 %": [interval(row, "changed_time_ns") for row in rows],
     }

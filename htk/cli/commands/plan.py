@@ -47,7 +47,7 @@ def command(
     """What would training this model on this cluster take: time, memory, cost?
 
     By sharding strategy, from models alone; with any other parallelism for the distributed
-    optimizer. `least GPUs` is how many of them it takes at least. The band is as wide as such
+    optimizer. `least GPUs` is how many of them it takes at least. The interval is as wide as such
     plans missed measured jobs, and wider for what was never checked. With --search: every layout
     of these GPUs, the fastest that fit first.
     """
@@ -227,7 +227,7 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
     return lambda row: _NONE if row[name] is None else how(row[name])
 
 
-def _band(percent: int) -> Callable[[dict[str, Any]], str]:
+def _interval(percent: int) -> Callable[[dict[str, Any]], str]:
     low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
@@ -239,7 +239,7 @@ def _part(name: str) -> Callable[[dict[str, Any]], str]:
 _SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
     "": lambda row: "*" if row["on_front"] else " ",
     "step time": _or("step_time_ns", format_duration),
-    "90 % band": _band(90),
+    "90 % interval": _interval(90),
     "behind": _or("behind_best_pct", lambda share: f"{share:.1f} %"),
     "MFU %": _or("mfu_pct", "{:.1f}".format),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
@@ -253,7 +253,7 @@ _SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "step time": _or("step_time_ns", format_duration),
-    "90 % band": _band(90),
+    "90 % interval": _interval(90),
     "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
     "MFU %": _or("mfu_pct", "{:.1f}".format),
     "peak memory": _or("peak_memory_bytes", format_bytes),

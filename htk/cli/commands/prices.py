@@ -78,23 +78,23 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
     return lambda row: "" if row[name] is None else how(row[name])
 
 
-def _band(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
-    def band(row: dict[str, Any]) -> str:
+def _interval(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    def interval(row: dict[str, Any]) -> str:
         low, high = row[f"{name}_lo90"], row[f"{name}_hi90"]
         return "" if low is None else f"{how(low)} … {how(high)}"
 
-    return band
+    return interval
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "step time": _or("step_time_ns", format_duration),
-    "90 %": _band("step_time_ns", format_duration),
+    "90 %": _interval("step_time_ns", format_duration),
     "price": _or("price_per_hour", format_number),
     "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
-    "90 % of it": _band("cost_per_million_tokens", "{:.3g}".format),
+    "90 % of it": _interval("cost_per_million_tokens", "{:.3g}".format),
     "P(cheapest) %": _or("p_cheapest", lambda share: f"{100 * share:.0f}"),
     "break-even": _or("break_even_price", "{:.3g}".format),
-    "its 90 %": _band("break_even_price", "{:.3g}".format),
+    "its 90 %": _interval("break_even_price", "{:.3g}".format),
     "J/token": _or("energy_j_per_token", "{:.3g}".format),
     "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
 }

@@ -47,7 +47,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
     new = _lengths(scene, old, ratio)
     unfilled = _unfilled(scene, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
-    if ratio < 0.5:  # doubt in what is left, of what goes
+    if ratio < 0.5:  # uncertainty of what is left, of what goes
         sigma *= ratio / (1 - ratio)
     changed = replace(
         scene.with_lengths(growing, new),

@@ -28,7 +28,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
         .with_uncertainty("compute", 0.3)
         .with_assumption(
             "a kernel takes on each rank what it takes on average over ranks, and a rank's "
-            "collective lasts as long as its transfer; with one rank at hand that is at least the "
+            "collective lasts as long as its transfer; with one rank recorded that is at least the "
             "10th percentile of equal ones"
         )
     )

@@ -102,8 +102,10 @@ def _contention_sigma(scene: StepModel) -> float:
     beside = share(scene, scene.graph.time)
     slowed = float((beside * scene.lengths())[scene.is_compute].sum())
     fitted = factor(scene)
-    doubt = _FITTED * fitted if fitted else _PRIOR / 2
-    return doubt * slowed / len(np.unique(scene.graph.activities.device)) / scene.graph.period_ns
+    uncertainty = _FITTED * fitted if fitted else _PRIOR / 2
+    return (
+        uncertainty * slowed / len(np.unique(scene.graph.activities.device)) / scene.graph.period_ns
+    )
 
 
 def _in_turn(scene: StepModel) -> StepModel:

@@ -62,9 +62,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    doubt = 0.5 if crossing else 0.25
+    uncertainty = 0.5 if crossing else 0.25
     return (
-        changed.with_uncertainty("communication", doubt)
+        changed.with_uncertainty("communication", uncertainty)
         .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))
         .with_assumption(*words)
     )

@@ -69,7 +69,7 @@ def test_a_collective_of_the_whole_world_needs_no_recorded_group(ask: Ask, call:
 
 
 def test_what_an_answer_rests_on(ask: Ask, call: Call) -> None:
-    """Three ranks of four at hand, one call without a partner, one of a silent sort."""
+    """Three recorded ranks of four, one call without a partner, one of a silent sort."""
     rows = [call(r, 0, 9, group_size=4, in_bytes=5, inferred_columns="sizes") for r in range(3)]
     rows += [call(0, 20, 29, group_size=4, in_bytes=6), call(1, 30, 39, type="wait")]
     facts = coverage_of(ask(collective_times, {"collectives": rows}))
@@ -201,7 +201,7 @@ def test_matrix_of_messages_and_exchanges(ask: Ask, call: Call) -> None:
     rows = [
         call(0, 0, 10, type="send", peer=1, in_bytes=100),
         call(1, 0, 10, type="recv", peer=0, out_bytes=100),
-        call(1, 20, 30, type="recv", peer=2, out_bytes=7),  # rank 2 is not at hand
+        call(1, 20, 30, type="recv", peer=2, out_bytes=7),  # rank 2 is unrecorded
         call(0, 40, 50, type="all_to_all", in_bytes=40, out_bytes=40, **PAIR),
         call(1, 40, 50, type="all_to_all", in_bytes=40, out_bytes=40, **PAIR),
     ]

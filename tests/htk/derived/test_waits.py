@@ -105,7 +105,7 @@ def root_of(call: Call, ranks: int) -> int:
 
 
 def dependency(call: Call, calls: list[Call], ranks: int) -> int | None:
-    """The latest start of those that a call depends on; None: they are not at hand."""
+    """The latest start of those that a call depends on; None: they are unrecorded."""
     if len(calls) < 2:
         return None
     latest = max(other.start for other in calls)

@@ -141,7 +141,7 @@ def test_the_command_prints_for_people() -> None:
     words = ("--model", "llama2-7b", "--gpu", "a100-80gb", "--nodes", "2", "--gpus-per-node", "4")
     said = asked(*words).stdout
     assert said.startswith("llama2-7b, 6.74 billion parameters, on 2 × 4 NVIDIA A100-SXM4-80GB")
-    assert "90 % band" in said and "P(OOM) %" in said and "MFU: model FLOPs" in said
+    assert "90 % interval" in said and "P(OOM) %" in said and "MFU: model FLOPs" in said
     assert "per M tokens" not in said  # no price
     assert "lo90" not in said and "p oom" not in said
 

@@ -30,7 +30,7 @@ def test_a_question_is_collected_and_answered(asked: WhatIf) -> None:
     assert sum(json.loads(row["waterfall"]).values()) == (
         row["step_time_ns"] - row["measured_step_time_ns"]
     )
-    assert set(json.loads(row["doubt"])) >= {"replay", "kernel", "network", "site"}
+    assert set(json.loads(row["sigma_by_source"])) >= {"replay", "kernel", "network", "site"}
     assert row["tokens_per_s_per_gpu"] == pytest.approx(row["tokens_per_s"] / 2)
 
 
@@ -54,7 +54,7 @@ def test_bounds_come_without_an_edit_and_advice_on_request(asked: WhatIf) -> Non
     steps = [a.step_ns for a in asked.answers()]
     assert steps == sorted(steps, key=lambda ns: ns or 0)
     advice = asked.recommend().answers()
-    gains = [a.gain_over_doubt or 0.0 for a in advice]
+    gains = [a.gain_over_sigma or 0.0 for a in advice]
     assert gains == sorted(gains, reverse=True)
     assert min(gains) > 0
     assert "fix_rank" in [a.edits[0][0] for a in advice]  # one rank of the sample is slow
@@ -97,7 +97,12 @@ def gathers(trace: Trace) -> int:
 
 def test_the_command_prints_for_people_and_machines() -> None:
     said = CliRunner().invoke(main, ["whatif", "sample", "--batch", "2x"]).output
-    for words in ("replay of it untouched: trusted", "change of", "doubt, one sigma", "assumes:"):
+    for words in (
+        "replay of the unedited step: trusted",
+        "change of",
+        "uncertainty, one standard deviation",
+        "assumes:",
+    ):
         assert words in said
     given = ["whatif", "sample", "--sweep", "batch=1x,2x", "--format", "json"]
     rows = json.loads(CliRunner().invoke(main, given).output)["rows"]
@@ -153,7 +158,7 @@ def test_folders_with_the_same_ranks_are_recordings_at_several_batches(tmp_path:
             (tmp_path / folder / name).write_bytes((sample / name).read_bytes())
     parts = [str(tmp_path / "a"), str(tmp_path / "b")]
     one = CliRunner().invoke(main, ["whatif", *parts, "--host", "2x"])
-    assert "(2 ranks at hand)" in one.output
+    assert "(2 ranks recorded)" in one.output
     runs = [str(tmp_path / "a"), str(tmp_path / "again")]
     two = CliRunner().invoke(main, ["whatif", *runs, "--batch", "4x"])
     assert "same batch" in str(two.exception)
@@ -200,15 +205,15 @@ def test_pytorchs_names_of_strategies(asked: WhatIf, name: str, ours: str) -> No
 def test_the_table_fits_a_terminal_unless_all_is_asked_for(given: list[str]) -> None:
     short = CliRunner().invoke(main, ["whatif", "sample", *given]).output
     assert max(len(line.rstrip()) for line in short.splitlines()) <= 100
-    for heading in ("what if", "step time", "90 % band"):
+    for heading in ("what if", "step time", "90 % interval"):
         assert heading in short
     assert ("per M tokens" in short) == ("--price" in given)
     assert ("out of memory" in short) == ("--sweep" in given)
     assert "linear says" not in short
     wide = CliRunner().invoke(main, ["whatif", "sample", "--wide", *given]).output
-    for heading in ("exposed comm", "idle", "gain/doubt", "50 % band", "linear says"):
+    for heading in ("exposed comm", "idle", "gain/sigma", "50 % interval", "linear says"):
         assert heading in wide
-    assert ("gain/doubt" in short) == ("--recommend" in given)
+    assert ("gain/sigma" in short) == ("--recommend" in given)
 
 
 def test_shapes_come_before_a_batch_that_they_contradict(asked: WhatIf) -> None:

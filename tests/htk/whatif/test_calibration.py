@@ -85,14 +85,14 @@ def test_what_models_miss_is_part_of_an_interval_unless_nothing_changes() -> Non
 def test_an_answer_takes_them() -> None:
     made = Answer((("batch", "64"),), 1000, "trusted", 2000, {"compute": 0.1})
     sigma = math.hypot(0.1, calibration.UNMODELLED)
-    lo50, hi50, lo90, hi90 = made.bands
+    lo50, hi50, lo90, hi90 = made.intervals
     assert (lo90, hi90) == (round(2000 * math.exp(-2 * sigma)), round(2000 * math.exp(2 * sigma)))
     assert (lo50, hi50) == (
         round(2000 * math.exp(-0.8 * sigma)),
         round(2000 * math.exp(0.8 * sigma)),
     )
     unchanged = Answer((("batch", "1x"),), 1000, "trusted", 1000, {"site": 0.01}, effective=())
-    assert unchanged.bands[2:] == (984, 1017)  # 1000 · exp(∓0.01645)
+    assert unchanged.intervals[2:] == (984, 1017)  # 1000 · exp(∓0.01645)
 
 
 def test_an_answer_says_how_often_intervals_of_its_kind_held() -> None:

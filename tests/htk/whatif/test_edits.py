@@ -60,7 +60,7 @@ def test_the_anchor_may_be_given(start: Baseline) -> None:
 
 def test_bands_hold_the_prediction_and_nest(start: Baseline) -> None:
     found = predict(start, [("replace", "^a$=0.1x")])
-    lo50, hi50, lo90, hi90 = found.bands
+    lo50, hi50, lo90, hi90 = found.intervals
     assert found.step_ns is not None
     assert lo90 <= lo50 <= found.step_ns <= hi50 <= hi90  # type: ignore[operator]
 

@@ -67,7 +67,7 @@ def test_intervals_of_a_step_alone_hold_as_stated(
     answers: list[tuple[Answer, float, float]], place: int, share: float
 ) -> None:
     held = [
-        (answer.bands[place] or 0) <= truth <= (answer.bands[place + 1] or 0)
+        (answer.intervals[place] or 0) <= truth <= (answer.intervals[place + 1] or 0)
         for answer, truth, _ in answers
     ]
     assert sum(held) >= share * len(held)

@@ -1,4 +1,4 @@
-"""Waits for ranks that are not at hand: told from transfers, and as long as what ranks compute."""
+"""Waits for unrecorded ranks: told from transfers, and as long as what ranks compute."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_nothing_is_a_wait_where_all_ranks_are_at_hand() -> None:
     scene = small_scene(acts)
     assert not partial(scene).any()
     assert not waits(scene).any()
-    more = scene.with_groups(scene.is_comm, 4, 4)  # of groups of four, two are at hand
+    more = scene.with_groups(scene.is_comm, 4, 4)  # of groups of four, two are recorded
     assert partial(more).all()
     assert waits(more).max() == pytest.approx(200 * K)
 
@@ -74,7 +74,7 @@ def test_a_collective_that_is_gone_is_not_waited_for() -> None:
 
 
 def test_the_last_of_fewer_ranks_is_less_late() -> None:
-    """What the step loses to ranks that are not at hand is lost in the measure of the law."""
+    """What the step loses to unrecorded ranks is lost in the measure of the law."""
     scene = one_of_four()
     waited = waits(scene)
     without = prompt(scene, waited)

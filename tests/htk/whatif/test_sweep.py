@@ -76,7 +76,7 @@ def test_the_recording_that_narrows_most_is_of_what_is_least_known() -> None:
 
 
 def test_bands_nest_and_hold_the_answer() -> None:
-    lo50, hi50, lo90, hi90 = answer(2).bands
+    lo50, hi50, lo90, hi90 = answer(2).intervals
     assert lo90 is not None and lo50 is not None and hi50 is not None and hi90 is not None
     assert lo90 < lo50 < 187 < hi50 < hi90
 

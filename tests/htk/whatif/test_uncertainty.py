@@ -81,7 +81,10 @@ def test_an_edit_that_changes_nothing_changes_nothing(start: Baseline) -> None:
             if nothing[0] in dict(edits):
                 continue
             both = predict(start, [*edits, nothing])
-            assert (both.step_ns, both.bands) == (alone.step_ns, alone.bands), (one, nothing)
+            assert (both.step_ns, both.intervals) == (alone.step_ns, alone.intervals), (
+                one,
+                nothing,
+            )
 
 
 def test_uncertainty_grows_with_the_distance(start: Baseline) -> None:
