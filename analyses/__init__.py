@@ -38,6 +38,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "collective_times": MenuEntry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
     "comm_compute_overlap": MenuEntry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
     "comm_compute_ratio": MenuEntry("time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
+    "comm_excess": MenuEntry("comm.comm_excess", "Which transfers take longer than their size should cost, in which groups, rails and nodes?"),
     "comm_matrix": MenuEntry("comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
     "comm_model": MenuEntry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
     "comm_overlap_by_group": MenuEntry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),

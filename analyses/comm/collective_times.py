@@ -4,7 +4,6 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from htk.columns.arrow import number, text, valid
 from htk.columns.types import NONE, Floats, Ints
@@ -17,7 +16,9 @@ from htk.measures.collective_calls import (
     match_facts,
     only_source,
     scopes,
+    with_nccl_facts,
 )
+from htk.measures.node_traffic import node_traffic
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -58,6 +59,8 @@ RETURNS = table(
     busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
     bandwidth_over=(TEXT, "all ranks, or own duration: waiting included, no other rank is known."),
     duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
+    within_node_bytes=(_I64, "Bytes sent to ranks of the same node: mean of the group."),
+    across_nodes_bytes=(_I64, "Bytes sent to other nodes; a ring enters each node once."),
     matched_by=(TEXT, "comms_id, sequence or order."),
     guessed=(pa.bool_(), "Its group is not recorded: matched by order and by its ends."),
     members_expected=(_I32, "Ranks of the group."),
@@ -126,12 +129,13 @@ def collective_times(
     network needs at least, and the rest is undetermined: wait or transfer, cannot be told.
     Bandwidth is bytes over last end less last start, in GB/s of 1e9 bytes.
     """
-    named = _named(collectives, collective_facts)
+    named = with_nccl_facts(collectives, collective_facts)
     chosen = aligned_matches if align else collective_matches
     rows, matches = only_source(named, chosen, source)
     calls = CollectiveCalls.of(rows, matches, ranks)
     waited = calls.waits
     size, factor = calls.traffic
+    within, across = node_traffic(calls)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
         "scope": scopes(calls),
@@ -144,6 +148,8 @@ def collective_times(
         "busbw_gbps": bandwidth(size * factor, calls.span),
         "bandwidth_over": _bandwidth_over(calls, size),
         "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
+        "within_node_bytes": number(within, _I64, within != NONE),
+        "across_nodes_bytes": number(across, _I64, across != NONE),
         "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
         "before_window": matches["before_window"],
     }
@@ -156,16 +162,6 @@ def collective_times(
         **match_facts(calls, align),
         not_recorded={c: n for c, n in lacking.items() if n},
     )
-
-
-def _named(collectives: pa.Table, facts: pa.Table) -> pa.Table:
-    """Algorithm and protocol also from other sources that saw the same call."""
-    for name in ("algorithm", "protocol"):
-        index = collectives.schema.get_field_index(name)
-        both = pc.coalesce(*(t[name].cast(pa.string()) for t in (collectives, facts)))
-        encoded = both.dictionary_encode().cast(TEXT)
-        collectives = collectives.set_column(index, collectives.schema.field(index), encoded)
-    return collectives
 
 
 def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:

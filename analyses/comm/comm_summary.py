@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints
+from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts, scopes
 from htk.measures.comm_split import comm_split
+from htk.measures.node_traffic import node_traffic
 from htk.models.detected import devices
 from htk.models.link_rates import group_gbps, scale_up_gbps
 from htk.schema import table
@@ -31,6 +32,8 @@ RETURNS = table(
     count=(_I64, "Calls, of all ranks."),
     collectives=(_I64, "Collectives: calls of several ranks that are one count once."),
     in_bytes=(_I64, "Bytes in, of all ranks."),
+    within_node_bytes=(_I64, "Bytes sent to ranks of the same node."),
+    across_nodes_bytes=(_I64, "Bytes sent to other nodes; a ring enters each node once."),
     comm_ns=(_I64, "Sum of durations, of all ranks."),
     shared_ns=(_I64, "The same, where an instant with several of a device active is shared."),
     exposed_ns=(_I64, "Of that: no compute ran on the device."),
@@ -39,6 +42,7 @@ RETURNS = table(
     undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
     exposed_pct=(_F64, "Exposed, of shared time."),
     busbw_gbps_p50=(_F64, "Median bus bandwidth, from last start to last end."),
+    bandwidth_over=(TEXT, "all ranks; own duration: no other rank is known; or both."),
     busbw_gbps_p10=(_F64, "A tenth were slower."),
     busbw_gbps_p90=(_F64, "A tenth were faster."),
     duration_busbw_gbps_p50=(_F64, "Median bus bandwidth over the duration, with waiting."),
@@ -91,10 +95,13 @@ def comm_summary(
     first = pa.array(groups.first_row)
     has_size = groups.keys[:, 4] >= 0
     low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))
+    within, across = node_traffic(calls)
     sums = {
         "count": groups.count,
         "collectives": _distinct(calls, groups),
         "in_bytes": groups.sum(numbers(calls.table["in_bytes"], 0)),
+        "within_node_bytes": groups.sum(np.maximum(within, 0)),
+        "across_nodes_bytes": groups.sum(np.maximum(across, 0)),
         "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
         "shared_ns": _spread(groups, split.rows, split.shared),
         "exposed_ns": _spread(groups, split.rows, split.exposed),
@@ -104,6 +111,8 @@ def comm_summary(
     }
     known_by = {
         "in_bytes": groups.max(valid(calls.table["in_bytes"]).astype(np.int64)) > 0,
+        "within_node_bytes": (split_known := groups.min(within) >= 0),
+        "across_nodes_bytes": split_known,
         "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
         "shared_ns": (on_gpu := _spread(groups, split.rows, split.on_gpu) > 0),
         "exposed_ns": on_gpu,
@@ -157,8 +166,22 @@ def _speeds(
     over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
     columns["duration_busbw_gbps_p50"] = number(over_duration, _F64, ~np.isnan(over_duration))
     share = 100 * span[1] / limit
+    columns["bandwidth_over"] = _bandwidth_over(calls, groups, once, moved)
     columns["link_pct_p50"] = number(share, _F64, ~np.isnan(share))
     return columns
+
+
+def _bandwidth_over(
+    calls: CollectiveCalls, groups: Groups, chosen: Mask, moved: Floats
+) -> pa.Array:
+    """What the times are that bandwidth counts: of all ranks, or one rank's duration."""
+    rows = np.flatnonzero(chosen & (np.nan_to_num(moved) > 0) & (calls.span > 0))
+    seen = np.zeros((len(groups), 2), np.int64)
+    np.add.at(seen, (groups.group_ids[rows], calls.over_all_ranks[rows].astype(np.int64)), 1)
+    basis = np.where(
+        seen[:, 1] > 0, np.where(seen[:, 0] > 0, 2, 0), np.where(seen[:, 0] > 0, 1, NONE)
+    )
+    return text(basis, pa.array(["all ranks", "own duration", "both"]))
 
 
 def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:

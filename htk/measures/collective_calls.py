@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.columns.groups import Groups
@@ -17,6 +18,7 @@ from htk.derived.waits import Waits
 from htk.measures.hosts import Hosts
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
+from htk.schema.columns import TEXT
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,16 @@ def only_source(
     if of_source.all():
         return table, matches
     return table.filter(pa.array(of_source)), matches.filter(pa.array(of_source))
+
+
+def with_nccl_facts(collectives: pa.Table, facts: pa.Table) -> pa.Table:
+    """Return collectives with algorithm and protocol also from other sources that saw the call."""
+    for name in ("algorithm", "protocol"):
+        index = collectives.schema.get_field_index(name)
+        both = pc.coalesce(*(t[name].cast(pa.string()) for t in (collectives, facts)))
+        encoded = both.dictionary_encode().cast(TEXT)
+        collectives = collectives.set_column(index, collectives.schema.field(index), encoded)
+    return collectives
 
 
 def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:

@@ -36,6 +36,16 @@ class Hosts:
         """Most ranks of a host."""
         return max(Counter(self.of_rank.values()).values(), default=0)
 
+    @property
+    def index_within(self) -> dict[int, int]:
+        """Place of each rank among those of its host, from 0."""
+        seen: Counter[str] = Counter()
+        index = {}
+        for rank, host in sorted(self.of_rank.items()):
+            index[rank] = seen[host]
+            seen[host] += 1
+        return index
+
     def facts(self) -> dict[str, object]:
         """What the coverage of an answer says where hosts are a guess."""
         if not self.inferred:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints
+from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.measures.collective_calls import CollectiveCalls
 from htk.models.detected import devices
 from htk.models.link_rates import group_gbps, scale_up_gbps
@@ -78,7 +78,7 @@ class LinkPaces:
 
 def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     """Return what each group's transfers tell of its links."""
-    row, group, members = _transfers(calls)
+    row, group, members = complete_transfers(calls)
     size, factor = calls.moved
     moved = (size * factor)[row]
     time = calls.waits.span[row].astype(np.float64)
@@ -120,11 +120,19 @@ def _usual(
     calls: CollectiveCalls, row: Ints, moved: Floats, limit: Floats, unsure: Floats
 ) -> tuple[Floats, Floats]:
     """Log of the time that each transfer usually takes, and how unsure that is."""
+    usual, latency, compared = usual_times(calls, row, moved, limit)
+    return usual, np.where(compared, unsure + latency, UNKNOWN)
+
+
+def usual_times(
+    calls: CollectiveCalls, row: Ints, moved: Floats, limit: Floats
+) -> tuple[Floats, Floats, Mask]:
+    """Return the log of the ns that transfers take at the usual share of their links' rate, how
+    much of it is latency, and whether that rate is known; else it only compares like calls."""
     compared = calls.rows.is_type(*_COMPARED)[row] & ~np.isnan(limit)
     ideal = moved / np.where(compared, limit, 1.0)
-    latency = np.log1p(_LATENCY_NS / ideal) / 2
-    usual = np.log(ideal) - np.log(USUAL) + np.where(compared, latency, 0.0)
-    return usual, np.where(compared, unsure + latency, UNKNOWN)
+    latency = np.where(compared, np.log1p(_LATENCY_NS / ideal) / 2, 0.0)
+    return np.log(ideal) - np.log(USUAL) + latency, latency, compared
 
 
 def _kinds(alike: Groups, members: list[tuple[int, ...]], nodes: list[tuple[str, ...]]) -> Ints:
@@ -140,8 +148,8 @@ def _kinds(alike: Groups, members: list[tuple[int, ...]], nodes: list[tuple[str,
     return np.array([numbers[shape] for shape in shapes], np.int64)
 
 
-def _transfers(calls: CollectiveCalls) -> tuple[Ints, Ints, list[tuple[int, ...]]]:
-    """A row of each collective that all its members recorded, its group of ranks, all groups.
+def complete_transfers(calls: CollectiveCalls) -> tuple[Ints, Ints, list[tuple[int, ...]]]:
+    """Return a row of each collective that all its members recorded, its group, all groups' ranks.
 
     Messages are told apart by who exchanges them.
     """

@@ -30,6 +30,9 @@ class Questions:
     def comm_compute_ratio(self, *, per: Literal['rank', 'step'] = 'rank') -> Result:
         """How much does each GPU communicate for what it computes?"""
 
+    def comm_excess(self, *, by: Literal['group', 'size', 'rank', 'rail', 'node', 'call'] = 'group', baseline: Literal['best', 'benchmark', 'trace', 'links'] = 'best', intra_gbps: float | None = None, inter_gbps: float | None = None, n: int = 20, align: bool = True) -> Result:
+        """Which transfers take longer than their size should cost, in which groups, rails and nodes?"""
+
     def comm_matrix(self, *, per: Literal['rank', 'node'] = 'rank', align: bool = True) -> Result:
         """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"""
 

@@ -1,0 +1,294 @@
+"""What transfers take beyond what their size should cost."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import number, text, texts
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
+from htk.measures.link_paces import LinkRates
+from htk.measures.transfer_excess import BASELINES, Baseline, CompleteCollectives, baseline_of
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
+_SCOPES = ("node", "across nodes")
+
+RETURNS = table(
+    rank=(_I32, "Global rank, by rank."),
+    node=(TEXT, "Node, by node."),
+    rail=(_I32, "Index of the GPUs within their nodes that a group joins, by rail."),
+    scope=(TEXT, "Within a node or across nodes; null: hosts are not known."),
+    type=(TEXT, "all_reduce, all_gather, … by size and by call."),
+    algorithm=(TEXT, "RING, TREE, …, by size and by call, where recorded."),
+    size_bytes=(_I64, "Size, as bandwidth counts it, by size and by call."),
+    group=(TEXT, "Process group name, by group and by call."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON, by group and by call."),
+    match=(_I64, "Number of the collective in collective_times, by call."),
+    aligned_start_ns=(_I64, "Its last start, on the common clock, by call."),
+    collectives=(_I64, "Collectives that have a baseline."),
+    span_ns=(_I64, "From last start to last end, added up; its share, by rank, rail and node."),
+    expected_ns=(_I64, "The same by the baseline."),
+    excess_ns=(_I64, "What it takes longer; negative: it was faster."),
+    excess_pct=(_F64, "Excess, of what was expected."),
+    busbw_gbps=(_F64, "Bus bandwidth over that time."),
+    expected_gbps=(_F64, "Bus bandwidth by the baseline."),
+    baseline=(TEXT, "What says what to expect; of several that of most of the time."),
+)
+_WANTED = {
+    "best": range(len(BASELINES)),
+    "benchmark": (0,),
+    "trace": (1, 2),
+    "links": (3,),
+}
+
+
+@analysis(returns=RETURNS, chart=Bar("scope", "excess_ns", "type"), needs=("collectives",))
+def comm_excess(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
+    ranks: pa.Table,
+    collective_facts: pa.Table,
+    bench_points: pa.Table,
+    *,
+    by: Annotated[
+        Literal["group", "size", "rank", "rail", "node", "call"],
+        "What a row stands for: a group of ranks, a size, a rank, the GPUs of one index, a node, "
+        "a collective.",
+    ] = "group",
+    baseline: Annotated[
+        Literal["best", "benchmark", "trace", "links"],
+        "What collectives are compared with: benchmarks in the folder, the trace's fastest like "
+        "calls, the rates of links, or the first of these.",
+    ] = "best",
+    intra_gbps: Annotated[
+        float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
+    ] = None,
+    inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
+    n: Annotated[int, "Rows to show, most excess first; 0: all."] = 20,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+) -> pa.Table:
+    """Which transfers take longer than their size should cost, in which groups, rails and nodes?
+
+    Waiting for ranks is left out: a transfer lasts from the last start to the last end. Expected
+    is what a benchmark says of that size, else the fastest tenth of like calls, else what links
+    usually reach. Ranks, rails and nodes have equal shares of the collectives that they take part
+    in, so that rows add up; which of them is the cause, `slow_links` tells.
+    """
+    matches = aligned_matches if align else collective_matches
+    named = with_nccl_facts(collectives, collective_facts)
+    calls = CollectiveCalls.of_one_source(named, matches, ranks)
+    complete = CompleteCollectives.of(calls)
+    rates = LinkRates.of(calls, intra_gbps, inter_gbps)
+    compared = baseline_of(complete, bench_points, rates, np.array(list(_WANTED[baseline])))
+    rows = _PARTS[by](complete)
+    answer = _answer(complete, compared, rows)
+    return with_coverage(answer.slice(0, n or None), **_facts(complete, compared, align))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Which part of which collective belongs to which row of the answer."""
+
+    collective: Ints
+    keys: Ints  # a column each
+    share: Floats  # of the collective
+    columns: tuple[str, ...]  # that rows are told apart by
+
+
+def _by_group(complete: CompleteCollectives) -> _Parts:
+    whole = np.arange(len(complete))
+    return _Parts(whole, complete.group[:, None], np.ones(len(whole)), ("group", "scope"))
+
+
+def _by_call(complete: CompleteCollectives) -> _Parts:
+    whole = np.arange(len(complete))
+    columns = ("match", "group", "scope", "type", "algorithm", "size_bytes")
+    return _Parts(whole, whole[:, None], np.ones(len(whole)), columns)
+
+
+def _by_size(complete: CompleteCollectives) -> _Parts:
+    whole = np.arange(len(complete))
+    keys = np.column_stack([complete.like, complete.moved.astype(np.int64)])
+    return _Parts(whole, keys, np.ones(len(whole)), ("scope", "type", "algorithm", "size_bytes"))
+
+
+def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str) -> _Parts:
+    """A share for each member, of what it stands for; ranks that stand for nothing have none."""
+    collective, group, sizes = _memberships(complete)
+    flat = np.array([code.get(r, NONE) for m in complete.members for r in m], np.int64)
+    owner = flat[group]
+    keys = np.column_stack([owner, _scope(complete)[complete.group[collective]]])
+    chosen = owner != NONE
+    share = 1 / sizes[complete.group[collective]]
+    return _Parts(collective[chosen], keys[chosen], share[chosen], (column, "scope"))
+
+
+def _memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
+    """Each collective once for each member, where that member stands among all groups' members,
+    and the size of each group."""
+    sizes = np.array([len(m) for m in complete.members], np.int64)
+    first = np.cumsum(sizes) - sizes
+    count = sizes[complete.group]
+    collective = np.repeat(np.arange(len(complete)), count)
+    within = np.arange(len(collective)) - np.repeat(np.cumsum(count) - count, count)
+    return collective, first[complete.group[collective]] + within, sizes
+
+
+def _by_rank(complete: CompleteCollectives) -> _Parts:
+    ranks = {rank for members in complete.members for rank in members}
+    return _by_member(complete, {rank: rank for rank in ranks}, "rank")
+
+
+def _by_node(complete: CompleteCollectives) -> _Parts:
+    nodes = sorted(set(complete.calls.hosts.of_rank.values()))
+    number_of = {node: k for k, node in enumerate(nodes)}
+    hosts = complete.calls.hosts.of_rank
+    return _by_member(complete, {r: number_of[h] for r, h in hosts.items()}, "node")
+
+
+def _by_rail(complete: CompleteCollectives) -> _Parts:
+    """Collectives across nodes whose members all have one index within their nodes."""
+    index = complete.calls.hosts.index_within
+    rail = np.full(len(complete.members), NONE, np.int64)
+    for k, members in enumerate(complete.members):  # a few groups
+        seen = {index.get(rank, NONE) for rank in members}
+        if len(complete.nodes[k]) > 1 and len(seen) == 1:
+            rail[k] = seen.pop()
+    chosen = np.flatnonzero(rail[complete.group] != NONE)
+    keys = np.column_stack([rail[complete.group], _scope(complete)[complete.group]])[chosen]
+    return _Parts(chosen, keys, np.ones(len(chosen)), ("rail", "scope"))
+
+
+_PARTS = {
+    "group": _by_group,
+    "size": _by_size,
+    "rank": _by_rank,
+    "rail": _by_rail,
+    "node": _by_node,
+    "call": _by_call,
+}
+
+
+def _scope(complete: CompleteCollectives) -> Ints:
+    """Place in _SCOPES of each group (NONE: hosts are not known)."""
+    count = np.array([len(nodes) for nodes in complete.nodes], np.int64)
+    return np.where(count == 0, NONE, np.minimum(count - 1, 1))
+
+
+def _answer(complete: CompleteCollectives, compared: Baseline, parts: _Parts) -> pa.Table:
+    use = compared.basis[parts.collective] != NONE
+    collective, share = parts.collective[use], parts.share[use]
+    groups = Groups.by_keys(parts.keys[use])
+    weigh = {
+        "span": complete.time_ns.astype(np.float64),
+        "expected": compared.expected_ns,
+        "moved": complete.moved,
+    }
+    sums: dict[str, Floats] = {
+        name: np.bincount(groups.group_ids, values[collective] * share, len(groups)).astype(
+            np.float64
+        )
+        for name, values in weigh.items()
+    }
+    span, expected = (np.rint(sums[name]).astype(np.int64) for name in ("span", "expected"))
+    some = np.ones(len(groups), bool)
+    columns = {
+        "collectives": number(groups.distinct(collective), _I64, some),
+        "span_ns": number(span, _I64, some),
+        "expected_ns": number(expected, _I64, some),
+        "excess_ns": number(span - expected, _I64, some),
+        "excess_pct": _ratio(100 * (sums["span"] - sums["expected"]), sums["expected"]),
+        "busbw_gbps": _ratio(sums["moved"], sums["span"]),
+        "expected_gbps": _ratio(sums["moved"], sums["expected"]),
+        "baseline": _most(groups, compared, collective, share),
+        **_names(complete, groups, collective[groups.first_row], parts.columns),
+    }
+    empty = pa.table([pa.nulls(len(groups), f.type) for f in RETURNS], schema=RETURNS)
+    arrays = [columns.get(f.name, empty[f.name]) for f in RETURNS]
+    order = np.argsort(expected - span, kind="stable")
+    return pa.table(arrays, schema=RETURNS).take(pa.array(order))
+
+
+def _most(groups: Groups, compared: Baseline, collective: Ints, share: Floats) -> pa.Array:
+    """The baseline of most of each row's expected time."""
+    time = np.zeros((len(groups), len(BASELINES)))
+    np.add.at(
+        time,
+        (groups.group_ids, compared.basis[collective]),
+        compared.expected_ns[collective] * share,
+    )
+    return text(time.argmax(axis=1) if len(groups) else np.empty(0, int), pa.array(BASELINES))
+
+
+def _names(
+    complete: CompleteCollectives, groups: Groups, first: Ints, wanted: tuple[str, ...]
+) -> dict[str, pa.Array]:
+    """What a row stands for, from its first collective."""
+    calls, row = complete.calls, complete.row[first]
+    group = complete.group[first]
+    rows = pa.array(row)
+    key = groups.keys[:, 0]
+    every: Mask = np.ones(len(groups), bool)
+    hosts = sorted(set(calls.hosts.of_rank.values()))
+    size = np.rint(calls.moved[0][row]).astype(np.int64)
+    makers = {
+        "rank": lambda: number(key, _I32, every),
+        "rail": lambda: number(key, _I32, every),
+        "node": lambda: text(key, pa.array(hosts, pa.string())),
+        "match": lambda: number(calls.match[row], _I64, every),
+        "aligned_start_ns": lambda: number(_last_start(complete)[first], _I64, every),
+        "scope": lambda: text(_scope(complete)[group], pa.array(_SCOPES)),
+        "type": lambda: calls.table["type"].take(rows).combine_chunks(),
+        "algorithm": lambda: calls.table["algorithm"].take(rows).combine_chunks(),
+        "size_bytes": lambda: number(size, _I64, every),
+        "group": lambda: calls.table["group"].take(rows).combine_chunks(),
+        "group_ranks": lambda: texts(
+            [json.dumps(complete.members[k], separators=(",", ":")) for k in group.tolist()]
+        ),
+    }
+    also = {"group": ("group_ranks",), "match": ("aligned_start_ns",)}
+    names = [name for column in wanted for name in (column, *also.get(column, ()))]
+    return {name: makers[name]() for name in names}
+
+
+def _last_start(complete: CompleteCollectives) -> Ints:
+    """When the transfer of each collective began."""
+    calls = complete.calls
+    start = calls.rows.start + calls.correction
+    matched = np.flatnonzero(calls.match != NONE)
+    by_match = Groups.by_keys(calls.match[matched])
+    latest = np.full(calls.rows.length, NONE, np.int64)
+    latest[matched] = by_match.max(start[matched])[by_match.group_ids]
+    return np.asarray(latest[complete.row])
+
+
+def _ratio(above: Floats, below: Floats) -> pa.Array:
+    defined = below > 0
+    return number(np.divide(above, below, out=np.zeros(len(below)), where=defined), _F64, defined)
+
+
+def _facts(complete: CompleteCollectives, compared: Baseline, align: bool) -> dict[str, object]:
+    counts = Counter(compared.basis[compared.basis != NONE].tolist())
+    has = compared.basis != NONE
+    span = complete.time_ns[has]
+    matched = np.unique(complete.calls.match[complete.calls.match != NONE])
+    return {
+        "collectives": len(complete),
+        "matched": len(matched),
+        "compared_with": {BASELINES[k]: counts[k] for k in sorted(counts)},
+        "without_baseline": int((~has).sum()),
+        "compared_with_their_own_group_alone": compared.with_themselves,
+        "excess_ns": int(span.sum() - np.rint(compared.expected_ns[has]).sum()),
+        **complete.calls.hosts.facts(),
+        **clock_facts(align),
+    }
