@@ -96,9 +96,17 @@ def baseline_of(
         times = makers[number]()
         new = np.isnan(expected) & ~np.isnan(times)
         expected[new], basis[new] = times[new], number
-    alike = Groups.by_keys(_sized(collectives))
-    lone = alike.distinct(collectives.group)[alike.group_ids] == 1 if len(collectives) else basis
-    return Baseline(expected, basis, int(((basis == LIKE_CALLS) & (lone == 1)).sum()))
+    return Baseline(expected, basis, _with_themselves(collectives, basis))
+
+
+def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
+    """How many collectives have a baseline that is made of their own group's alone."""
+    count = 0
+    for number, keys in ((LIKE_CALLS, _sized(collectives)), (OTHER_SIZES, collectives.like)):
+        alike = Groups.by_keys(keys)
+        alone = (alike.distinct(collectives.group) == 1)[alike.group_ids]
+        count += int((alone & (basis == number)).sum())
+    return count
 
 
 def _sized(collectives: CompleteCollectives) -> Ints:
