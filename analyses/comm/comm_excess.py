@@ -15,7 +15,12 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
 from htk.measures.link_paces import LinkRates
-from htk.measures.transfer_excess import BASELINES, Baseline, CompleteCollectives, baseline_of
+from htk.measures.transfer_excess import (
+    BASELINES,
+    TransferBaseline,
+    CompleteCollectives,
+    baseline_of,
+)
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -106,20 +111,20 @@ class _Parts:
 
 
 def _by_group(complete: CompleteCollectives) -> _Parts:
-    whole = np.arange(len(complete))
-    return _Parts(whole, complete.group[:, None], np.ones(len(whole)), ("group", "scope"))
+    rows = np.arange(len(complete))
+    return _Parts(rows, complete.group[:, None], np.ones(len(rows)), ("group", "scope"))
 
 
 def _by_call(complete: CompleteCollectives) -> _Parts:
-    whole = np.arange(len(complete))
+    rows = np.arange(len(complete))
     columns = ("match", "group", "scope", "type", "algorithm", "size_bytes")
-    return _Parts(whole, whole[:, None], np.ones(len(whole)), columns)
+    return _Parts(rows, rows[:, None], np.ones(len(rows)), columns)
 
 
 def _by_size(complete: CompleteCollectives) -> _Parts:
-    whole = np.arange(len(complete))
+    rows = np.arange(len(complete))
     keys = np.column_stack([complete.like, complete.moved.astype(np.int64)])
-    return _Parts(whole, keys, np.ones(len(whole)), ("scope", "type", "algorithm", "size_bytes"))
+    return _Parts(rows, keys, np.ones(len(rows)), ("scope", "type", "algorithm", "size_bytes"))
 
 
 def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str) -> _Parts:
@@ -185,7 +190,7 @@ def _scope(complete: CompleteCollectives) -> Ints:
     return np.where(count == 0, NONE, np.minimum(count - 1, 1))
 
 
-def _answer(complete: CompleteCollectives, compared: Baseline, parts: _Parts) -> pa.Table:
+def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _Parts) -> pa.Table:
     use = compared.basis[parts.collective] != NONE
     collective, share = parts.collective[use], parts.share[use]
     groups = Groups.by_keys(parts.keys[use])
@@ -219,7 +224,7 @@ def _answer(complete: CompleteCollectives, compared: Baseline, parts: _Parts) ->
     return pa.table(arrays, schema=RETURNS).take(pa.array(order))
 
 
-def _most(groups: Groups, compared: Baseline, collective: Ints, share: Floats) -> pa.Array:
+def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:
     """The baseline of most of each row's expected time."""
     time = np.zeros((len(groups), len(BASELINES)))
     np.add.at(
@@ -277,7 +282,9 @@ def _ratio(above: Floats, below: Floats) -> pa.Array:
     return number(np.divide(above, below, out=np.zeros(len(below)), where=defined), _F64, defined)
 
 
-def _facts(complete: CompleteCollectives, compared: Baseline, align: bool) -> dict[str, object]:
+def _facts(
+    complete: CompleteCollectives, compared: TransferBaseline, align: bool
+) -> dict[str, object]:
     counts = Counter(compared.basis[compared.basis != NONE].tolist())
     has = compared.basis != NONE
     span = complete.time_ns[has]

@@ -72,7 +72,7 @@ class CompleteCollectives:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class TransferBaseline:
     """What each collective should take (NaN: nothing tells), and what says so."""
 
     expected_ns: Floats
@@ -82,7 +82,7 @@ class Baseline:
 
 def baseline_of(
     collectives: CompleteCollectives, bench_points: pa.Table, rates: LinkRates, wanted: Ints
-) -> Baseline:
+) -> TransferBaseline:
     """Return what collectives should take by the wanted baselines, the first that there is."""
     expected = np.full(len(collectives), np.nan)
     basis = np.full(len(collectives), NONE, np.int64)
@@ -96,7 +96,7 @@ def baseline_of(
         times = makers[number]()
         new = np.isnan(expected) & ~np.isnan(times)
         expected[new], basis[new] = times[new], number
-    return Baseline(expected, basis, _with_themselves(collectives, basis))
+    return TransferBaseline(expected, basis, _with_themselves(collectives, basis))
 
 
 def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
