@@ -17,8 +17,8 @@ from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_ncc
 from htk.measures.link_paces import LinkRates
 from htk.measures.transfer_excess import (
     BASELINES,
-    TransferBaseline,
     CompleteCollectives,
+    TransferBaseline,
     baseline_of,
 )
 from htk.schema import table
