@@ -96,6 +96,7 @@ def recommendations(
             python_links,
             collectives,
             aligned_matches,
+            ranks,
             activities,
         )
         return _of_host(host, window, len(ranks["rank"].unique()), min_pct)

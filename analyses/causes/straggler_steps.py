@@ -11,9 +11,8 @@ from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Heatmap
 from htk.core.humanize import format_int_ranges
-from htk.measures.blame import Blame, blame
-from htk.measures.collective_calls import clock_facts
-from htk.measures.hosts import Hosts
+from htk.measures.blame import blame, need_waits
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -22,8 +21,11 @@ RETURNS = table(
     cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
     step=(pa.int32(), "GPU step that the collectives began in."),
     lateness_ns=(pa.int64(), "Own time beyond the fastest rank's where the others waited for it."),
-    cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
-    times_blamed=(pa.int64(), "Collectives that the others waited for it in."),
+    cost_to_others_ns=(
+        pa.int64(),
+        "What all others waited because of it, for itself or for ranks that it held up.",
+    ),
+    times_blamed=(pa.int64(), "Collectives that they waited in."),
     costliest=(pa.bool_(), "It cost the others most in this step."),
 )
 _MOST = 0.5  # of the cost, or of the steps: a rank or node that persists
@@ -47,28 +49,33 @@ def straggler_steps(
 ) -> pa.Table:
     """Is it the same rank that is late in every step, one node, or another rank each time?
 
-    A collective belongs to the GPU step that it begins in, on each rank's own clock. Ranks that a
-    slow link or other groups held up are not late. The coverage names the pattern.
+    A collective belongs to the GPU step that it begins in, on each rank's own clock; what others
+    wait belongs to the step in which its cause was late. Ranks that a slow link or other groups
+    held up are not late. The coverage names the pattern.
     """
-    blames = blame(collectives, aligned_matches if align else collective_matches, activities)
-    step = _steps(blames, collectives, step_windows)
-    chosen = np.flatnonzero(blames.matched & (step != NONE) & (blames.rows.rank >= 0))
-    cycle = numbers(collectives["cycle"], 0)
-    keys = np.column_stack([blames.rows.rank, cycle, step]).astype(np.int64)[chosen]
+    calls = CollectiveCalls.of_one_source(
+        collectives, aligned_matches if align else collective_matches, ranks
+    )
+    need_waits(calls)
+    blames = blame(calls, activities)
+    step = _steps(calls, step_windows)
+    matched = calls.waits.has_wait
+    chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))
+    keys = np.column_stack([calls.rows.rank, calls.rows.cycle, step]).astype(np.int64)[chosen]
     cells = Groups.by_keys(keys)
     blamed = blames.blamed[chosen]
     late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
     cost = cells.sum(blames.cost[chosen])
     rank, of_step = cells.keys[:, 0], cells.keys[:, 1:]
     costliest = _costliest(of_step, cost)
-    hosts = Hosts.of(ranks, collectives)
+    hosts = calls.hosts
     columns = [
         number(rank, pa.int32()),
         texts([hosts.of_rank.get(k) for k in rank.tolist()]),
         *(number(column, pa.int32()) for column in of_step.T),
         number(late, pa.int64()),
         number(cost, pa.int64()),
-        number(cells.sum(blamed.astype(np.int64)), pa.int64()),
+        number(cells.sum(blames.collectives[chosen]), pa.int64()),
         boolean(costliest),
     ]
     answer = pa.table(columns, schema=RETURNS)
@@ -77,17 +84,17 @@ def straggler_steps(
         answer,
         pattern=pattern,
         steps=len(np.unique(of_step, axis=0)),
-        outside_steps=int((blames.matched & (step == NONE)).sum()),
+        outside_steps=int((matched & (step == NONE)).sum()),
         **hosts.facts(),
         **clock_facts(align),
     )
 
 
-def _steps(blames: Blame, collectives: pa.Table, windows: pa.Table) -> Ints:
+def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     """The GPU step that each row begins in (NONE: outside all steps)."""
     windows = windows.filter(pa.array(valid(windows["step"])))
     keys = ("rank", "cycle", "device")
-    own = np.column_stack([blames.rows.rank, *(numbers(collectives[c], NONE) for c in keys[1:])])
+    own = np.column_stack([calls.rows.rank, *(numbers(calls.table[c], NONE) for c in keys[1:])])
     theirs = np.column_stack([numbers(windows[c], NONE) for c in keys])
     lanes = Groups.by_keys(np.concatenate([own, theirs]).astype(np.int64))
     lane, lane_of_window = lanes.group_ids[: len(own)], lanes.group_ids[len(own) :]
@@ -97,11 +104,11 @@ def _steps(blames: Blame, collectives: pa.Table, windows: pa.Table) -> Ints:
     for k in np.unique(lane_of_window).tolist():  # a device of a rank each
         steps = np.flatnonzero(lane_of_window == k)
         steps = steps[np.argsort(begin[steps], kind="stable")]
-        calls = np.flatnonzero((lane == k) & blames.rows.timed)
-        start = blames.rows.start[calls]
+        rows = np.flatnonzero((lane == k) & calls.rows.timed)
+        start = calls.rows.start[rows]
         last = np.searchsorted(begin[steps], start, side="right") - 1
         inside = (last >= 0) & (start < end[steps[np.maximum(last, 0)]])
-        step[calls[inside]] = number_of[steps[last[inside]]]
+        step[rows[inside]] = number_of[steps[last[inside]]]
     return step
 
 

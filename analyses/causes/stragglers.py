@@ -10,8 +10,8 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.measures.blame import blame
-from htk.measures.collective_calls import clock_facts
+from htk.measures.blame import blame, need_waits
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.measures.own_time import KINDS
 from htk.schema import TEXT, table
 
@@ -19,10 +19,16 @@ RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     collectives=(pa.int64(), "Matched collectives that it took part in."),
     arrived_last=(pa.int64(), "Of those it started last in."),
-    times_blamed=(pa.int64(), "Of those the others waited for its own time."),
-    cost_to_others_ns=(pa.int64(), "What the others waited for it, added up over them."),
+    times_blamed=(
+        pa.int64(),
+        "Collectives in which the others waited for its own time, or for ranks that it held up.",
+    ),
+    cost_to_others_ns=(pa.int64(), "What all others waited in those, added up over them."),
     lateness_ns=(pa.int64(), "Its own time beyond the fastest rank's, where it is blamed."),
-    held_up_ns=(pa.int64(), "Late for other groups' collectives: slow links or peers, not blamed."),
+    held_up_ns=(
+        pa.int64(),
+        "Late for other groups' collectives: slow links, late peers.",
+    ),
     late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
     compute_ns=(pa.int64(), "Of its lateness: more compute than the fastest rank."),
     comm_ns=(pa.int64(), "Of its lateness: more communication (of other groups)."),
@@ -42,6 +48,7 @@ def stragglers(
     collectives: pa.Table,
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
+    ranks: pa.Table,
     activities: pa.Table,
     rank_windows: pa.Table,
     *,
@@ -51,54 +58,58 @@ def stragglers(
 
     A rank is late at a collective by its own time since the group's previous one, less the
     smallest of the group. Its own collectives are short and its step looks short: what tells is
-    what the others wait. What began before some rank's recording is blamed on nobody, nor is what
-    the recording of some rank does not hold, as of a file that was cut; nor is a rank that
-    collectives of other groups held up for most of that time: `slow_links` tells whether a link is
-    slow, and whom it waited for is late there.
+    what the others wait. Where collectives of other groups took most of that time, the wait is
+    attributed to whom it waited for there, and so on to the first cause: `late_arrivals` names
+    both. Nobody is blamed where that ends at no rank (`slow_links` tells whether a link is slow),
+    for what began before some rank's recording, and for what some rank's recording does not hold,
+    as of a file that was cut.
     """
-    matches = aligned_matches if align else collective_matches
-    blames = blame(collectives, matches, activities)
-    rows, matched, blamed, excess = blames.rows, blames.matched, blames.blamed, blames.excess
-    late, held_up = blames.lateness, blames.held_up
-    common = blames.on_all_ranks
+    calls = CollectiveCalls.of_one_source(
+        collectives, aligned_matches if align else collective_matches, ranks
+    )
+    need_waits(calls)
+    blames = blame(calls, activities)
+    matched, common = calls.waits.has_wait, blames.on_all_ranks
+    rank_of = calls.rows.rank
     taken = np.flatnonzero(matched)
-    ranks = Groups.by_keys(rows.rank[taken])
+    by_rank = Groups.by_keys(rank_of[taken])
 
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
-        return ranks.sum(np.where(chosen, values, 0)[taken])
+        return by_rank.sum(np.where(chosen, values, 0)[taken])
 
-    fair = ~truths(matches["before_window"]) & common
-    last = (numbers(matches["last_rank"], -1) == rows.rank) & fair
-    sums = np.stack([summed(column, blamed) for column in excess.T], axis=1)
+    fair = ~truths(calls.matches["before_window"]) & common
+    last = (calls.waits.last_rank == rank_of) & fair
+    blamed = blames.blamed
+    sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
     cost = summed(blames.cost, blamed)
-    lateness = summed(late, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
-    rank = ranks.keys.ravel()
+    rank = by_rank.keys.ravel()
     columns = {
         "rank": number(rank, pa.int32(), rank >= 0),
-        "collectives": number(ranks.count, pa.int64()),
+        "collectives": number(by_rank.count, pa.int64()),
         "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
-        "times_blamed": number(summed(blamed.astype(np.int64), blamed), pa.int64()),
+        "times_blamed": number(summed(blames.collectives, blamed), pa.int64()),
         "cost_to_others_ns": number(cost, pa.int64()),
-        "lateness_ns": number(lateness, pa.int64()),
-        "held_up_ns": number(summed(late, held_up), pa.int64()),
+        "lateness_ns": number(summed(blames.lateness, blamed), pa.int64()),
+        "held_up_ns": number(summed(blames.lateness, blames.held_up), pa.int64()),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": number(summed(numbers(matches["wait_ns"]), matched), pa.int64()),
+        "wait_ns": number(summed(calls.waits.wait, matched), pa.int64()),
         "recorded_ns": _recorded(rank, rank_windows),
     }
     for k, name in enumerate((*KINDS, "host")):
         columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = pa.array(np.lexsort((rank, -cost)))
-    facts = _facts(matches, matched, common, cost)
+    facts = _facts(calls, common, cost)
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
 
-def _facts(matches: pa.Table, matched: Mask, common: Mask, cost: Ints) -> dict[str, object]:
-    waited = int(numbers(matches["wait_ns"], 0)[matched].sum())
-    before = truths(matches["before_window"]) & matched
+def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
+    matched = calls.waits.has_wait
+    waited = int(calls.waits.wait[matched].sum())
+    before = truths(calls.matches["before_window"]) & matched
     return {
-        "collectives": matches.num_rows,
+        "collectives": calls.rows.length,
         "matched": int(matched.sum()),
         "before_window": int(before.sum()),
         "wait_blamed_on_nobody_ns": waited - int(cost.sum()),

@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.spread import TWO_ROUNDS
+from htk.measures.blame import blame
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
 from htk.measures.comm_split import comm_split
@@ -39,10 +39,10 @@ RETURNS = table(
     arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
     times_blamed=(
         _I64,
-        "Of those all: ones where the others waited for it, held up or not.",
+        "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
-    lateness_ns=(_I64, "Sum of its lateness."),
-    cost_to_others_ns=(_I64, "What all others waited because of it."),
+    lateness_ns=(_I64, "Its own time beyond the fastest rank's, where it is blamed."),
+    cost_to_others_ns=(_I64, "What all others waited in those, added up over them."),
     exposed_wait_ns=(_I64, "Waiting while no compute ran."),
     exposed_transfer_ns=(_I64, "Transferring while no compute ran."),
     exposed_undetermined_ns=(
@@ -65,7 +65,6 @@ RETURNS = table(
     ),
     needs=("collectives",),
     null_without={"kernels": ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")},
-    spread=TWO_ROUNDS,
 )
 def comm_wait(
     collectives: pa.Table,
@@ -79,9 +78,10 @@ def comm_wait(
     """How long does each rank wait in collectives, and who makes the others wait?
 
     A late rank's collectives are short and its step looks short: it is found by its own time
-    between collectives, and by what the others wait. What began before some rank's recording is
-    counted as wait and blamed on nobody. With one rank recorded, transfer is a range; where some
-    ranks are unrecorded, what may be either is undetermined.
+    between collectives, and by what the others wait. Whom a wait is attributed to is as in
+    `stragglers`: the first cause, not a rank that was held up itself; what began before some rank's
+    recording is counted as wait and blamed on nobody. With one rank recorded, transfer is a
+    range; where some ranks are unrecorded, what may be either is undetermined.
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
@@ -89,7 +89,8 @@ def comm_wait(
     timed = split.rows
     by_rank = Groups.by_keys(calls.rows.rank[timed])
     matched = calls.waits.has_wait[timed]
-    fair = ~truths(calls.matches["before_window"])[timed]
+    blames = blame(calls, activities)
+    fair = ~truths(calls.matches["before_window"])[timed] & blames.on_all_ranks[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]
     wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
@@ -105,9 +106,9 @@ def comm_wait(
             np.where(matched, transfer + calls.waits.undetermined[timed], duration)
         ),
         "arrived_last": by_rank.sum(last.astype(np.int64)),
-        "times_blamed": by_rank.sum(truths(calls.matches["blamed"])[timed].astype(np.int64)),
-        "lateness_ns": by_rank.sum(numbers(calls.matches["lateness_ns"])[timed]),
-        "cost_to_others_ns": by_rank.sum(numbers(calls.matches["cost_ns"])[timed]),
+        "times_blamed": by_rank.sum(blames.collectives[timed]),
+        "lateness_ns": by_rank.sum(np.where(blames.blamed, blames.lateness, 0)[timed]),
+        "cost_to_others_ns": by_rank.sum(blames.cost[timed]),
         "exposed_wait_ns": by_rank.sum(split.exposed_wait),
         "exposed_transfer_ns": by_rank.sum(split.exposed_transfer),
         "exposed_undetermined_ns": by_rank.sum(split.exposed_undetermined),

@@ -5,12 +5,12 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, truths, valid
+from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import Groups
-from htk.columns.types import Ints, Mask
+from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.measures.blame import blame, first_causes
+from htk.measures.blame import blame
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -67,13 +67,12 @@ def late_arrivals(
     first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]
     guilty = np.full(len(members), -1, np.int64)
-    blamed = truths(calls.matches["blamed"])[chosen]
+    blames = blame(calls, activities)
+    blamed = (blames.late & blames.on_all_ranks)[chosen]
     guilty[members.group_ids[blamed]] = chosen[blamed]
-    held_up, cause = _held_up(calls, activities)
-    is_held_up = np.append(held_up, False)[guilty]
     rank = np.append(calls.rows.rank, -1)
-    who = rank[np.where(is_held_up, np.append(cause, -1)[guilty], guilty)]
-    late = np.where(is_held_up, rank[guilty], -1)
+    who = rank[np.append(blames.cause, -1)[guilty]]
+    late = np.where(np.append(blames.held_up, False)[guilty], rank[guilty], -1)
     by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
     last = calls.waits.last_rank[first]
     total = members.sum(wait)
@@ -103,14 +102,6 @@ def late_arrivals(
     order = np.argsort(-numbers(answer["wait_total_ns"]), kind="stable")
     answer = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(answer, **clock_facts(align))
-
-
-def _held_up(calls: CollectiveCalls, activities: pa.Table) -> tuple[Mask, Ints]:
-    """Return which rows are late for other groups' collectives, and the row blamed for that."""
-    if not valid(calls.matches["wait_ns"]).any():
-        return np.zeros(len(calls.match), bool), np.full(len(calls.match), -1, np.int64)
-    blames = blame(calls.table, calls.matches, activities)
-    return blames.held_up, first_causes(blames, calls.matches)
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:

@@ -1,83 +1,129 @@
-"""Which ranks others wait for on their own account, collective by collective."""
+"""Which ranks others wait for on their own account, collective by collective: the one answer that
+every table, blame chain and recommendation gives.
+
+What the others wait in a collective is attributed to its late member, if that was late by its own
+time. If collectives of other groups held it up, and it waited in them for most of that time, it is
+attributed to whoever was late to the one that it waited in longest, and so on to the first cause.
+What cannot be followed to a rank (slow transfers, a collective that some rank's recording lacks,
+the beginning of a recording) is nobody's.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths, valid
+from htk.columns.arrow import numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.recording_hints import hint
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
+from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
+
+_ROUNDS = 64  # each goes twice as far back
 
 
 @dataclass(frozen=True)
 class Blame:
-    """A row for each of `collectives`."""
+    """A row for each call."""
 
-    rows: CollectiveRows
-    matched: Mask
-    blamed: Mask  # the others waited for its own time, and every rank's recording holds it
+    late: Mask  # the others waited for it, by its own doing or not
     held_up: Mask  # they did, but collectives of other groups took most of that time
     on_all_ranks: Mask  # every recorded rank of the group holds it
-    held_up_in: Ints  # where it is held up: the row of its longest wait in those (NONE: in none)
+    cause: Ints  # of a late row: the row of the rank that this is attributed to (NONE: nobody)
     lateness: Ints
-    cost: Ints  # what others waited for it
     excess: Ints  # its own time beyond the fastest member's, a column for each kind of it
+    waited: Ints  # of a late row: what the others waited in this collective
+
+    @cached_property
+    def blamed(self) -> Mask:
+        """Rows that are late by their own time."""
+        return np.asarray(self.late & (self.cause == np.arange(len(self.cause))))
+
+    @cached_property
+    def cost(self) -> Ints:
+        """What all others waited because of a row: in its collective, and in those that it held
+        up."""
+        return self._attributed(self.waited)
+
+    @cached_property
+    def collectives(self) -> Ints:
+        """The number of collectives that this was in."""
+        return self._attributed(self.late.astype(np.int64))
+
+    def _attributed(self, values: Ints) -> Ints:
+        rows = np.flatnonzero(self.cause != NONE)
+        total = np.zeros(len(self.cause), np.int64)
+        np.add.at(total, self.cause[rows], values[rows])
+        return total
 
 
-def blame(collectives: pa.Table, matches: pa.Table, activities: pa.Table) -> Blame:
+def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
     """Return who is late by its own doing: not for links that are slow or peers that are late in
     its other groups, nor in what the recording of some rank does not hold, as of a cut file."""
-    rows = CollectiveRows(collectives)
-    matched = valid(matches["wait_ns"])
-    if not matched.any():
-        if (matches_of_several := valid(matches["match"]) & ~rows.timed).any():
-            raise MissingTable(
-                f"{int(matches_of_several.sum())} calls of collectives were recorded without their "
-                f"times, so nobody is seen to wait; times need {hint('kernels')}"
-            )
-        raise MissingTable(
-            "no collective was found on two ranks; stragglers need the traces of all ranks of the "
-            "job, opened together"
-        )
-    own = own_time(rows, collectives)
-    fastest = fastest_member(own, numbers(matches["match"], NONE), matched)
-    excess = beyond(own.parts(activities), fastest)
+    rows, matches = calls.rows, calls.matches
+    own = own_time(rows, calls.table)
     lateness = numbers(matches["lateness_ns"], 0)
-    late = truths(matches["blamed"])
+    common = _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
+    late = truths(matches["blamed"]) & (calls.match != NONE)
+    excess = np.zeros((rows.length, len(KINDS) + 1), np.int64)
+    if late.any():
+        excess = beyond(
+            own.parts(activities), fastest_member(own, calls.match, calls.waits.has_wait)
+        )
     held_up = late & (2 * excess[:, KINDS.index("comm")] > lateness)
-    common = matched & _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
-    blamed = late & ~held_up & common
-    cost = np.where(blamed, numbers(matches["cost_ns"], 0), 0)
-    held_up_in = _longest_waits(own, rows, numbers(matches["wait_ns"], 0), np.flatnonzero(held_up))
-    return Blame(rows, matched, blamed, held_up, common, held_up_in, lateness, cost, excess)
+    peers = _held_up_in(own, rows, calls.waits.wait, lateness, np.flatnonzero(held_up))
+    cause = _first_causes(calls.match, late & common, held_up, peers)
+    waited = np.where(late, numbers(matches["cost_ns"], 0), 0)
+    return Blame(late, held_up, common, cause, lateness, excess, waited)
 
 
-def first_causes(blames: Blame, matches: pa.Table) -> Ints:
-    """Return for each row that is held up the row that is blamed for it: that of the collective it
-    waited in, or, where that one was held up itself, of the one before (NONE: nobody's)."""
-    match = numbers(matches["match"], NONE).astype(np.int64)
+def need_waits(calls: CollectiveCalls) -> None:
+    """Raise MissingTable where no collective tells who waited."""
+    if calls.waits.has_wait.any():
+        return
+    untimed = int(((calls.match != NONE) & ~calls.rows.timed).sum())
+    if untimed:
+        raise MissingTable(
+            f"{untimed} calls of collectives were recorded without their "
+            f"times, so nobody is seen to wait; times need {hint('kernels')}"
+        )
+    raise MissingTable(
+        "no collective was found on two ranks; stragglers need the traces of all ranks of the "
+        "job, opened together"
+    )
+
+
+def _first_causes(match: Ints, late: Mask, held_up: Mask, held_up_in: Ints) -> Ints:
+    """Return for each late row the row that this is attributed to: itself; of one that is held up
+    the late row of the collective that it waited in, or, where that one was held up itself, of the
+    one before (NONE: nobody's)."""
     late_row = np.full(int(match.max(initial=NONE)) + 2, NONE, np.int64)  # the last: no match
-    rows = np.flatnonzero((blames.blamed | blames.held_up) & (match != NONE))
+    rows = np.flatnonzero(late)
     late_row[match[rows]] = rows
-    cause = np.where(blames.held_up, late_row[np.append(match, NONE)[blames.held_up_in]], NONE)
-    cause = np.append(cause, NONE)
-    held_up = np.append(blames.held_up, False)
-    for _ in range(64):  # each round goes twice as far back
-        onward = (cause != NONE) & held_up[cause]
+    cause = np.where(late, np.arange(len(match)), NONE)
+    waits = np.flatnonzero(late & held_up)
+    cause[waits] = late_row[np.append(match, NONE)[held_up_in[waits]]]
+    cause, open_ended = np.append(cause, NONE), np.append(late & held_up, False)
+    for _ in range(_ROUNDS):
+        onward = (cause != NONE) & open_ended[cause]
         if not onward.any():
             break
         cause[onward] = cause[cause[onward]]
+    else:
+        cause[onward] = NONE  # they wait for each other
     return np.asarray(cause[:-1])
 
 
-def _longest_waits(own: OwnTime, rows: CollectiveRows, wait: Ints, wanted: Ints) -> Ints:
-    """Return the row of the longest wait within the own time of each wanted row, on its lane."""
+def _held_up_in(
+    own: OwnTime, rows: CollectiveRows, wait: Ints, lateness: Ints, wanted: Ints
+) -> Ints:
+    """Return the row of the longest wait in other groups' collectives within the own time of each
+    wanted row, on its lane, where such waits are most of its lateness (NONE: transfers are)."""
     longest = np.full(len(wait), NONE, np.int64)
     waits = np.flatnonzero((wait > 0) & rows.timed)
     segment = Groups.by_keys(np.column_stack([own.lane, rows.cycle])).group_ids
@@ -92,6 +138,9 @@ def _longest_waits(own: OwnTime, rows: CollectiveRows, wait: Ints, wanted: Ints)
     asker, candidate = asker[other], candidate[other]
     order = np.lexsort((wait[candidate], asker))
     longest[wanted[asker[order]]] = candidate[order]  # the last one written is the longest
+    waited = np.zeros(len(wait), np.int64)
+    np.add.at(waited, wanted[asker], wait[candidate])
+    longest[2 * waited <= lateness] = NONE
     return longest
 
 

@@ -336,8 +336,24 @@ def _waits(subject: Subject, tally: Tally) -> None:
     late = subject.answer_or_none("late_arrivals", n=0)
     if late is not None:
         tally.equal("late-arrivals and collective-times", total(late, "wait_total_ns"), waits)
+        _blame(subject, tally, late)
     calls = total(subject.answer("comm_summary", by="type"), "count")
     tally.equal("calls of comm-summary and collective-times", calls, table.num_rows)
+
+
+def _blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
+    """Compare whom waits are attributed to, and how many there are and at what cost."""
+    stragglers = subject.answer_or_none("stragglers")
+    if stragglers is None:
+        return
+    names = ("cost_to_others_ns", "times_blamed", "lateness_ns", "wait_ns")
+    costs = keyed(stragglers, ["rank"], names)
+    by_rank = keyed(subject.answer("comm_wait"), ["rank"], names)
+    tally.rows("comm-wait and stragglers", {key: by_rank[key] for key in costs}, costs)
+    (blamed,) = columns(late, "blamed_rank")
+    for (rank,), row in costs.items():
+        label = f"late-arrivals and stragglers, blamed on rank {rank}"
+        tally.equal(label, blamed.count(rank), row["times_blamed"])
 
 
 def _named(key: tuple[object, ...]) -> str:

@@ -15,9 +15,9 @@ from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.types import Ints
 from htk.core.humanize import format_duration
 from htk.derived.match import CollectiveRows
-from htk.errors import MissingTable
 from htk.measures.blame import blame
 from htk.measures.call_tree import CallTree
+from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.host_time import LOADING, REST, HostTime, host_time
 from htk.measures.passes import phase_codes
 from htk.measures.python_time import PythonTime
@@ -50,6 +50,7 @@ class HostTables:
     python_links: pa.Table
     collectives: pa.Table
     matches: pa.Table
+    ranks: pa.Table
     activities: pa.Table
 
 
@@ -98,18 +99,19 @@ def _loading(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
 
 def _waiting(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
     """Ranks that wait in collectives for one that is late on its own account."""
-    try:
-        blames = blame(tables.collectives, tables.matches, tables.activities)
-    except MissingTable:
+    calls = CollectiveCalls.of_one_source(tables.collectives, tables.matches, tables.ranks)
+    matched = calls.waits.has_wait
+    if not matched.any():
         return
-    waited = int(numbers(tables.matches["wait_ns"], 0)[blames.matched].sum())
-    ranks, cost = _by_rank(blames.rows, np.where(blames.blamed, blames.cost, 0))
+    blames = blame(calls, tables.activities)
+    waited = int(calls.waits.wait[matched].sum())
+    ranks, cost = _by_rank(calls.rows, blames.cost)
     if 100.0 * waited < _WAITING_PCT * spent.window_ns or not cost.sum():
         return
     worst = int(cost.argmax())
-    of_worst = blames.matched & (blames.rows.rank == ranks[worst])
-    fair = ~truths(tables.matches["before_window"]) & of_worst
-    last = int((fair & (numbers(tables.matches["last_rank"], -1) == ranks[worst])).sum())
+    of_worst = matched & (calls.rows.rank == ranks[worst])
+    fair = ~truths(calls.matches["before_window"]) & of_worst
+    last = int((fair & (calls.waits.last_rank == ranks[worst])).sum())
     rows = np.flatnonzero(of_worst & (blames.cost > 0))
     yield Advice(
         "ranks wait for each other",
@@ -118,8 +120,8 @@ def _waiting(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
         "look at what that rank does before: its loader, its input lengths, its machine",
         waited,
         "stragglers",
-        _names_at(tables.collectives, rows, blames.cost[rows]),
-        longest(blames.rows.rank[rows], blames.rows.start[rows], blames.rows.end[rows]),
+        _names_at(calls.table, rows, blames.cost[rows]),
+        longest(calls.rows.rank[rows], calls.rows.start[rows], calls.rows.end[rows]),
     )
 
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice, Example, mostly
 from htk.analyses.causes.advice.idle import finding_of
-from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration
 from htk.derived.unrecorded import unrecorded_ranks
+from htk.measures.blame import blame
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.comm_split import CommShares, comm_split
 from htk.measures.common_steps import Compute
@@ -30,11 +31,12 @@ _HOST = len(KINDS)  # the kind of own time after those
 
 @dataclass(frozen=True)
 class BlamedWaits:
-    """Exposed waiting, by the collective's late member: a row for each that others waited for."""
+    """Exposed waiting, by who is late by its own time: a row for each cause of others' waits."""
 
-    row: Ints  # of `collectives`: the late member's
+    row: Ints  # of `collectives`: that of the rank that was late
     rank: Ints
-    wait_ns: Ints  # exposed, of all other members
+    held_up: Mask  # not by its own time, nor for a rank that was: by slow transfers
+    wait_ns: Ints  # exposed, of all others, there and in collectives of ranks that it held up
     kind: Ints  # what it was late in: KINDS, then the host; NONE: not known
     finding: list[str]  # on idle time that explains it; "": none
     whole_ns: int  # exposed waiting, with what no late member is known for
@@ -43,9 +45,8 @@ class BlamedWaits:
         """Return the waits that another finding does not stand for already."""
         kept = [f for f, gone in zip(self.finding, rows.tolist(), strict=True) if not gone]
         row, rank, wait, kind = (c[~rows] for c in (self.row, self.rank, self.wait_ns, self.kind))
-        return BlamedWaits(
-            row, rank, wait, kind, kept, self.whole_ns - int(self.wait_ns[rows].sum())
-        )
+        whole_ns = self.whole_ns - int(self.wait_ns[rows].sum())
+        return BlamedWaits(row, rank, self.held_up[~rows], wait, kind, kept, whole_ns)
 
 
 @dataclass(frozen=True)
@@ -63,23 +64,31 @@ class Exposed:
         return cls(calls, comm_split(calls, activities))
 
     def waits(self, activities: pa.Table, idle_causes: pa.Table) -> BlamedWaits:
-        """Return what others waited for each late member, and what it was late in."""
+        """Return what others waited because of each late rank, and what it was late in."""
         rows, match = self.calls.rows, self.calls.match
         exposed = np.zeros(rows.length, np.int64)
         exposed[self.split.rows] = self.split.exposed_wait
-        late = np.flatnonzero(truths(self.calls.matches["blamed"]) & (match != NONE))
+        blames = blame(self.calls, activities)
+        late = np.flatnonzero(blames.late & blames.on_all_ranks)
         matched = np.flatnonzero(match != NONE)
         members = Groups.by_keys(match[matched])
         of_match = np.zeros(rows.length, np.int64)
         of_match[matched] = members.sum(exposed[matched])[members.group_ids]
         wait = of_match[late] - exposed[late]
-        kind, finding = self._reasons(late, activities, idle_causes)
-        return BlamedWaits(late, rows.rank[late], wait, kind, finding, int(exposed.sum()))
+        traced = blames.cause[late] != NONE
+        first, of_first = np.unique(np.where(traced, blames.cause[late], late), return_inverse=True)
+        kind, finding = self._reasons(first, activities, idle_causes)
+        of_cause = np.zeros(len(first), np.int64)
+        np.add.at(of_cause, of_first, wait)
+        held_up = ~blames.blamed[first]
+        return BlamedWaits(
+            first, rows.rank[first], held_up, of_cause, kind, finding, int(exposed.sum())
+        )
 
     def _reasons(
         self, late: Ints, activities: pa.Table, idle_causes: pa.Table
     ) -> tuple[Ints, list[str]]:
-        """What each late member was late in: where it spent most beyond the fastest one."""
+        """What each late rank was late in: where it spent most beyond the fastest one."""
         own = own_time(self.calls.rows, self.calls.table)
         fastest = fastest_member(own, self.calls.match, self.calls.waits.has_wait)
         excess = beyond(own.parts(activities), fastest)[late]
@@ -132,12 +141,13 @@ class Exposed:
         total = int(waits.wait_ns[rest].sum()) + waits.whole_ns - blamed_ns
         if total > 0:
             late_in = [f"in {k}" for k in KINDS] + ["on the host"]
-            kinds = np.bincount(waits.kind[rest & (waits.kind >= 0)], minlength=len(late_in))
+            own = rest & ~waits.held_up
+            kinds = np.bincount(waits.kind[own & (waits.kind >= 0)], minlength=len(late_in))
             what = f", late {late_in[int(kinds.argmax())]}" if kinds.any() else ""
             findings.append(
                 Advice(
                     LATE,
-                    f"{self._share(total)} is waiting{self._whom(waits, rest)}{what}",
+                    f"{self._share(total)} is waiting{self._whom(waits, own)}{what}",
                     "balance the work (tokens, images, pipeline stages) and look at the late "
                     f"rank's host{self._no_links}",
                     total,
