@@ -127,7 +127,7 @@ def test_what_is_won_at_most_is_said_to_be_that() -> None:
 
 def test_without_a_whole_step_beside_it_the_reason_stands_alone() -> None:
     said = CliRunner().invoke(main, ["whatif", "sample", "--steps", "11", "--batch", "2x"]).output
-    assert "untouched: indicative: only one whole step was recorded" in said
+    assert "unedited step: indicative: only one whole step was recorded" in said
     assert said.count("indicative") == 1
 
 
