@@ -85,6 +85,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "global_batch": ("Samples of a step of the job", None),
     "gpu": ("GPU of the hardware catalogue", None),
     "gpu_file": ("TOML file of GPUs", None),
+    "gpu_mtbf": ("Time between failures of a GPU", None),
     "gpus": ("GPUs of the ", ...),
     "gpus_per_node": ("GPUs of a node", 8),
     "heads": ("Attention heads", None),

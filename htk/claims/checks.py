@@ -206,10 +206,12 @@ def _usual(job: ClaimedJob) -> Iterator[ClaimCheck]:
         f"one in ten such jobs would pass {expected.most:,.0f}"
     )
     if use <= 100:
-        yield ClaimCheck("such jobs", PLAUSIBLE, use, words)
+        yield ClaimCheck("comparable jobs", PLAUSIBLE, use, words)
     else:
         more = rate / expected.middle
-        yield ClaimCheck("such jobs", NEEDS, use, f"needs {more:.2f}x what is expected: {words}")
+        yield ClaimCheck(
+            "comparable jobs", NEEDS, use, f"needs {more:.2f}x what is expected: {words}"
+        )
 
 
 _OPTION = {

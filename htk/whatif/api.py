@@ -167,7 +167,7 @@ class WhatIf:
 
         Args:
             terms: any of price (of a GPU-hour), run_tokens, watts (of a GPU),
-                node_hours_between_failures, restart_s, checkpoint_s, gpus_per_node.
+                gpu_mtbf_s (between failures of one GPU), restart_s, checkpoint_s.
 
         >>> import htk
         >>> htk.open("sample").whatif().economy(price=2.5).terms.price

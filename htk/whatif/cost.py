@@ -39,22 +39,20 @@ class Goodput:
 
 
 def goodput(
-    nodes: float,
-    node_hours_between_failures: float,
+    gpus: float,
+    gpu_mtbf_s: float,
     restart_s: float,
     checkpoint_s: float,
     checkpoint_every_s: float | None = None,
 ) -> Goodput:
-    """What checkpoints, restarts and lost work leave, of the time that a run takes.
+    """Return the share of a run's time that checkpoints, restarts and lost work leave.
 
-    Without an interval the best one is taken. Exact for failures at a constant rate
-    (`models.failures`).
+    A GPU fails every `gpu_mtbf_s` on average. Without an interval the best one is taken. Exact for
+    failures at a constant rate (`models.failures`).
     """
-    if min(nodes, node_hours_between_failures) <= 0 or min(restart_s, checkpoint_s) < 0:
-        raise UsageError(
-            "goodput: nodes and hours between failures must be positive, times not less"
-        )
-    between = node_hours_between_failures * _HOUR / nodes
+    if min(gpus, gpu_mtbf_s) <= 0 or min(restart_s, checkpoint_s) < 0:
+        raise UsageError("goodput: the time between failures must be positive, others at least 0")
+    between = gpu_mtbf_s / gpus
     every = checkpoint_every_s or max(best_interval(1 / between, checkpoint_s), _SHORTEST_S)
     useful = shares(1 / between, restart_s, Checkpointing(every, checkpoint_s)).useful
     return Goodput(useful, every, between / _HOUR)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.columns.arrow import texts
+from htk.errors import UsageError
 from htk.schema import TEXT
 from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
 from htk.whatif.label import RETURNS
@@ -16,15 +17,14 @@ from htk.whatif.predict import Answer
 
 @dataclass(frozen=True)
 class Terms:
-    """What money, energy and failures are reckoned with; None: left out."""
+    """The prices, power and failures of cost, energy and goodput; None: left out."""
 
     price: float | None = None  # of a GPU-hour
     run_tokens: float | None = None  # of the whole run
     watts: float | None = None  # of a GPU; else its limit
-    node_hours_between_failures: float | None = None
-    restart_s: float = 600.0
-    checkpoint_s: float = 60.0
-    gpus_per_node: int = 8
+    gpu_mtbf_s: float | None = None  # mean time between failures of one GPU; needs the next two
+    restart_s: float | None = None
+    checkpoint_s: float | None = None
 
 
 DEFAULT = Terms()
@@ -88,13 +88,13 @@ def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
     if watts is not None:
         economy["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
     share = 1.0
-    if terms.node_hours_between_failures is not None:
-        share = goodput(
-            max(a.gpus / terms.gpus_per_node, 1.0),
-            terms.node_hours_between_failures,
-            terms.restart_s,
-            terms.checkpoint_s,
-        ).share
+    if terms.gpu_mtbf_s is not None:
+        if terms.restart_s is None or terms.checkpoint_s is None:
+            raise UsageError(
+                "goodput needs the time of a restart and of a checkpoint beside that between "
+                "failures: --gpu-mtbf 5e4h --restart 10min --checkpoint 30s"
+            )
+        share = goodput(a.gpus, terms.gpu_mtbf_s, terms.restart_s, terms.checkpoint_s).share
         economy["goodput_pct"] = 100 * share
     if terms.run_tokens is not None and share:
         seconds = terms.run_tokens / a.tokens_per_s / share

@@ -8,6 +8,7 @@ import click
 from htk import plugins
 from htk.cli.commands.common import say, trace_options
 from htk.cli.commands.options import price_option, run_tokens_option
+from htk.core.ranges import exact, parse_seconds
 from htk.errors import UsageError
 
 # Kept here in words, so that help prints without importing the edits; a test compares them.
@@ -77,21 +78,12 @@ def _edit_options(function: Any) -> Any:
 @run_tokens_option
 @click.option("--watts", type=float, help="Power of a GPU, for the energy; by default its limit.")
 @click.option(
-    "--node-mtbf-hours",
-    "node_hours_between_failures",
-    type=float,
-    help="Mean time between failures of a node, for the goodput.",
+    "--gpu-mtbf",
+    metavar="TIME",
+    help="Time between failures of a GPU, for the goodput: 5e4h. Needs the two below.",
 )
-@click.option(
-    "--restart-s",
-    type=float,
-    default=600.0,
-    show_default=True,
-    help="Time to restart a failed job.",
-)
-@click.option(
-    "--checkpoint-s", type=float, default=60.0, show_default=True, help="Time to save a checkpoint."
-)
+@click.option("--restart", help="Time from a failure until the job goes on, e.g. 10min.")
+@click.option("--checkpoint", help="Time that saving stops the job, e.g. 30s.")
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -105,9 +97,9 @@ def command(
     price: float | None,
     run_tokens: float | None,
     watts: float | None,
-    node_hours_between_failures: float | None,
-    restart_s: float,
-    checkpoint_s: float,
+    gpu_mtbf: str | None,
+    restart: str | None,
+    checkpoint: str | None,
     form: str,
     output: str | None,
     limit: int,
@@ -130,7 +122,8 @@ def command(
     over = tuple(_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
     paths, beside = _recordings(paths, others)
-    terms = Terms(price, run_tokens, watts, node_hours_between_failures, restart_s, checkpoint_s)
+    failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
+    terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
     asked = WhatIf(opened(paths, arguments), fixed, over, anchor, terms, recommend)
     for path, ratio in beside:
         asked = asked.calibrate_with(path, ratio)
@@ -143,6 +136,10 @@ def command(
             raise UsageError("--write writes one step: give edits and no sweep")
         for file in asked.write(folder):
             say(str(file))
+
+
+def _seconds(flag: str, text: str | None) -> float | None:
+    return None if text is None else exact(parse_seconds(text), flag, text)
 
 
 def _recordings(

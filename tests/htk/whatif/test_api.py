@@ -35,7 +35,13 @@ def test_a_question_is_collected_and_answered(asked: WhatIf) -> None:
 
 
 def test_every_column_is_filled_on_the_sample(asked: WhatIf) -> None:
-    terms = {"price": 2.0, "run_tokens": 1e9, "node_hours_between_failures": 1000.0}
+    terms = {
+        "price": 2.0,
+        "run_tokens": 1e9,
+        "gpu_mtbf_s": 3.6e6,
+        "restart_s": 600.0,
+        "checkpoint_s": 60.0,
+    }
     table = asked.economy(**terms).sweep("batch", "1x", "256x").run().to_arrow()
     empty = [name for name in RETURNS.names if table[name].null_count == table.num_rows]
     assert empty == []

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from htk.errors import UsageError
 from htk.whatif.predict import Answer, baseline
 from htk.whatif.predict import predict as answered
 from htk.whatif.sweep import (
@@ -91,10 +92,12 @@ def test_money_energy_and_failures() -> None:
     assert found["cost_per_run"] == pytest.approx(120.0)
     assert found["energy_j_per_token"] == pytest.approx(2.0)
     assert found["goodput_pct"] is None
-    failing = rows([one], Terms(run_tokens=36e6, node_hours_between_failures=100.0))
-    worse = failing.to_pylist()[0]
+    often = Terms(run_tokens=36e6, gpu_mtbf_s=100 * 3600.0, restart_s=600.0, checkpoint_s=60.0)
+    worse = rows([one], often).to_pylist()[0]
     assert worse["goodput_pct"] < 100
     assert worse["run_hours"] == pytest.approx(10.0 * 100 / worse["goodput_pct"])
+    with pytest.raises(UsageError, match="--restart 10min"):
+        rows([one], Terms(gpu_mtbf_s=3600.0, checkpoint_s=60.0))
 
 
 def test_without_tokens_or_price_nothing_is_made_up() -> None:
