@@ -173,7 +173,7 @@ class WhatIf:
         >>> htk.open("sample").whatif().economy(price=2.5).terms.price
         2.5
         """
-        return replace(self, terms=replace(self.terms, **terms))  # type: ignore[arg-type]
+        return replace(self, terms=replace(self.terms, **terms))
 
     def recommend(self) -> "WhatIf":
         """Rank what can be changed without other hardware, by gain over uncertainty."""
