@@ -6,6 +6,9 @@ that timed out (`WorkNCCL(SeqNum=…, OpType=…, NumelIn=…, …) ran for …`
 enqueued work: …, last completed work: …`, whichever words are around them), the stack of the failed
 collective, and watchdogs that got stuck themselves.
 
+Its times (`E1122 12:03:04.123456`) have no year: `common/log_times.py` says how that is told. The
+watchdog looks about once a second, so that a call ended that much before, and began as much before.
+
 `[rank3]:` before a line is the global rank; the rank in the text is that in the group. Which ranks
 belong to a group is not said.
 """
@@ -38,6 +41,7 @@ _WORK = re.compile(
     r"\bWork(\w{1,9})\((?:SeqNum|seqNum)=(\d{1,19}), OpType=(\w{1,64})"
     r"(?:, (?:TensorShape|NumelIn)=(\[[\d, ]{0,255}\]|\d{1,19}))?"
     r"(?:, NumelOut=(\d{1,19}))?, Timeout\(ms\)=(\d{1,19})\)"
+    r"(?: ran for (\d{1,12}) milliseconds)?"
 )
 _GROUP = re.compile(
     r"\[PG (?:ID )?(\d{1,9})(?: PG GUID ([^\s()\]]{1,255}))?(?: ?\(([^)\]]{0,255})\))? "
@@ -119,12 +123,14 @@ class _Reader:
             "in_shapes": work[4].replace(" ", "") if work[4] and elements_in is None else None,
             "out_elements": int(work[5]) if work[5] else None,
             "timeout_ns": int(work[6]) * 10**6,
+            "end_ns": line.time_ns,
+            "enqueue_ns": _enqueued(line.time_ns, work[7]),
             "timing": "watchdog",
             "state": "timed_out",
         }
         if key in self._calls or len(self._calls) < _MOST_CALLS:
             kept = self._calls.setdefault(key, call)
-            kept |= {k: v for k, v in call.items() if v is not None}
+            kept |= {k: v for k, v in call.items() if kept[k] is None}  # the first time counts
 
     def _counted(self, counters: re.Match[str], text: str, rank: int | None, line: LogLine) -> None:
         group = _GROUP.search(text)
@@ -186,6 +192,7 @@ class _Reader:
                 "level": "ERROR",
                 "text": text[:1024],
                 "offset": line.offset,
+                "time_ns": line.time_ns,
             }
         )
 
@@ -213,6 +220,11 @@ class _Reader:
             if not ranked and call.get("group") is None:
                 call |= {"rank": call["comm_rank"], "inferred_columns": "rank"}
         return [*ranked, *others]
+
+
+def _enqueued(ended_ns: int | None, ran_ms: str | None) -> int | None:
+    """When a call began that the watchdog ended after so long: it counts from the enqueueing."""
+    return None if ended_ns is None or ran_ms is None else ended_ns - int(ran_ms) * 10**6
 
 
 def _said_again(call: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from typing import Any
 
+from htk.measures.call_history import RECORDER
+
 Rows = list[dict[str, Any]]
 
 
@@ -44,9 +46,10 @@ def moved_between_polls(records: Rows, states: Rows) -> dict[int, bool]:
 
 
 def _enqueued(records: Rows, states: Rows) -> dict[tuple[int, int], int]:
-    """When the last call of each dump was enqueued, by rank and cycle."""
+    """When the last call of each dump was enqueued, by rank and cycle. A watchdog's times are only
+    about as exact as it looks, and are no dump's."""
     last = {(s["rank"], s["cycle"]): 0 for s in states}
     for row in records:
         poll = (row["rank"], row["cycle"])
-        last[poll] = max(last.get(poll, 0), row["enqueue_ns"] or 0)
+        last[poll] = max(last.get(poll, 0), (row["source"] == RECORDER and row["enqueue_ns"]) or 0)
     return last

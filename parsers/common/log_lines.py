@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, read_lines, table_of
+from htk.parsers.common.log_times import STAMP, YearHint, dated, time_ns
 
 READ = "read"
 SKIPPED = "skipped"  # of a known format, and nothing that htk asks for
@@ -38,6 +40,13 @@ class LogLine:
     text: str
     origin: str = ""  # who wrote it, as the launcher says; torch's rank is no part of it
     rank: int | None = None  # global, where launcher or torch say so
+    stamp: str = ""  # its time as written, by a launcher or by glog
+    hint: YearHint | None = None  # of a time without a year
+
+    @property
+    def time_ns(self) -> int | None:
+        """When it was written, on the host's wall clock; None: not said."""
+        return time_ns(self.stamp, self.hint) if self.stamp else None
 
 
 class RowBuffer:
@@ -178,6 +187,7 @@ def _facts(
 
 
 def _lines(source: Source, issues: Issues, options: ParseOptions) -> Iterator[LogLine]:
+    hint = YearHint(until=_last_written(source))
     for offset, physical in read_lines(source, issues, options.progress):
         for text in physical.split("\r"):  # a progress bar begins its line anew
             if len(text) > _LONGEST_LINE:
@@ -185,7 +195,19 @@ def _lines(source: Source, issues: Issues, options: ParseOptions) -> Iterator[Lo
                 issues.add("overlong_line", note, offset)
                 text = text[:_LONGEST_LINE]
             if text or "\r" not in physical:
-                yield unprefixed(offset, text)
+                line = unprefixed(offset, text, hint)
+                if line.stamp and (day := dated(line.stamp)):
+                    hint = YearHint(near=day)
+                yield line
+
+
+def _last_written(source: Source) -> date | None:
+    if source.path is None:
+        return None
+    try:
+        return datetime.fromtimestamp(source.path.stat().st_mtime, UTC).date()
+    except (OSError, ValueError, OverflowError):
+        return None
 
 
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,20}[mK]")
@@ -209,14 +231,14 @@ _TAGGED = re.compile(
 )
 
 
-def unprefixed(offset: int, text: str) -> LogLine:
+def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
     """Take off what launchers, containers and schedulers put before a line."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
-    origin, rank, begin = "", None, 0
+    origin, rank, begin, stamp = "", None, 0, ""
     for _ in range(_MOST_PREFIXES):
         if match := _TIME.match(text, begin):
-            begin = match.end()
+            begin, stamp = match.end(), match[0]
         elif match := _RANKED.match(text, begin):
             rank = int(next(group for group in match.groups() if group))
             origin, begin = origin + ("" if match[2] else match[0]), match.end()
@@ -224,4 +246,6 @@ def unprefixed(offset: int, text: str) -> LogLine:
             origin, begin = origin + match[0], match.end()
         else:
             break
-    return LogLine(offset, text[begin:] if begin else text, origin, rank)
+    if match := STAMP.match(text, begin):  # the program's own is nearer than a collector's
+        stamp = match[0] if match[1] or not dated(stamp) else stamp
+    return LogLine(offset, text[begin:] if begin else text, origin, rank, stamp, hint)

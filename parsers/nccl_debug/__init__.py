@@ -14,7 +14,6 @@ communicator that was split from another logs no hash; parent, split and color t
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.common.log_lines import (
@@ -27,6 +26,7 @@ from htk.parsers.common.log_lines import (
     parse_log,
 )
 from htk.parsers.common.log_records import Issues
+from htk.parsers.common.log_times import time_ns
 from htk.parsers.nccl_debug.log import NcclLog
 from htk.parsers.nccl_debug.message import NAME, Message
 
@@ -99,9 +99,9 @@ class _Reader:
         thread: str = "",
     ) -> Message:
         device = int(match["dev"]) if match["dev"] else None
-        time, level = _time(match["time"]), match["level"]
+        time, level = time_ns(match["time"] or ""), match["level"]
         text = text[:_LONGEST_MESSAGE]
-        return Message(host, process, thread, device, level, text, line.offset, time)
+        return Message(host, process, thread, device, level, text, line.offset, time, line.time_ns)
 
     def finish(self) -> LogPart:
         log = self._log
@@ -113,15 +113,3 @@ class _Reader:
 
 
 LINES = LineFormat(NAME, _MARK, _Reader)
-
-
-def _time(text: str | None) -> int | None:
-    """A time as the log's host shows it, read as if that were UTC, in ns."""
-    if text is None:
-        return None
-    seconds, _, fraction = text.partition(".")
-    try:
-        epoch = datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None
-    return int(epoch) * 10**9 + int(f"{fraction:0<9}"[:9])

@@ -139,7 +139,7 @@ class NcclLog:
                 "text": message.text,
                 "offset": message.offset,
                 "device": message.device,
-                "time_ns": message.time_ns,
+                "time_ns": message.line_ns if message.time_ns is None else message.time_ns,
             }
         )
 

@@ -16,7 +16,8 @@ class Message:
     level: str
     text: str
     offset: int
-    time_ns: int | None
+    time_ns: int | None  # that NCCL wrote
+    line_ns: int | None  # else that of what it was written behind
 
     @property
     def process(self) -> tuple[str, str]:
