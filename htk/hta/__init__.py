@@ -15,11 +15,24 @@ from htk.core.extras import require
 
 require("pandas", "htk.hta")  # before the modules that import it
 
-from htk.hta.analysis import TimeSeriesTypes, TraceAnalysis  # noqa: E402
+from htk.hta import elsewhere  # noqa: E402
+from htk.hta.frames import short_name as shorten_name  # noqa: E402
 from htk.hta.handover import for_hta  # noqa: E402
+from htk.hta.kernels import CUDA_SASS_INSTRUCTION_COUNTER_FLOPS  # noqa: E402
+from htk.hta.trace_analysis import TimeSeriesTypes, TraceAnalysis  # noqa: E402
+from htk.hta.trace_diff import DeviceType, LabeledTrace, TraceDiff  # noqa: E402
 from htk.trace.trace import Trace  # noqa: E402
 
-__all__ = ["TimeSeriesTypes", "TraceAnalysis", "for_hta"]
+__all__ = [
+    "CUDA_SASS_INSTRUCTION_COUNTER_FLOPS",
+    "DeviceType",
+    "LabeledTrace",
+    "TimeSeriesTypes",
+    "TraceAnalysis",
+    "TraceDiff",
+    "for_hta",
+    "shorten_name",
+]
 
 
 class _Callable(ModuleType):
@@ -28,5 +41,9 @@ class _Callable(ModuleType):
     def __call__(self, trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
         return TraceAnalysis.of(trace, include_last_profiler_step)
 
+    def __getattr__(self, name: str) -> Any:
+        elsewhere.refuse(name)
+
 
 sys.modules[__name__].__class__ = _Callable
+elsewhere.register()

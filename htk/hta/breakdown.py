@@ -123,6 +123,7 @@ def kernels_with_annotations(
     gpu["end"] = gpu["ts"] + gpu["dur"]
     if expand:
         gpu["s_name"] = gpu["name"].map(short_name if shorten else str)
+        gpu["s_cat"] = gpu["cat"]
         gpu["s_user_annotation"] = gpu["user_annotation"].where(gpu["user_annotation"] != -1, "")
     return gpu.drop(columns=["start_ns", "end_ns", "row", "op_row"])
 

@@ -103,16 +103,14 @@ def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> 
 
 
 def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
-    value = frame.columns[-1]
-    label = "stream" if "stream" in frame.columns else "name"
-    for row in frame.itertuples():  # a line of JSON each
-        members = json.dumps(
-            {
-                "ph": "C",
-                "name": counter,
-                "pid": int(row.pid),
-                "id": str(getattr(row, label)),
-                "args": {str(getattr(row, label)): float(getattr(row, value))},
-            }
-        )
-        yield f'{{"ts": {format_microseconds(round(row.ts * 1000) + origin_ns)}, {members[1:]}'
+    """Return counter events: one counter for each direction, or one series for each stream."""
+    values = frame[frame.columns[-1]]
+    names = frame["name"] if "name" in frame.columns else [counter] * len(frame)
+    ids = frame["stream"] if "stream" in frame.columns else [None] * len(frame)
+    rows = zip(frame["ts"], frame["pid"], names, ids, values, strict=True)
+    for ts, process, name, stream, value in rows:  # a line of JSON each
+        event = {"ph": "C", "name": name, "pid": int(process), "args": {counter: float(value)}}
+        if stream is not None:
+            event["id"] = int(stream)
+        time = format_microseconds(round(ts * 1000) + origin_ns)
+        yield f'{{"ts": {time}, {json.dumps(event)[1:]}'

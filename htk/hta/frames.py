@@ -92,13 +92,14 @@ class Frames:
         """Absolute nanoseconds as microseconds since the trace began."""
         return (ns - self.trace.origin_ns) / 1000
 
-    def annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
-        """User ranges of a rank, steps among them, by start."""
+    def all_annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
+        """Return the user ranges of a rank, steps among them, by start."""
         table = self.trace.tables["annotations"]
         chosen = (numbers(table["rank"], -1) == rank) & (truths(table["on_gpu"]) == on_gpu)
         rows = table.filter(pa.array(chosen)).sort_by("start_ns")
-        frame = pd.DataFrame(
+        return pd.DataFrame(
             {
+                "index": numbers(rows["event"]),
                 "name": pd.Series(rows["name"].to_pylist(), dtype=object),
                 "step": numbers(rows["step"], -1),
                 "ts": self.microseconds(numbers(rows["start_ns"])),
@@ -110,13 +111,25 @@ class Frames:
                 "external_id": numbers(rows["external_id"], -1),
             }
         )
-        if self.include_last_step or len(self.steps) == self._all_steps:
+
+    def annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
+        """Return the user ranges of a rank that the choice of steps keeps, by start."""
+        frame = self.all_annotations(rank, on_gpu=on_gpu)
+        last = self.last_step_start(rank)
+        if last is None:
             return frame
         if on_gpu:  # a range on the GPU is kept with the one on the CPU that it copies
             kept = set(self.annotations(rank, on_gpu=False)["external_id"])
             return frame[frame["external_id"].isin(kept | {-1}) & ~(frame["step"] > self.steps[-1])]
-        last = frame[frame["step"] > self.steps[-1]]["start_ns"].min()
-        return frame[~(frame["start_ns"] >= last)]
+        return frame[frame["ts"] < last]
+
+    def last_step_start(self, rank: int) -> float | None:
+        """Return when the step that is left out starts on the rank, in microseconds."""
+        if self.include_last_step or len(self.steps) == self._all_steps:
+            return None
+        ranges = self.all_annotations(rank, on_gpu=False)
+        starts = ranges[ranges["step"] > self.steps[-1]]["ts"]
+        return float(starts.min()) if len(starts) else None
 
     @cached_property
     def _all_steps(self) -> int:

@@ -17,6 +17,12 @@ from htk.io.sources import resolve
 from htk.parsers.kineto import scan
 from htk.trace.opening import OpenOptions, open_trace
 
+# Floating-point operations of an instruction of one thread, by CUPTI's counter of it.
+CUDA_SASS_INSTRUCTION_COUNTER_FLOPS = {
+    f"smsp__sass_thread_inst_executed_op_{precision}{op}_pred_on.sum": 2 if op == "fma" else 1
+    for precision in "fhd"
+    for op in ("fma", "mul", "add")
+}
 _SIGNIFICANT = 0.01  # of a mean step: shorter communication makes no straggler
 
 

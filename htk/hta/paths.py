@@ -1,13 +1,17 @@
 """HTA's critical path, from htk's execution graph: of one GPU step, as recorded."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
+from htk.columns.arrow import matching, numbers, truths
+from htk.columns.intervals import covered, union
 from htk.errors import HtkError
 from htk.export.overlay import write_overlays
 from htk.graph.critical_path import path_events
@@ -23,6 +27,7 @@ _BOUND_BY = {
     "host waits for GPU": "host_wait",
     "full queue": "full_queue",
 }
+_ON_CPU = "cpu_bound"
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class CriticalPath:
     step: int | None
     path: pa.Table
     names: tuple[str, ...]
+    in_loading: np.ndarray  # at least half of the piece lies in a range of data loading
 
     def summary(self) -> pd.Series:
         """What bounds the step, in percent."""
@@ -43,6 +49,8 @@ class CriticalPath:
     def get_critical_path_breakdown(self) -> pd.DataFrame:
         """A row for each piece, first to last."""
         kinds = self.path["kind"].to_pylist()
+        bound_by = np.array([_BOUND_BY.get(kind, _ON_CPU) for kind in kinds], object)
+        bound_by[(bound_by == _ON_CPU) & self.in_loading] = "data_loading"
         on_gpu = np.array([table == "kernels" for table in self.path["table"].to_pylist()], bool)
         return pd.DataFrame(
             {
@@ -52,13 +60,25 @@ class CriticalPath:
                 "s_name": list(self.names),
                 "cat": np.where(on_gpu, "kernel", "cuda_runtime"),
                 "rank": numbers(self.path["rank"], -1),
-                "bound_by": [_BOUND_BY.get(kind, "cpu_bound") for kind in kinds],
+                "bound_by": bound_by,
             }
         )
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("critical_path", "critical_path_edges_set", "edges", "nodes", "save"):
+            raise AttributeError(
+                f"a critical path of htk is no graph and has no {name}: its pieces are in `path` "
+                "and get_critical_path_breakdown()"
+            )
+        raise AttributeError(name)
+
 
 def critical_path(
-    frames: Frames, rank: int, annotation: str, instance: int | tuple[int, int] | None
+    frames: Frames,
+    rank: int,
+    annotation: str,
+    instance: int | tuple[int, int] | None,
+    data_load_events: Sequence[str] = (),
 ) -> tuple[CriticalPath | None, bool]:
     """The path of the step that an instance of a range lies in; False where there is none."""
     ranges = frames.annotations(rank, on_gpu=False)
@@ -82,7 +102,29 @@ def critical_path(
         str(tables[table][row]) if row >= 0 else ""
         for table, row in zip(path["table"].to_pylist(), numbers(path["row"], -1), strict=True)
     )
-    return CriticalPath(rank, step, path, names), True
+    loading = _in_ranges(path, trace.tables, data_load_events)
+    return CriticalPath(rank, step, path, names, loading), True
+
+
+def _in_ranges(
+    path: pa.Table, tables: Mapping[str, pa.Table], patterns: Sequence[str]
+) -> np.ndarray:
+    """Return which pieces lie at least half in operators or ranges of the CPU with such names."""
+    start, end = numbers(path["start_ns"]), numbers(path["end_ns"])
+    starts, ends = [], []
+    for name in ("cpu_ops", "annotations") if patterns else ():
+        table = tables[name]
+        named = matching(table["name"], lambda text: any(re.search(p, text) for p in patterns))
+        if "on_gpu" in table.column_names:
+            named &= ~truths(table["on_gpu"])
+        chosen = table.filter(pa.array(named))
+        starts.append(numbers(chosen["start_ns"]))
+        ends.append(numbers(chosen["end_ns"]))
+    if not starts:
+        return np.zeros(len(start), bool)
+    ranges = union(np.concatenate(starts), np.concatenate(ends))
+    inside = covered(ranges, end) - covered(ranges, start)
+    return np.asarray((end > start) & (2 * inside >= end - start))
 
 
 def overlay(frames: Frames, rank: int, path: CriticalPath, folder: Path) -> str:

@@ -3,6 +3,7 @@
 import gzip
 import inspect
 import json
+from enum import Flag
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_methods_and_arguments_are_those_of_hta() -> None:
     assert len(named) == 21
     for name in named | {"__init__"}:
         a, b = (inspect.signature(getattr(c, name)).parameters for c in (theirs, TraceAnalysis))
-        assert list(a) == list(b), name
+        assert set(a) <= set(b), name
         for argument in a.keys() - {"straggler_identification_impl"}:
             assert a[argument].default == b[argument].default, (name, argument)
 
@@ -104,6 +105,22 @@ def test_launches_queues_and_copies(analysis: TraceAnalysis, two_ranks: Path) ->
     analysis.generate_trace_with_counters(TimeSeriesTypes.QUEUE_LENGTH)
     drawn = json.loads((two_ranks / "rank0_with_counters.json").read_text())["traceEvents"]
     assert sum(e["ph"] == "C" for e in drawn) == 8
+
+
+def test_counters_of_its_own_enum_are_named_by_direction(
+    analysis: TraceAnalysis, two_ranks: Path
+) -> None:
+    theirs = Flag("TimeSeriesTypes", ["MEMCPY_BANDWIDTH", "QUEUE_LENGTH"])  # of another module
+    analysis.generate_trace_with_counters(theirs.MEMCPY_BANDWIDTH | theirs.QUEUE_LENGTH)
+    drawn = json.loads((two_ranks / "rank0_with_counters.json").read_text())["traceEvents"]
+    counters = [e for e in drawn if e["ph"] == "C"]
+    assert {e["name"] for e in counters} == {"Memcpy HtoD", "Queue Length"}
+    assert [e["args"] for e in counters if e["name"] == "Memcpy HtoD"] == [
+        {"Memcpy BW": 6.5},
+        {"Memcpy BW": 0.0},
+    ]
+    with pytest.raises(UsageError, match="POWER is not one of QUEUE_LENGTH, MEMCPY_BANDWIDTH"):
+        analysis.generate_trace_with_counters(Flag("Types", ["POWER"]).POWER)
 
 
 def test_idle_time_by_stream(analysis: TraceAnalysis) -> None:
@@ -160,6 +177,62 @@ def test_a_trace_that_is_open_and_the_critical_path(tmp_path: Path) -> None:
     assert same.critical_path_analysis(0, "no such range", 0) == (None, False)
 
 
+def test_data_loading_on_the_critical_path(tmp_path: Path) -> None:
+    write(
+        tmp_path / "a.json",
+        step(1, 0, 90),
+        op("aten::add", 1, 4),
+        launch(1, 2, 1),
+        kernel("add", 4, 3, 1),
+        op("enumerate(DataLoader)#next", 6, 40),  # the GPU waits for the batch
+        op("aten::mm", 47, 4),
+        launch(2, 48, 2),
+        kernel("gemm", 52, 30, 2),
+        **of_rank(0),
+    )
+    analysis = TraceAnalysis(trace_dir=str(tmp_path))
+    path, ok = analysis.critical_path_analysis(0, "ProfilerStep", 0, ["DataLoader"])
+    assert ok and path is not None
+    pieces = path.get_critical_path_breakdown()
+    assert pieces[pieces["bound_by"] == "data_loading"]["duration"].sum() >= 40
+    plain, _ = analysis.critical_path_analysis(0, "ProfilerStep", 0)
+    assert plain is not None and "data_loading" not in plain.summary().index
+    with pytest.raises(AttributeError, match="get_critical_path_breakdown"):
+        path.save("folder")
+
+
+def test_either_spelling_of_shorten_names(analysis: TraceAnalysis) -> None:
+    for long in ({"shorten_names": False}, {"shortern_names": False}, {}):
+        named = analysis.get_gpu_kernels_with_user_annotations(0, **long)
+        assert named is None  # no ranges on the GPU
+    assert list(inspect.signature(TraceAnalysis.critical_path_analysis).parameters)[-1] == (
+        "data_load_events"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "advice"),
+    [
+        ("from htk.hta import CallGraph", "TraceAnalysis"),
+        ("from htk.hta.common.trace import Trace", "include_last_profiler_step=True"),
+        ("from htk.hta.configs.parser_config import ParserConfig", "nothing is to be set up"),
+        ("from htk.hta.memory_analysis import MemoryAnalysis", "memory_timeline"),
+        ("from htk.hta import restore_cpgraph", "critical_path_analysis"),
+    ],
+)
+def test_what_is_not_here_says_what_to_use(statement: str, advice: str) -> None:
+    with pytest.raises(ImportError, match=advice):
+        exec(statement, {})
+
+
+def test_what_it_names_in_advice_is_there() -> None:
+    assert htk.hta.shorten_name("a<int>(b)") == "a"
+    assert {"memory_timeline", "memory_peaks"} <= set(dir(htk.open("sample")))
+    assert not hasattr(htk.hta, "no_such_name")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        exec("import htk.hta.no_such_module", {})
+
+
 def test_short_names() -> None:
     assert short_name("a<int>(b)") == "a" and short_name("a(1)") == "a"
     assert short_name("void x::f<4, g::h<int>, Array<char*, 3> >(int, k<int>)") == "x::f"
@@ -176,6 +249,30 @@ def test_the_real_hta_over_our_tables(two_ranks: Path) -> None:
     assert a["idle_time(us)"].tolist() == pytest.approx(b["idle_time(us)"].tolist())
     stats = theirs.get_cuda_kernel_launch_stats(visualize=False)[0]
     assert len(stats) == 4 and theirs.get_profiler_steps() == [5]
+
+
+def test_its_own_trace_holds_the_chosen_steps(tmp_path: Path) -> None:
+    pytest.importorskip("hta", reason="HTA is an extra")
+    write(
+        tmp_path / "a.json",
+        step(1, 0, 10),
+        op("aten::mm", 1, 4),
+        launch(1, 2, 1),
+        kernel("gemm", 11, 3, 1),  # runs in the second step, launched in the first
+        step(2, 10, 10),
+        op("aten::add", 11, 4),
+        launch(2, 12, 1),
+        kernel("add", 15, 3, 2),
+        **of_rank(0),
+    )
+    kept = TraceAnalysis(trace_dir=str(tmp_path)).t
+    kept.decode_symbol_ids()
+    frame = kept.get_trace(0)
+    assert sorted(frame["s_name"]) == ["ProfilerStep#1", "aten::mm", "cudaLaunchKernel", "gemm"]
+    assert set(frame["iteration"]) == {1}
+    every = TraceAnalysis(trace_dir=str(tmp_path), include_last_profiler_step=True).t.get_trace(0)
+    assert every["iteration"].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert every["index_correlation"].tolist() == [-1, -1, 3, 2, -1, -1, 7, 6]
 
 
 # What HTA asserts in its own tests, on its traces.
@@ -200,6 +297,13 @@ def test_annotations_on_its_trace(shared: Path) -> None:
     few = analysis.get_gpu_user_annotation_breakdown(
         use_gpu_annotation=False, visualize=False, num_kernels=5, allowlist_patterns=["Optimizer"]
     )
+    pytest.importorskip("hta", reason="HTA is an extra")
+    for ranges, category in ((on_gpu, "gpu_user_annotation"), (on_cpu, "user_annotation")):
+        trace = analysis.t
+        events = trace.get_trace(0)
+        chosen = events[events["cat"] == trace.symbol_table.sym_index[category]]
+        sums = chosen.groupby(chosen["name"].map(trace.symbol_table.sym_table.__getitem__))["dur"]
+        assert ranges["sum (us)"].tolist() == pytest.approx(sums.sum().tolist())
     assert few is not None
     assert len(few) == 8 and few["name"].str.contains("Optimizer").sum() == 2
 

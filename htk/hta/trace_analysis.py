@@ -7,6 +7,8 @@ data that was not recorded, is an error in one clear line, where HTA has a trace
 import logging
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
+from functools import cached_property, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pandas as pd
 from htk.errors import UsageError
 from htk.hta import breakdown, counters, kernels, paths
 from htk.hta.frames import Frames, shown
+from htk.hta.handover import hta_trace
 from htk.hta.paths import CriticalPath
 from htk.trace.opening import open_trace
 from htk.trace.trace import Trace
@@ -29,6 +32,17 @@ class TimeSeriesTypes(Flag):
     QUEUE_LENGTH = auto()
     MEMCPY_BANDWIDTH = auto()
 
+    @classmethod
+    def of(cls, flags: Flag) -> "TimeSeriesTypes":
+        """Return the same of HTA's own enum: members are taken by name."""
+        names = [flag.name or "" for flag in flags]
+        unknown = [name for name in names if name not in cls.__members__]
+        if unknown:
+            raise UsageError(
+                f"time_series: {', '.join(unknown)} is not one of {', '.join(cls.__members__)}"
+            )
+        return reduce(or_, (cls[name] for name in names), cls(0))
+
 
 class TraceAnalysis:
     """A trace, asked as HTA is asked."""
@@ -39,11 +53,21 @@ class TraceAnalysis:
         trace_dir: str = "/tmp/trace",
         include_last_profiler_step: bool | None = False,
     ) -> None:
-        folder = Path(trace_dir)
+        folder = Path(trace_dir).expanduser()
         if isinstance(trace_files, dict):  # the keys are HTA's ranks: ours are in the files
             trace_files = list(trace_files.values())
         paths = [str(folder / name) for name in trace_files] if trace_files else [str(folder)]
         self._frames = Frames(open_trace(paths), bool(include_last_profiler_step))
+
+    @cached_property
+    def t(self) -> Any:
+        """HTA's own `Trace` with these events, for HTA's other modules (needs the `hta` extra)."""
+        return hta_trace(self._frames)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that is asked."""
+        return self._frames.trace
 
     @classmethod
     def of(cls, trace: Trace, include_last_profiler_step: bool = False) -> "TraceAnalysis":
@@ -104,10 +128,19 @@ class TraceAnalysis:
         return kinds, named
 
     def get_gpu_kernels_with_user_annotations(
-        self, rank: int, expand_names: bool = True, shortern_names: bool = True
+        self,
+        rank: int,
+        expand_names: bool = True,
+        shorten_names: bool = True,
+        *,
+        shortern_names: bool = True,
     ) -> pd.DataFrame | None:
-        """GPU activities of a rank with the innermost user range on their stream."""
-        return breakdown.kernels_with_annotations(self._frames, rank, expand_names, shortern_names)
+        """GPU activities of a rank with the innermost user range on their stream.
+
+        HTA 0.5 spells `shorten_names` with another r.
+        """
+        shorten = shorten_names and shortern_names
+        return breakdown.kernels_with_annotations(self._frames, rank, expand_names, shorten)
 
     def get_gpu_user_annotation_breakdown(
         self,
@@ -148,7 +181,7 @@ class TraceAnalysis:
 
         The copy keeps all other events whole, whatever `compress_other_kernels` says.
         """
-        folder = Path(output_dir)
+        folder = Path(output_dir).expanduser()
         sequences = kernels.sequences(
             self._frames, operator_name, folder, min_pattern_len, rank, top_k
         )
@@ -183,18 +216,18 @@ class TraceAnalysis:
 
     def generate_trace_with_counters(
         self,
-        time_series: TimeSeriesTypes | None = None,
+        time_series: Flag | None = None,
         ranks: Ranks = None,
         output_suffix: str = "_with_counters",
     ) -> None:
         """Copies of the ranks' files, beside them, with counters drawn in."""
-        wanted = time_series or TimeSeriesTypes.QUEUE_LENGTH | TimeSeriesTypes.MEMCPY_BANDWIDTH
+        wanted = TimeSeriesTypes.of(time_series) if time_series else ~TimeSeriesTypes(0)
         chosen = list(ranks or [0])
         series: dict[str, Tables] = {}
         if TimeSeriesTypes.QUEUE_LENGTH in wanted:
             series["Queue Length"] = counters.queue_lengths(self._frames, chosen)
         if TimeSeriesTypes.MEMCPY_BANDWIDTH in wanted:
-            series["Memcpy Bandwidth"] = counters.bandwidths(self._frames, chosen)
+            series["Memcpy BW"] = counters.bandwidths(self._frames, chosen)
         for rank in chosen:
             counters.write(self._frames, rank, series, output_suffix or "_with_counters")
 
@@ -255,10 +288,20 @@ class TraceAnalysis:
         return [frame for frame in frames if frame is not None]
 
     def critical_path_analysis(
-        self, rank: int, annotation: str, instance_id: int | tuple[int, int] | None
+        self,
+        rank: int,
+        annotation: str,
+        instance_id: int | tuple[int, int] | None,
+        data_load_events: Sequence[str] | None = None,
     ) -> tuple[CriticalPath | None, bool]:
-        """The critical path of the GPU step that an instance of a range lies in."""
-        return paths.critical_path(self._frames, rank, annotation, instance_id)
+        """The critical path of the GPU step that an instance of a range lies in.
+
+        `data_load_events` are regular expressions: pieces of the path on the CPU whose name
+        one of them matches are bound by data loading.
+        """
+        return paths.critical_path(
+            self._frames, rank, annotation, instance_id, data_load_events or ()
+        )
 
     def overlay_critical_path_analysis(
         self,
@@ -272,12 +315,4 @@ class TraceAnalysis:
 
         The copy keeps all events, whatever the last two arguments say.
         """
-        return paths.overlay(self._frames, rank, critical_path_graph, Path(output_dir))
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "t":
-            raise AttributeError(
-                "htk holds Arrow tables, not HTA's frames: htk.hta.for_hta(trace) makes the real "
-                "HTA's TraceAnalysis, with its `t`"
-            )
-        raise AttributeError(name)
+        return paths.overlay(self._frames, rank, critical_path_graph, Path(output_dir).expanduser())
