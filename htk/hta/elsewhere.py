@@ -13,7 +13,7 @@ MODULES = {
     "analyzers": _ITS_OWN,
     "common": _ITS_OWN,
     "configs": _READER,
-    "memory_analysis": "use the questions memory_timeline and memory_peaks of htk.open(...)",
+    "memory_analysis": "ask `htk memory-timeline` or `htk memory-peaks`",
     "utils": "shorten_name is htk.hta.shorten_name; frames of TraceDiff have flat columns",
 }
 NAMES = {

@@ -1,7 +1,6 @@
 """HTA's `TraceDiff`: operators and kernels of two traces by name, their counts and times in us.
 
-Names and categories stand in the frames as text, where HTA has numbers of its symbol table. The
-analysis `diff_tree` compares the two call trees node by node.
+Names and categories stand in the frames as text, where HTA has numbers of its symbol table.
 """
 
 from collections.abc import Sequence

@@ -216,7 +216,7 @@ def test_either_spelling_of_shorten_names(analysis: TraceAnalysis) -> None:
         ("from htk.hta import CallGraph", "TraceAnalysis"),
         ("from htk.hta.common.trace import Trace", "include_last_profiler_step=True"),
         ("from htk.hta.configs.parser_config import ParserConfig", "nothing is to be set up"),
-        ("from htk.hta.memory_analysis import MemoryAnalysis", "memory_timeline"),
+        ("from htk.hta.memory_analysis import MemoryAnalysis", "memory-timeline"),
         ("from htk.hta import restore_cpgraph", "critical_path_analysis"),
     ],
 )
