@@ -17,6 +17,7 @@ from htk.dashboard.url_state import UrlState, shown
 from htk.errors import HtkError, MissingTable
 from htk.output.coverage_text import coverage_lines
 from htk.output.figure_colours import is_waiting, meaning_of
+from htk.output.figure_text import with_plain_names
 from htk.output.figures import figure
 from htk.output.render import PROSE
 from htk.output.result import Result
@@ -182,7 +183,9 @@ def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
     """A figure that can be saved; its id, where it has one, makes clicks into filters."""
     config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
     identity = {"id": plot_id} if plot_id is not None else {}
-    graph = dcc.Graph(figure=fig, config=config, style={"height": f"{height}px"}, **identity)
+    graph = dcc.Graph(
+        figure=with_plain_names(fig), config=config, style={"height": f"{height}px"}, **identity
+    )
     saves = [
         html.Button(
             kind.upper(), className="save", title=f"save as {kind}", **attributes(data_save=kind)

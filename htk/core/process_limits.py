@@ -17,7 +17,8 @@ def private_bytes() -> int:
 def limit_private_bytes(most_bytes: int | None) -> None:
     """Have the system refuse private memory beyond this (None: what it allows).
 
-    Not the address space: allocators reserve far more of it than they use.
+    Not the address space: that counts mapped files too, so that a table in the cache would be
+    refused for the size of its file. Both count what allocators reserve and never use.
     """
     if sys.platform != "linux":  # elsewhere the limit is not kept, or counts other things
         return

@@ -17,6 +17,7 @@ from htk.output.figure_columns import (
     title_of,
 )
 from htk.output.figure_marks import marks_of
+from htk.output.figure_text import with_plain_names
 from htk.output.tokens import DARK, FONT, LIGHT
 
 _MOST_POINTS = 2000
@@ -48,7 +49,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
-    return fig
+    return with_plain_names(fig)
 
 
 def _recorded(chart: Chart, table: pa.Table) -> Chart:

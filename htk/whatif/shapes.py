@@ -19,9 +19,12 @@ class Inputs(NamedTuple):
 
 
 def inputs(scene: StepModel) -> Inputs:
-    """From embeddings (indices are batch by length), else from convolutions."""
+    """From embeddings (indices are batch by length), else from convolutions; of as many votes the
+    first counts."""
     votes: Counter[tuple[int, int | None]] = Counter()
-    for op, dims in {(o, d) for o, d in zip(scene.facts.op, scene.facts.dims, strict=True) if d}:
+    for op, dims in dict.fromkeys(zip(scene.facts.op, scene.facts.dims, strict=True)):
+        if not dims:
+            continue
         shapes = operator_shapes(dims)
         if op in ("aten::embedding", "aten::index_select") and len(shapes) > 1:
             for shape in shapes[1:]:

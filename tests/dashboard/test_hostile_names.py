@@ -1,0 +1,130 @@
+"""Names that would be markup, scripts or links if a page took them for such: every page shows them
+as text. Nothing of them runs, leads elsewhere or becomes an element."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.dashboard.app import create_app
+from htk.dashboard.pages import composed
+from htk.dashboard.runs import Runs
+from htk.report.content import gathered
+from htk.report.page import page as report_page
+from htk.trace.opening import OpenOptions, open_trace
+from tests.conftest import new_tab
+from tests.dashboard.conftest import go, idle, shows, until, visiting, watch
+from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
+
+ELSEWHERE = "https://evil.example/"
+RUNS = "window.hostile=1"
+# What works in HTML, in a script's text, in an attribute, in Plotly's labels, in Markdown and where
+# the direction of text is turned round.
+MARKUP = (
+    f"</script><script>{RUNS}</script>",
+    f"<img src=x onerror={RUNS}>",
+    f"\"'><svg/onload={RUNS}>",
+    f"<meta http-equiv=refresh content='0;url={ELSEWHERE}'>",
+    f"<a href='{ELSEWHERE}'>gemm</a>",
+    f"<a href='javascript:{RUNS}'>gemm</a>",
+    f"[gemm](javascript:{RUNS})`|`{{{{7*7}}}}${{7*7}}",
+    "gemm\u202e\u2066gnp.exe\u2069\x07\x1b[2J",
+)
+FILE = f"<img src=x onerror={RUNS}>"  # no slash can be in it
+BECAME_ELEMENTS = f"""() => window.hostile || [...document.querySelectorAll(
+  "[onerror], [onload], img[src='x'], [href^='{ELSEWHERE}'], [href^='javascript'],"
+  + " [*|href^='{ELSEWHERE}'], [*|href^='javascript'], meta[http-equiv='refresh']"
+)].map(e => e.outerHTML)"""
+DRAWN = """() => [...document.querySelectorAll('main figure.plot')].every(f =>
+  f.querySelector('.main-svg')) && !document.querySelector('main .dash-graph--pending')"""
+DETAILS = ("kernel_top", "op_breakdown", "comm_summary", "annotation_breakdown", "stragglers")
+
+
+def hostile_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for rank in (0, 1):
+        events: list[Event] = [step(0, 1, 160), step(1, 161, 160)]
+        for k in range(16):
+            name, begin = MARKUP[k % len(MARKUP)], 2 + 20 * k
+            events += [span(name, begin, 18), op(name, begin, 6), launch(2 * k + 1, begin + 1)]
+            events += [launch(2 * k + 2, begin + 3), kernel(name, begin + 3, 4, 2 * k + 1)]
+            events.append(kernel(f"ncclDevKernel_AllReduce_{name}", begin + 8, 6, 2 * k + 2, 8))
+            events[-1]["args"] |= {
+                "Collective name": "allreduce", "dtype": name, "In msg nelems": 64,
+                "Process Group Name": name, "Process Group Description": name,
+                "Process Group Ranks": "[0, 1]", "Group size": 2,
+            }  # fmt: skip
+        facts = {"deviceProperties": [{"id": 0, "name": MARKUP[0]}], "hostname": MARKUP[1]}
+        write(folder / f"{FILE}rank{rank}.json", *events, **of_rank(rank, 2), **facts)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    root = tmp_path_factory.mktemp("hostile")
+    trace = open_trace(hostile_run(root / FILE), OpenOptions(cache=False))
+    assert set(MARKUP[:-1]) <= set(trace.tables["kernels"]["name"].to_pylist())
+    runs = Runs([root], trace=trace)
+    yield runs
+    runs.close()
+
+
+@pytest.fixture(scope="module")
+def server(runs: Runs) -> Iterator[str]:
+    from werkzeug.serving import make_server
+
+    serving = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{serving.server_port}"
+    serving.shutdown()
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, server: str) -> Iterator[tuple[Any, list[str]]]:
+    yield from visiting(browser, server)
+
+
+def test_every_page_of_the_dashboard_shows_them_as_text(page: Any, server: str) -> None:
+    shown = ""
+    for path in ("", *filter(None, composed()), "compare?o.base=0&o.new=1", *DETAILS):
+        go(page, f"/{path}")
+        idle(page)
+        until(page, DRAWN)
+        assert page.evaluate(BECAME_ELEMENTS) == [], path
+        assert page.url == f"{server}/{path}"
+        words = page.inner_text("main")
+        assert "Internal error" not in words, path
+        shown += words
+    for text in (MARKUP[1], MARKUP[4]):
+        assert text in shown, "it is there, as text"
+
+
+def test_the_list_of_runs_and_an_event_s_facts(page: Any, server: str) -> None:
+    page.goto(f"{server}/runs")
+    shows(page, FILE)
+    assert page.evaluate(BECAME_ELEMENTS) == []
+    page.goto(f"{server}/timeline")
+    until(page, "() => window.htkHandle?.count() > 0")
+    for text in ("gemm", "img", "script"):
+        page.fill(".bar input[type=search]", text)
+        page.press(".bar input[type=search]", "Enter")
+        until(page, "() => document.querySelector('.found').innerText.includes('event')")
+        assert page.evaluate(BECAME_ELEMENTS) == []
+
+
+def test_a_report_shows_them_as_text(browser: Any, runs: Runs, tmp_path: Path) -> None:
+    (run,) = runs.listed()
+    trace = runs.trace(run.key) or open_trace(runs.path_of(run.key), OpenOptions(cache=False))
+    file = tmp_path / "report.html"
+    file.write_text(report_page(gathered(trace, title=FILE, command=MARKUP[0])), encoding="utf-8")
+    tab, wrong = new_tab(browser), list[str]()
+    watch(tab, wrong)
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.evaluate(BECAME_ELEMENTS) == []
+    assert tab.url == file.as_uri()
+    assert MARKUP[1] in tab.inner_text("body")
+    tab.close()
+    assert [w for w in wrong if w != file.as_uri()] == []

@@ -1,0 +1,67 @@
+"""Latency, bytes on the wire and the share of adapters of each transfer, by hand."""
+
+import numpy as np
+import pytest
+
+from htk.models.network import LATENCY_NS
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import gpus_of_a_node, latency, part, rescaled, wire
+from tests.htk.whatif.small_step_model import Act, comm, small_scene
+
+MB = 10**6
+
+
+def step(gpus_per_node: int = 4) -> StepModel:
+    """Compute, three all-reduces of which one is quick, a gather and a call of unknown size."""
+    return small_scene(
+        [
+            Act("a", 700_000),
+            comm("quick", 12_000, "all_reduce", in_bytes=8, group=8, per_node=4),
+            comm("r", 440_000, "all_reduce", in_bytes=6 * MB, group=3, per_node=3),
+            comm("g", 300_000, "all_gather", in_bytes=MB, out_bytes=4 * MB, group=4, per_node=2),
+            comm("never", 0, "all_gather", in_bytes=MB, out_bytes=4 * MB, group=4, per_node=9),
+            comm("odd", 50_000, "barrier", group=8, per_node=0),
+        ],
+        gpus_per_node=gpus_per_node,
+    )
+
+
+def by_name(scene: StepModel, values: np.ndarray) -> dict[str, float]:
+    acts = scene.graph.activities
+    return {acts.names[n]: v for n, v in zip(acts.name.tolist(), values.tolist(), strict=True)}
+
+
+def test_a_kind_s_latency_is_no_more_than_its_shortest_call() -> None:
+    found = by_name(step(), latency(step()))
+    assert found["quick"] == found["r"] == 12_000
+    assert found["g"] == found["odd"] == found["a"] == LATENCY_NS == 20_000
+    assert found["never"] == LATENCY_NS, "what takes no time tells no latency"
+
+
+def test_only_what_is_beyond_the_latency_is_rescaled() -> None:
+    scene = step()
+    chosen = scene.is_collective("all_reduce", "all_gather")
+    found = by_name(scene, rescaled(scene, chosen, 0.5))
+    assert found["r"] == 12_000 + 428_000 / 2
+    assert found["g"] == 20_000 + 280_000 / 2
+    assert found["quick"] == 12_000 and found["never"] == 0
+    assert found["odd"] == 50_000 and found["a"] == 700_000, "not chosen"
+
+
+def test_what_a_rank_sends() -> None:
+    found = by_name(step(), wire(step()))
+    assert found["r"] == pytest.approx(2 * 2 / 3 * 6 * MB)
+    assert found["g"] == found["never"] == pytest.approx(3 / 4 * 4 * MB)
+    assert found["quick"] == pytest.approx(2 * 7 / 8 * 8)
+    assert np.isnan(found["odd"]) and np.isnan(found["a"])
+
+
+def test_a_group_has_the_adapters_of_its_members() -> None:
+    scene = step()
+    assert set(by_name(scene, part(scene, False)).values()) == {1.0}
+    found = by_name(scene, part(scene, True))
+    assert found == {"a": 0.25, "quick": 1.0, "r": 0.75, "g": 0.5, "never": 1.0, "odd": 0.25}
+
+
+def test_nodes_have_eight_gpus_where_nothing_tells() -> None:
+    assert gpus_of_a_node(step()) == 4 and gpus_of_a_node(step(0)) == 8
