@@ -56,7 +56,7 @@ OTHER_WORDS = {
 }
 NUMBERS = (
     "htk/columns", "htk/derived", "htk/models", "htk/measures", "htk/graph", "htk/whatif",
-    "htk/plan", "htk/economics", "htk/claims", "htk/compare", "parsers",
+    "htk/plan", "htk/serving", "htk/economics", "htk/claims", "htk/compare", "parsers",
 )  # fmt: skip
 SOURCES = ("htk", "analyses", "dashboard", "parsers")
 # They say nothing of what a local holds.

@@ -130,6 +130,13 @@ def checked(found: Sequence[Miss], learned: Doubt, wide: dict[int, float]) -> st
         "# How far plans of measured jobs missed, by trait: standard deviations of the step's",
         "# logarithm. Written by `python -m bench.plans --write`.\n",
         f"[base]\nsigma = {learned.base**0.5:.4f}\nunchecked = {UNCHECKED}\ngpus = {most}\n",
+    ]
+    return "\n".join(lines) + "\n" + traits_table(found, learned, wide)
+
+
+def traits_table(found: Sequence[Miss], learned: Doubt, wide: dict[int, float]) -> str:
+    """Return what intervals reach, and what each trait adds, in TOML."""
+    lines = [
         "[factor] # of an interval, in sigmas",
         *(f"{percent} = {factor:.4f}" for percent, factor in wide.items()),
     ]

@@ -8,7 +8,7 @@ scorecard of plans found; how wide intervals are follows from how far left-out s
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -36,22 +36,33 @@ def certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
     """Return how far a plan of this job may miss; `comm_share`: what all communication would take,
     of the step: a network that none checked makes no more than that unsure."""
     table = _table()
-    variance, checked, unchecked = table["base"]["sigma"] ** 2, [], []
+    more = {}
     if _own_network(job):
-        variance += (table["base"]["unchecked"] * min(comm_share, 1.0)) ** 2
-        unchecked.append("a network other than the catalogue's")
-    for trait in traits(job):
+        unsure = table["base"]["unchecked"] * min(comm_share, 1.0)
+        more["a network other than the catalogue's"] = unsure
+    most = table["base"]["gpus"]
+    if job.ranks > most:
+        more[f"more than {most} GPUs"] = _GROWTH * math.log2(job.ranks / most)
+    return by_traits(table, traits(job), more)
+
+
+def by_traits(
+    table: Mapping[str, Any], names: Iterable[str], more: Mapping[str, float]
+) -> Certainty:
+    """Return how far what has these traits may miss, by a table of what measured ones missed by;
+    `more`: what was never checked beside them, in sigmas of the logarithm."""
+    base = table["base"]
+    variance, checked, unchecked = base["sigma"] ** 2, [], []
+    for trait in names:
         facts = table["trait"].get(trait)
         if facts is None:
-            variance += table["base"]["unchecked"] ** 2
+            variance += base["unchecked"] ** 2
             unchecked.append(trait)
         else:
             variance += facts["sigma"] ** 2
             checked.append(f"{trait} ({facts['rows']} jobs of {', '.join(facts['sources'])})")
-    most = table["base"]["gpus"]
-    if job.ranks > most:
-        variance += (_GROWTH * math.log2(job.ranks / most)) ** 2
-        unchecked.append(f"more than {most} GPUs")
+    variance += sum(sigma**2 for sigma in more.values())
+    unchecked += more
     return Certainty(math.sqrt(variance), tuple(checked), tuple(unchecked), table["factor"])
 
 

@@ -33,8 +33,8 @@ _RAMP = 512  # tokens at which attention reaches half of that
 _SCAN = 0.15  # of a state space's scan
 _SCORES = 12  # bytes of a head and pair of tokens, where scores are written out
 _EAGER = 2.0  # times the bytes of fused kernels
-_KERNEL_NS = 2_000.0  # between a kernel's end and the next one's start on the GPU
-_LAUNCH_NS = 6_000.0  # of the host, for each kernel; CUDA graphs need none
+KERNEL_NS = 2_000.0  # between a kernel's end and the next one's start on the GPU
+LAUNCH_NS = 6_000.0  # of the host, for each kernel; CUDA graphs need none
 # Kernels of a layer, forward and backward.
 _KERNELS = {"attention": 40, "dense": 30, "moe": 120, "state_space": 60}
 _EAGER_KERNELS = 2.0
@@ -125,7 +125,7 @@ class StageCompute:
         rate = PRODUCTS * job.gpu.achievable_half_tflops * 1e3
         bytes_per_ns = job.gpu.achievable_memory_gbps
         if self.format.rate == "fp32":
-            rate = PRODUCTS * _achievable(job.gpu, "fp32") * 1e3
+            rate = PRODUCTS * achievable(job.gpu, "fp32") * 1e3
         ns = output.flops / rate + output.moved(2, 2) / bytes_per_ns
         ns *= 1 + model.predictions
         loss = 10 * (1 + model.predictions) * self.tokens * model.vocab / self.tensor / bytes_per_ns
@@ -141,7 +141,7 @@ class StageCompute:
         products = list(self.products())
         forward, backward = self._products_ns(products)
         attention = self._attention_ns
-        memory = self._memory_ns
+        memory = self.memory_ns
         casts = self._casts_ns(products)
         there = PassTime(forward, attention, memory, casts)
         back = PassTime(backward, 2.5 * attention, 1.5 * memory, casts)
@@ -220,10 +220,8 @@ class StageCompute:
 
     def _products_ns(self, products: list[PlannedProduct]) -> tuple[float, float]:
         kept = self.format
-        rate = _achievable(self.gpu, kept.rate) * 1e3
-        depth = (
-            _TILE_NS * rate / self.gpu.units / (2 * _TILE)
-        )  # that takes as long as a tile's ends
+        rate = achievable(self.gpu, kept.rate) * 1e3
+        depth = tile_depth(self.gpu, rate)
         bytes_per_ns = self.gpu.achievable_memory_gbps
         there = back = 0.0
         for product in products:
@@ -246,11 +244,10 @@ class StageCompute:
     @cached_property
     def _attention_ns(self) -> float:
         model, job = self.model, self.job
-        share = _ATTENTION.get(self.gpu.architecture, _OTHER_ATTENTION)
+        share = flash_share(self.gpu, model.value_width / model.heads)
         if job.kernels != "fused":
             share *= _EARLIER.get(self.gpu.architecture, _EARLIER_ELSEWHERE)
         share *= job.seq / (job.seq + _RAMP)
-        share *= min(model.value_width / model.heads / _WIDE_HEAD, 1.0) ** _NARROW
         rate = share * self.gpu.achievable_half_tflops * 1e3
         flops = score_flops(model, job.seq) * job.micro_batch / job.context_parallel
         scan = self.tokens * model.state_space_layers * scan_flops(model)
@@ -258,7 +255,7 @@ class StageCompute:
         return self._of_stage(flops / rate + scan / scan_rate) / self.tensor
 
     @cached_property
-    def _memory_ns(self) -> float:
+    def memory_ns(self) -> float:
         """Forward: norms, residuals, positions, activations, and tokens on their way to experts."""
         model, t, split = self.model, self.tensor, self.job.sequence_split
         layers = model.mixers + model.feed_forwards + model.state_space_layers
@@ -294,11 +291,22 @@ class StageCompute:
         }  # fmt: skip
         kernels = self._of_stage(sum(_KERNELS[kind] * n for kind, n in counts.items()))
         kernels *= _EAGER_KERNELS if job.kernels == "eager" else 1.0
-        gaps = _KERNEL_NS * kernels
+        gaps = KERNEL_NS * kernels
         if job.cuda_graphs:
             return gaps
         busy = there.total + back.total + gaps
-        return gaps + max(_LAUNCH_NS * kernels - busy, 0.0)
+        return gaps + max(LAUNCH_NS * kernels - busy, 0.0)
+
+
+def flash_share(gpu: Gpu, head_width: float) -> float:
+    """Return the share of the fastest product that attention forward reaches on long sequences."""
+    share = _ATTENTION.get(gpu.architecture, _OTHER_ATTENTION)
+    return share * min(head_width / _WIDE_HEAD, 1.0) ** _NARROW
+
+
+def tile_depth(gpu: Gpu, rate: float) -> float:
+    """Return the inner width that takes as long as a tile's ends; `rate` in operations a ns."""
+    return _TILE_NS * rate / gpu.units / (2 * _TILE)
 
 
 def optimizer_ns(gpu: Gpu, trained: float, state_bytes: float) -> float:
@@ -306,5 +314,6 @@ def optimizer_ns(gpu: Gpu, trained: float, state_bytes: float) -> float:
     return trained * (2 * state_bytes + _STATE_BYTES - 12) / gpu.achievable_memory_gbps
 
 
-def _achievable(gpu: Gpu, number_format: str) -> float:
+def achievable(gpu: Gpu, number_format: str) -> float:
+    """Return the fastest product in TFLOP/s; in 16 bits where it has none in that format."""
     return gpu.achievable_tflops(number_format) or gpu.achievable_half_tflops

@@ -9,6 +9,7 @@ import click
 from htk.cli.commands.common import gpu_file_option, writing_options
 from htk.cli.commands.options import price_option, run_tokens_option
 from htk.cli.commands.plan_options import PlanCommand, described, job_options
+from htk.cli.commands.serve_options import SERVING, check_options, serving_options
 from htk.core.humanize import format_bytes, format_duration
 from htk.errors import UsageError
 
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     "--site", type=click.Path(dir_okay=False), help="Figures of this site, by htk calibrate."
 )
 @click.option("--search", "searching", is_flag=True, help="Find the best layouts that fit.")
+@serving_options
 @gpu_file_option
 @writing_options
+@click.pass_context
 def command(
+    context: click.Context,
     show: str,
     site: str | None,
     searching: bool,
@@ -49,12 +53,21 @@ def command(
     By sharding strategy, from models alone; with any other parallelism for the distributed
     optimizer. `least GPUs` is how many of them it takes at least. The interval is as wide as such
     plans missed measured jobs, and wider for what was never checked. With --search: every layout
-    of these GPUs, the fastest that fit first.
+    of these GPUs, the fastest that fit first. With --serve: not training but an inference server.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.output.render import write
 
     spare_pandas()
+    serves = arguments.pop("serve")
+    check_options(context, serves is not None)
+    if serves is not None:
+        from htk.cli.commands.serve import answer_serving
+
+        answer_serving(serves, arguments, form, output, limit)
+        return
+    for name in SERVING:
+        del arguments[name]
     planned = _planner(site)
     if searching:
         _search(arguments, planned, form, output, limit)

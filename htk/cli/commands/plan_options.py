@@ -129,10 +129,9 @@ def described(arguments: dict[str, Any]) -> "PlannedJob":
     from htk.models.hardware import gpu as of_catalogue
     from htk.plan.job import PlannedJob
 
-    own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
-    model = _model(arguments.pop("model"), {k: v for k, v in own.items() if v is not None})
+    model = described_model(arguments)
     device = of_catalogue(arguments.pop("gpu"))
-    network = _network(arguments)
+    network = network_options(arguments)
     batch, accumulation = arguments.pop("global_batch"), arguments.pop("accumulation")
     split = [arguments[f"{w}_parallel"] for w in ("tensor", "pipeline", "context", "expert")]
     strategy = arguments.pop("strategy") or ("zero1" if max(split) > 1 else "full_shard")
@@ -162,6 +161,12 @@ def _with_batch(job: "PlannedJob", batch: int) -> "PlannedJob":
     return replace(job, accumulation=batch // each)
 
 
+def described_model(arguments: dict[str, Any]) -> "Decoder":
+    """Return the model that the options describe, which are taken out of `arguments`."""
+    own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
+    return _model(arguments.pop("model"), {k: v for k, v in own.items() if v is not None})
+
+
 def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
     from dataclasses import replace
 
@@ -174,7 +179,8 @@ def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
     return decoder(name, **sizes)
 
 
-def _network(arguments: dict[str, Any]) -> dict[str, Any]:
+def network_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what the options say of the network, which are taken out of `arguments`."""
     from htk.models.network import NVL72, Fabric, fabric
 
     name, rate = arguments.pop("network"), arguments.pop("inter_gbps_per_gpu")
