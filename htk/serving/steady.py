@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from htk.errors import UsageError
-from htk.serving.iteration import IterationTime, ServerCompute, IterationWork
+from htk.serving.iteration import IterationTime, IterationWork, ServerCompute
 from htk.serving.server import Server
 
 _TAIL = 0.9  # of requests that are to have their first token in time

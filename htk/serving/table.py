@@ -14,7 +14,7 @@ from htk.plan.table import rows_as
 from htk.schema import TEXT, table
 from htk.serving.certainty import certainty
 from htk.serving.iteration import IterationWork
-from htk.serving.objectives import ServedLayout, Objective, layouts, under
+from htk.serving.objectives import Objective, ServedLayout, layouts, under
 from htk.serving.server import Server
 from htk.serving.steady import Answering, Load, SteadyServer
 

@@ -7,7 +7,7 @@ import pytest
 
 from htk.models.decoder import Decoder, decoder
 from htk.models.hardware import gpu
-from htk.serving.iteration import ServerCompute, IterationWork
+from htk.serving.iteration import IterationWork, ServerCompute
 from htk.serving.server import Server
 
 H100 = gpu("h100")
