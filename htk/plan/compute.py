@@ -301,7 +301,8 @@ class StageCompute:
 def flash_share(gpu: Gpu, head_width: float) -> float:
     """Return the share of the fastest product that attention forward reaches on long sequences."""
     share = _ATTENTION.get(gpu.architecture, _OTHER_ATTENTION)
-    return share * min(head_width / _WIDE_HEAD, 1.0) ** _NARROW
+    narrow: float = min(head_width / _WIDE_HEAD, 1.0) ** _NARROW
+    return share * narrow
 
 
 def tile_depth(gpu: Gpu, rate: float) -> float:

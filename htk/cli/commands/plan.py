@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     show: str,
     site: str | None,
     searching: bool,
