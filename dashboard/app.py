@@ -7,14 +7,15 @@ from typing import Any
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.analyses import ANALYSES, find
+from htk.core.defer_imports import spare_pandas
 from htk.dashboard import compressed, derived, filters, start
 from htk.dashboard.components import attributes, grouped, problem, rows_and_columns, safely
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.filters import IDS, pills
-from htk.dashboard.frame import about, frame, menu, trust
+from htk.dashboard.frame import about, frame, menu, plain_menu, trust
 from htk.dashboard.guard import protect
 from htk.dashboard.page import NAMED, Visit
-from htk.dashboard.pages import answer, composed
+from htk.dashboard.pages import answer, composed, needs_no_run
 from htk.dashboard.runs import Runs
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.url_state import UrlState
@@ -24,6 +25,8 @@ from htk.output.tokens import FONT, MONO, css_variables
 
 def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     """The dashboard. What a visitor looks at is all in the address; runs and answers are kept."""
+    # Plotly looks into a loaded pandas, and fails where another request's thread still loads it.
+    spare_pandas()
     app = Dash(
         "htk",
         title="htk",
@@ -76,13 +79,18 @@ def _show(app: Dash, runs: Runs) -> None:
     )
     def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
         view = UrlState.of(pathname, search)
-        if view.page == "runs" or (not view.run and not runs.has_initial):
-            return [start.page(runs), _plain_menu(), [], "", []]
-        waiting = _opened(runs, view)
-        if waiting is not None:
-            return [waiting, _plain_menu(), [], view.run, []]
         visit = Visit(runs, view, bool(dark))
         here = attributes(data_view=_address(pathname, search))  # whose page it is
+        if needs_no_run(view.page):
+            shown = html.Div(safely(_page, visit), **here)
+            if runs.trace(view.run) is None:
+                return [shown, plain_menu(view), [], view.run, []]
+            return [shown, menu(visit), [], about(visit), trust(visit)]
+        if view.page == "runs" or (not view.run and not runs.has_initial):
+            return [start.page(runs), plain_menu(view), [], "", []]
+        waiting = _opened(runs, view)
+        if waiting is not None:
+            return [waiting, plain_menu(view), [], view.run, []]
         shown = html.Div(safely(_page, visit), **here)
         return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
 
@@ -116,6 +124,8 @@ def _opened(runs: Runs, view: UrlState) -> Any:
 def _page(visit: Visit) -> Any:
     """What the address asks for."""
     page = composed().get(visit.view.page)
+    if page is not None and not page.needs_run:
+        return html.Div(safely(page.layout, visit, html.H1(page.title)), className="composed")
     if page is not None:
         left = html.Div(safely(_whether_anything_is_left, visit))
         if left.children is not None:  # said before any part
@@ -135,10 +145,6 @@ def _whether_anything_is_left(visit: Visit) -> Any:
 def _unfiltered(visit: Visit) -> Any:
     bare = UrlState(visit.view.page, {}, visit.view.options, visit.view.run)
     return dcc.Link("Remove all filters", href=f"/{bare.page}{bare.search()}", className="act")
-
-
-def _plain_menu() -> list[Any]:
-    return [dcc.Link("Runs", href="/runs", className="here")]
 
 
 def _change(app: Dash) -> None:

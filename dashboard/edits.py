@@ -79,10 +79,12 @@ def controls(visit: Visit) -> list[Any]:
 
 _PRESETS = (
     ("Twice the batch", "batch", "2x"),
+    ("ZeRO-3", "sharding", "full_shard"),
     ("Hybrid shard", "sharding", "hybrid_shard"),
     ("Twice the network", "network", "bandwidth=2x"),
     ("All communication hidden", "overlap", "perfect"),
     ("No stragglers", "fix_rank", "all"),
+    ("Fused norm", "replace", "(?i)rms_?norm|layer_?norm=fused"),
     ("CUDA graphs", "graphs", "on"),
     ("H200", "hardware", "h200"),
 )

@@ -113,6 +113,15 @@ def menu(visit: Visit) -> list[Any]:
     return [*entries, every]
 
 
+def plain_menu(view: UrlState) -> list[Any]:
+    """Links to what there is with no recording open."""
+    pages = [page for page in composed().values() if not page.needs_run]
+    here = "" if view.page in {page.path for page in pages} else "here"
+    runs = dcc.Link("Runs", href="/runs", className=here)
+    bare = UrlState(view.page, run=view.run)
+    return [runs, *(_link(bare, page.path, page.title) for page in pages)]
+
+
 def _fits(page: Page, trace: Trace | None) -> bool:
     """Whether the recording holds anything that the page shows."""
     if trace is None or not page.needs:

@@ -89,6 +89,7 @@ class Page:
     register: Callable[[Dash, Runs], None] | None = None  # callbacks of its own
     group: str = ""  # of the menu
     needs: tuple[str, ...] = ()  # tables; a recording with rows in none of them leaves it empty
+    needs_run: bool = True  # else there is something to look at with no recording open
 
 
 def panel(path: str, name: str, height: int = 120) -> Any:

@@ -22,6 +22,12 @@ def composed() -> dict[str, Page]:
     return {page.path: page for page in sorted(pages, key=lambda p: p.order)}
 
 
+def needs_no_run(path: str) -> bool:
+    """Whether there is a page of that path that shows something with no recording open."""
+    page = composed().get(path)
+    return page is not None and not page.needs_run
+
+
 def answer(visit: Visit, name: str, options: Mapping[str, Any]) -> Result:
     """An analysis, or what a page answers by itself under options of its own."""
     if name in ANALYSES:

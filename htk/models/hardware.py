@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -81,6 +81,10 @@ class Gpu:
     def memory_bytes(self) -> float:
         """What a process can have of it: makers count in 2^30, drivers keep about a hundredth."""
         return _FREE * self.memory_gb * 2**30
+
+    def limited_to(self, gib: float) -> "Gpu":
+        """Return it with so much memory for a process, in GiB."""
+        return replace(self, memory_gb=gib / _FREE)
 
     def has(self, number_format: str) -> bool:
         """Return whether it computes in that format: fp32, tf32, fp16, bf16, fp8, fp4, int8."""

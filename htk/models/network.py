@@ -134,6 +134,11 @@ def fabric(name: str) -> Fabric:
     return FABRICS[key]
 
 
+def named_network(name: str) -> tuple[Fabric | None, int | None]:
+    """Return the network of that name: what joins nodes, or the GPUs that fast links join."""
+    return (None, NVL72) if name.lower() == "nvl72" else (fabric(name), None)
+
+
 def described_network(
     gpu: Gpu,
     domain: int,

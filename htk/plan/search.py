@@ -30,6 +30,7 @@ APART = 0.1
 
 FOUND = table(
     layout=(TEXT, "Parallelism beside data's, sharding, micro-batch, recomputation."),
+    gpu_count=(pa.int64(), "GPUs of the job."),
     step_time_ns=(pa.int64(), "Expected step."),
     step_time_ns_lo90=(pa.int64(), "Nine of ten such steps take longer than this …"),
     step_time_ns_hi90=(pa.int64(), "… and less than this."),
@@ -89,7 +90,16 @@ def search(
         if planned.p_oom < _LIKELY:
             fitting.append(planned)
     fitting.sort(key=lambda p: p.step_ns)
-    return SearchAnswer(tuple(fitting), _front(fitting), tried, tried - len(fitting))
+    front = pareto_front([planned.memory.total for planned in fitting])
+    return SearchAnswer(tuple(fitting), front, tried, tried - len(fitting))
+
+
+def joined(answers: Sequence[SearchAnswer]) -> SearchAnswer:
+    """Return several searches, such as of several numbers of GPUs, as one."""
+    plans = sorted((p for answer in answers for p in answer.plans), key=lambda p: p.step_ns)
+    front = pareto_front([planned.memory.total for planned in plans])
+    tried, too_large = sum(a.tried for a in answers), sum(a.too_large for a in answers)
+    return SearchAnswer(tuple(plans), front, tried, too_large)
 
 
 def usual_batch(job: PlannedJob) -> int:
@@ -159,12 +169,12 @@ def _chunks(shape: PlannedJob, count: int) -> list[int]:
     return [v for v in _CHUNKS if v == 1 or shape.model.layers % (stages * v) == 0]
 
 
-def _front(fitting: Sequence[Plan]) -> frozenset[int]:
-    """Places, of plans from the fastest on, of those that are smaller than all before."""
+def pareto_front(values: Sequence[float]) -> frozenset[int]:
+    """Return the places, of plans from the fastest on, whose value is below all before."""
     least, places = float("inf"), set()
-    for order, planned in enumerate(fitting):
-        if planned.memory.total < least:
-            least = planned.memory.total
+    for order, value in enumerate(values):
+        if value < least:
+            least = value
             places.add(order)
     return frozenset(places)
 
@@ -181,6 +191,7 @@ def search_table(answer: SearchAnswer, most: int = 50) -> pa.Table:
         rows.append(
             {
                 "layout": layout_words(job),
+                "gpu_count": job.ranks,
                 "step_time_ns": round(planned.step_ns),
                 "step_time_ns_lo90": round(low),
                 "step_time_ns_hi90": round(high),

@@ -181,17 +181,16 @@ def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
 
 def network_options(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of the network, which are taken out of `arguments`."""
-    from htk.models.network import NVL72, Fabric, fabric
+    from htk.models.network import Fabric, named_network
 
     name, rate = arguments.pop("network"), arguments.pop("inter_gbps_per_gpu")
     within, domain = arguments.pop("intra_gbps"), arguments.pop("domain")
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"--inter-gbps-per-gpu {rate:g}: a positive number of GB/s was expected")
     between = None
-    if name is not None and name.lower() == "nvl72":
-        domain = domain or NVL72
-    elif name is not None:
-        between = fabric(name)
+    if name is not None:
+        between, joined = named_network(name)
+        domain = domain or joined
     if rate is not None:
         between = Fabric(rate) if between is None else Fabric(rate, between.achieved)
     return {"fabric": between, "link_gbps": within, "domain": domain}

@@ -1,0 +1,156 @@
+"""Plans without a recording: the layouts of a described job, and one of them opened."""
+
+from dataclasses import replace
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from htk.dashboard.components import safely
+from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
+from htk.dashboard.plan_answer import (
+    AGAINST,
+    AGAINST_WHAT,
+    LAYOUT,
+    PICTURE,
+    TABLE,
+    answer,
+    layout_of_row,
+    opened,
+    result,
+    ring_at,
+    searched,
+)
+from htk.dashboard.plan_fields import FIELDS, errors_of, inputs
+from htk.dashboard.runs import Runs
+from htk.dashboard.url_state import UrlState
+
+_FIELD = {"type": "plan-field", "name": ALL}
+_PICTURE = {"type": PICTURE["type"], "name": ALL}
+
+
+def layout(visit: Visit) -> Any:
+    return html.Div(
+        [
+            html.H1("What would training take, and in which layout?"),
+            html.P(
+                "By models alone, without any recording: every way to deal the GPUs is planned, "
+                "the fastest that fit come first.",
+                className="doc",
+            ),
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.Div(inputs(visit.view.options), className="fields"),
+                            _against(visit.option(AGAINST, "memory")),
+                        ],
+                        className="edits",
+                    ),
+                    dcc.Loading(
+                        html.Div(panel("plan", "answer", 640), id="plan-answer"),
+                        delay_show=400,
+                        **WAITING,
+                    ),
+                ],
+                className="panes",
+            ),
+            html.Div(panel("plan", "opened", 400), id="plan-layout"),
+            dcc.Store(id="plan-chosen", data=visit.option(LAYOUT, "")),
+            dcc.Store(id="plan-address"),
+        ]
+    )
+
+
+def _against(value: str) -> Any:
+    return dmc.Select(
+        id={"type": "plan-field", "name": AGAINST},
+        label="step time against",
+        data=[
+            {"value": name, "label": objective.words} for name, objective in AGAINST_WHAT.items()
+        ],
+        value=value if value in AGAINST_WHAT else "memory",
+        allowDeselect=False,
+        size="xs",
+    )
+
+
+def _view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
+    """The address that the fields and the chosen layout make."""
+    fields = {i["name"]: str(v or "").strip() for i, v in zip(ids, values, strict=True)}
+    defaults = {AGAINST: "memory"} | {name: field.default for name, field in FIELDS.items()}
+    options = {name: text for name, text in fields.items() if text != defaults[name]}
+    if chosen:
+        options[LAYOUT] = chosen
+    return replace(UrlState.of("plan", search), options=options)
+
+
+def _register(app: Dash, runs: Runs) -> None:
+    @app.callback(
+        Output("plan-answer", "children"),
+        Output(_FIELD, "error"),
+        Output("plan-chosen", "data"),
+        Input(_FIELD, "value"),
+        State(_FIELD, "id"),
+        State("plan-chosen", "data"),
+        State("address", "search"),
+        State("dark", "data"),
+        prevent_initial_call=True,
+    )
+    def plan(values: Any, ids: Any, chosen: str, search: str, dark: bool) -> Any:
+        view = _view(search, ids, values, chosen)
+        wrong = errors_of(view.options)
+        errors = [wrong.get(i["name"]) for i in ids]
+        if wrong:  # the old answer stays beside the field that is wrong
+            return no_update, errors, no_update
+        return safely(answer, Visit(runs, view, bool(dark))), errors, chosen
+
+    @app.callback(
+        Output("plan-chosen", "data", allow_duplicate=True),
+        Input(_PICTURE, "clickData"),
+        Input({"type": "grid", "name": TABLE}, "cellClicked", allow_optional=True),
+        State(_FIELD, "value"),
+        State(_FIELD, "id"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def choose(points: Any, cell: Any, values: Any, ids: Any, search: str) -> Any:
+        if ctx.triggered_id == PICTURE:
+            point = points[0]["points"][0] if points and points[0] else {}
+            return point.get("customdata", no_update)
+        view = _view(search, ids, values, "")
+        if not cell or not str(cell.get("rowId")).isdigit() or errors_of(view.options):
+            return no_update
+        return layout_of_row(searched(view.options), int(cell["rowId"])) or no_update
+
+    @app.callback(
+        Output("plan-layout", "children"),
+        Output("plan-address", "data"),
+        Output(_PICTURE, "figure"),
+        Input("plan-chosen", "data"),
+        State(_FIELD, "value"),
+        State(_FIELD, "id"),
+        State("address", "search"),
+        State("dark", "data"),
+        prevent_initial_call=True,
+    )
+    def open_layout(chosen: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
+        view = _view(search, ids, values, chosen)
+        visit = Visit(runs, view, bool(dark))
+        rings = [ring_at(visit) for _ in ctx.outputs_list[2]]
+        return safely(opened, visit), view.search() or "?", rings
+
+    keep_address(app, "plan-address")
+
+
+PAGE = Page(
+    "plan",
+    "Plan",
+    4,
+    layout,
+    {"answer": answer, "opened": opened},
+    {},
+    {TABLE: result},
+    _register,
+    needs_run=False,
+)

@@ -1,0 +1,208 @@
+"""What a visitor says of a job that is planned: the fields, and what is wrong with which.
+
+The fields are in the address, so that a link shares the plan. An address may hold anything: each
+value is checked, and what cannot be is said at its field.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dash_mantine_components as dmc
+
+from htk.errors import UsageError
+from htk.models.decoder import decoder
+from htk.models.hardware import catalogue, gpu
+from htk.models.memory import OPTIMIZERS
+from htk.models.network import NETWORKS, named_network
+from htk.models.presets import PRESETS
+from htk.plan.job import PlannedJob
+from htk.plan.precision import RECIPES
+
+USUAL = "usual of the GPU"
+_MOST_COUNTS = 6  # numbers of GPUs that are searched at once
+_MOST_GPUS = 1 << 17
+_MOST_TOKENS = 1 << 22  # of a sequence
+
+
+@dataclass(frozen=True)
+class PlanField:
+    label: str
+    default: str
+    hint: str = ""
+    choices: tuple[str, ...] = ()
+
+
+FIELDS: Mapping[str, PlanField] = {
+    "model": PlanField("model", "llama3-70b", choices=tuple(sorted(PRESETS))),
+    "gpu": PlanField("GPU", "h100", choices=tuple(catalogue())),
+    "gpus": PlanField("number of GPUs", "64", "64, or 64, 128, 256"),
+    "node": PlanField("GPUs of a node", "8"),
+    "network": PlanField("network between nodes", USUAL, choices=(USUAL, *NETWORKS)),
+    "seq": PlanField("sequence length", "8192", "tokens"),
+    "batch": PlanField("global batch", "", "about 4M tokens"),
+    "memory": PlanField("memory limit, GiB", "", "all of the GPU"),
+    "precision": PlanField("precision", "bf16", choices=tuple(RECIPES)),
+    "optimizer": PlanField("optimizer", "adam", choices=tuple(OPTIMIZERS)),
+    "price": PlanField("price of a GPU-hour", "", "for the cost"),
+    "tokens": PlanField("tokens to train, billions", "", "for the days"),
+}
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What the fields ask for: a job without its layout, on some numbers of GPUs."""
+
+    jobs: tuple[PlannedJob, ...]
+    batch: int | None
+
+
+class FieldErrors(UsageError):
+    """What is wrong, by field."""
+
+    def __init__(self, by_field: Mapping[str, str]) -> None:
+        self.by_field = by_field
+        labels = (f"{FIELDS[name].label}: {text}" for name, text in by_field.items())
+        super().__init__("; ".join(labels))
+
+
+def inputs(options: Mapping[str, str]) -> list[Any]:
+    """Return a control for each field, as the address has it, with what is wrong with it."""
+    wrong = errors_of(options)
+    return [_input(name, options, wrong.get(name)) for name in FIELDS]
+
+
+def _input(name: str, options: Mapping[str, str], wrong: str | None) -> Any:
+    field, value = FIELDS[name], options.get(name, FIELDS[name].default)
+    shared: dict[str, Any] = {
+        "id": {"type": "plan-field", "name": name},
+        "label": field.label,
+        "value": value,
+        "error": wrong,
+        "size": "xs",
+    }
+    if not field.choices:
+        return dmc.TextInput(placeholder=field.hint, debounce=400, **shared)
+    data = [*field.choices, *([] if value in field.choices else [value])]
+    return dmc.Select(
+        data=data, searchable=len(data) > 8, allowDeselect=False, nothingFoundMessage="none",
+        **shared,
+    )  # fmt: skip
+
+
+def errors_of(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what is wrong, by field."""
+    try:
+        read_request(options)
+    except FieldErrors as error:
+        return error.by_field
+    return {}
+
+
+def read_request(options: Mapping[str, str]) -> PlanRequest:
+    """Return what the fields ask for."""
+    wrong: dict[str, str] = {}
+
+    def value(name: str, read: Callable[[str], Any]) -> Any:
+        try:
+            return read(options.get(name, FIELDS[name].default).strip())
+        except UsageError as error:
+            wrong[name] = str(error)
+
+    read = {name: value(name, _READERS[name]) for name in FIELDS}
+    if not wrong:
+        wrong.update(_misfits(read))
+    if wrong:
+        raise FieldErrors(wrong)
+    try:
+        jobs = tuple(_job(read, count) for count in read["gpus"])
+    except UsageError as error:
+        raise FieldErrors({"gpus": str(error)}) from None
+    return PlanRequest(jobs, read["batch"])
+
+
+def _misfits(read: Mapping[str, Any]) -> dict[str, str]:
+    """Return what does not go together."""
+    wrong, device, node = {}, read["gpu"], read["node"]
+    uneven = [count for count in read["gpus"] if count > node and count % node]
+    if uneven:
+        wrong["gpus"] = f"{uneven[0]} is no multiple of the {node} GPUs of a node"
+    number_format = RECIPES[read["precision"]].rate
+    if number_format not in ("fp32", "bf16") and not device.has(number_format):
+        wrong["precision"] = f"{device.name} has no matrix products in {number_format}"
+    free = device.memory_bytes / 2**30
+    if read["memory"] is not None and read["memory"] > free:
+        wrong["memory"] = f"{device.name} has {free:.0f} GiB"
+    return wrong
+
+
+def _job(read: Mapping[str, Any], count: int) -> PlannedJob:
+    device, per_node = read["gpu"], min(read["node"], count)
+    if read["memory"] is not None:
+        device = device.limited_to(read["memory"])
+    between, joined = read["network"]
+    job = PlannedJob(
+        read["model"], device, count // per_node, per_node, seq=read["seq"], strategy="zero1",
+        precision=read["precision"], optimizer=read["optimizer"], price=read["price"],
+        run_tokens=read["tokens"], fabric=between,
+    )  # fmt: skip
+    return job if joined is None else replace(job, domain=min(joined, count))
+
+
+def _choice(name: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in FIELDS[name].choices:
+            raise UsageError(f"there is no {text[:40]!r}")
+        return text
+
+    return read
+
+
+def _count(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        digits = text.replace(",", "").replace(" ", "")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 12):
+            raise UsageError("a whole number was expected")
+        if not 1 <= int(digits) <= most:
+            raise UsageError(f"1 to {most:,} were expected")
+        return int(digits)
+
+    return read
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = {_count(_MOST_GPUS)(piece) for piece in text.split(",")}
+    if len(counts) > _MOST_COUNTS:
+        raise UsageError(f"at most {_MOST_COUNTS} numbers at once")
+    return tuple(sorted(counts))
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise UsageError("a number was expected") from None
+    if not (0 < number < 1e9 and math.isfinite(number)):
+        raise UsageError("a positive number was expected")
+    return number
+
+
+def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if text else None
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "model": lambda text: decoder(_choice("model")(text)),
+    "gpu": lambda text: gpu(_choice("gpu")(text)),
+    "gpus": _counts,
+    "node": _count(72),
+    "network": lambda text: (None, None) if text == USUAL else named_network(text),
+    "seq": _count(_MOST_TOKENS),
+    "batch": _or_none(_count(1 << 24)),
+    "memory": _or_none(_positive),
+    "precision": _choice("precision"),
+    "optimizer": _choice("optimizer"),
+    "price": _or_none(_positive),
+    "tokens": lambda text: 1e9 * _positive(text) if text else None,
+}
