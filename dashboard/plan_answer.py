@@ -44,7 +44,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Objective:
+class TradedFor:
     """What is traded for step time."""
 
     words: str
@@ -53,15 +53,15 @@ class Objective:
     lacking: str = ""  # what to do where it is not known
 
 
-AGAINST_WHAT: Mapping[str, Objective] = {
-    "memory": Objective("memory", "GiB of the fullest GPU", lambda p: p.memory.total / _GIB),
-    "cost": Objective(
+AGAINST_WHAT: Mapping[str, TradedFor] = {
+    "memory": TradedFor("memory", "GiB of the fullest GPU", lambda p: p.memory.total / _GIB),
+    "cost": TradedFor(
         "cost",
         "cost of a million tokens",
         lambda p: p.cost_per_million_tokens,
         "Give the price of a GPU-hour to see what tokens cost.",
     ),
-    "energy": Objective(
+    "energy": TradedFor(
         "energy",
         "joules of a token",
         lambda p: p.joules_per_token,
@@ -234,7 +234,7 @@ def ring_at(visit: Visit) -> Patch:
     return ring
 
 
-def _objective(visit: Visit) -> Objective:
+def _objective(visit: Visit) -> TradedFor:
     return AGAINST_WHAT.get(visit.option(AGAINST, "memory"), AGAINST_WHAT["memory"])
 
 
