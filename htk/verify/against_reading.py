@@ -53,7 +53,7 @@ COMPARED = {
     "steps": Compared(
         "step_times",
         "step_times",
-        ("rank", "device", "step"),
+        ("rank", "device", "cycle", "step"),
         ("start_ns", "cpu_ns", "gpu_period_ns"),
     ),
     "launches": Compared(

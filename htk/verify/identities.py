@@ -35,7 +35,7 @@ def checks() -> list[Check]:
         Check(
             "kernel time",
             "operators + outside = kernels, in kernel-top, kernel-families, op-breakdown, op-tree, "
-            "module-breakdown, phase-breakdown",
+            "module-breakdown, phase-breakdown, roofline, compile-graph-coverage",
             _kernel_time,
         ),
         Check(
@@ -165,6 +165,10 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
         ]
         tree = subject.answer("op_tree", min_pct=0)
         tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), sum(linked))
+        roofline = subject.answer_or_none("roofline", n=0)
+        graphs = subject.trace.tables["kernels"]["graph_id"]
+        if roofline is not None and graphs.null_count == len(graphs):  # captures tell more of those
+            tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), sum(linked))
         modules = subject.answer_or_none("module_breakdown", n=0)
         if modules is not None:
             answered = total(modules, "device_self_ns")
@@ -179,6 +183,9 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
         yield f"kernel-top {shown}", subject.answer("kernel_top", **options), totals
     for per in ("all", "rank", "step"):
         yield f"kernel-families {per}", subject.answer("kernel_families", per=per), totals
+    how = subject.answer_or_none("compile_graph_coverage")
+    if how is not None:
+        yield "compile-graph-coverage", how, ("device_ns", "kernels")
     for by in ("name", "shape", "thread"):
         table = subject.answer_or_none("op_breakdown", n=0, by=by)
         if table is not None:

@@ -113,7 +113,7 @@ class Subject:
                     raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
                 recording = read(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
-                merge(facts, File(recording, row["rank"], kinds).facts())
+                merge(facts, File(recording, row["rank"], kinds, row["cycle"]).facts())
             except NotApplicable as reason:
                 if str(reason) not in left_out:  # once a file, however many cycles it holds
                     left_out.append(str(reason))

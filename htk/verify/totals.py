@@ -43,6 +43,7 @@ class File:
     recording: EventsByKind
     rank: int | None
     kinds: Mapping[str, str]  # of kernels, by name: whether it communicates is a matter of names
+    cycle: int = 0  # of several recordings of the rank
 
     def __post_init__(self) -> None:
         spans = self.recording.spans
@@ -192,11 +193,11 @@ class File:
             if step is not None:
                 cpu = host[step].length
                 row: Row = {"start_ns": start, "cpu_ns": cpu, "gpu_period_ns": end - start}
-                rows[self.rank, device, step] = row
+                rows[self.rank, device, self.cycle, step] = row
         for number, span in host.items():
-            if not any(key[2] == number for key in rows):
+            if not any(key[3] == number for key in rows):
                 alone: Row = {"start_ns": span.start, "cpu_ns": span.length, "gpu_period_ns": None}
-                rows[self.rank, None, number] = alone
+                rows[self.rank, None, self.cycle, number] = alone
         return rows
 
     def _launches(self) -> dict[Key, Row]:

@@ -115,8 +115,8 @@ def test_figures_of_a_rank_by_hand(tmp_path: Path) -> None:
     assert time["idle_ns"] == 824_500 - 2 * (140_753 + 70_000 + 9_372)
     # Step 0 ends with the last activity it launched: the second product, at 10+355.5.
     steps = rows["step_times"]
-    assert steps[1, 0, 0]["gpu_period_ns"] == 355_500 - 40_500
-    assert steps[1, 0, 1]["gpu_period_ns"] == 500_000
+    assert steps[1, 0, 0, 0]["gpu_period_ns"] == 355_500 - 40_500
+    assert steps[1, 0, 0, 1]["gpu_period_ns"] == 500_000
     linear = rows["operators"][1, "aten::linear"]
     assert linear["cpu_total_ns"] == 2 * 30_001 and linear["cpu_self_ns"] == 2 * 10_001
     assert linear["device_total_ns"] == 2 * 50_253 and linear["device_self_ns"] == 0

@@ -20,6 +20,7 @@ SMALL = (
     "hta/cupti_profiler",
     "hta/execution_trace",
     "hta/rank_non_gpu",
+    "hta/trace_compare",
     "hta/trace_compare/base",
     "hta/trace_compare/test",
     "hta/trace_file_list",
@@ -53,13 +54,6 @@ LARGE = (
     "tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz",
     "tracelens/mi300/resnet_act_checkpoint.json.gz",
 )
-# Traces of which a check may differ, and why.
-STILL_WRONG = {
-    "hta/trace_diff": (
-        "two jobs taken for ranks of one: the drift between their clocks rounds the merged times, "
-        "and one operator of 71,742 that touches another is nested in it afterwards"
-    ),
-}
 
 
 def check(path: Path) -> None:
@@ -68,18 +62,18 @@ def check(path: Path) -> None:
     assert any(o.state == OK and o.check.name == "events" for o in results)
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name not in STILL_WRONG])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_small_trace_is_clean(name: str, shared: Path) -> None:
     check(shared / "traces" / name)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [name for name in LARGE if name not in STILL_WRONG])
+@pytest.mark.parametrize("name", LARGE)
 def test_a_large_trace_is_clean(name: str, shared: Path) -> None:
     check(shared / "traces" / name)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [n for n in ("simulated/llama2-7b",) if n not in STILL_WRONG])
+@pytest.mark.parametrize("name", ["simulated/llama2-7b"])
 def test_a_large_sample_is_clean(name: str) -> None:
     check(SAMPLES / name)
