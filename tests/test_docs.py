@@ -18,6 +18,7 @@ from htk.cli import main
 from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import EDITS
+from tests.htk.history.test_archive import BASE_NS, recording
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -67,6 +68,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert prices is not None
     (tmp_path / "prices.toml").write_text(prices[1])
     (tmp_path / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
+    for day, name in enumerate(("monday", "tuesday", "wednesday")):
+        recording(tmp_path / "runs" / name, base=BASE_NS + day)
+    monkeypatch.setenv("HTK_HISTORY", str(tmp_path / "history"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path
@@ -79,6 +83,10 @@ def test_commands_of_the_docs_run(
     words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
     if "perf.json" in words and words[0] == "diff":
         assert main.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
+    if words[0] == "history" or "--last-good" in words:
+        for name in ("monday", "tuesday", "wednesday"):
+            assert main.run(["history", "add", f"runs/{name}", "--tags", "model=llama-8b"]) == 0
+            assert main.run(["history", "mark", name, "--good"]) == 0
     if words[0] in _SERVERS:
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):

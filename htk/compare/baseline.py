@@ -60,6 +60,7 @@ class RecordedBaseline:
     kinds: Kinds
     facts: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()  # of the steps, as they were recorded
+    runs: int = 0  # of which each "step" is the mean step; 0: steps are those of one run
 
     @property
     def on_host(self) -> bool:
@@ -209,4 +210,7 @@ def read(path: str) -> RecordedBaseline:
 
 def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
     """What an answer says of one side."""
-    return {f"{side}_steps": recorded.steps, f"{side}_ranks": len(recorded.ranks)}
+    counted = (
+        {f"{side}_runs": recorded.runs} if recorded.runs else {f"{side}_steps": recorded.steps}
+    )
+    return counted | {f"{side}_ranks": len(recorded.ranks)}

@@ -34,7 +34,8 @@ def markdown(
     lines += ["", *_details(changed)]
     lines += ["", *(f"- {_cell(note)}" for note in coverage_of(changed).get("notes", []))]
     who = " · ".join(
-        f"{name}: {pluralize(side.steps, 'step')}, {pluralize(len(side.ranks), 'rank')}"
+        f"{name}: {pluralize(side.steps, 'run' if side.runs else 'step')}, "
+        f"{pluralize(len(side.ranks), 'rank')}"
         for name, side in (("base", base), ("new", new))
     )
     return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])

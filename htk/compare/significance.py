@@ -2,7 +2,8 @@
 
 Chance is told from three sides: how the steps of each recording differ among themselves, how the
 change differs from rank to rank (other GPUs run the same kernels a little faster), and what two
-runs of the same thing differ by though neither steps nor ranks show it.
+runs of the same thing differ by though neither steps nor ranks show it. A base of several runs
+shows the last: a further run of the same thing differs from their mean as they do among themselves.
 """
 
 import math
@@ -48,7 +49,9 @@ class Chance:
         self, base: RecordedBaseline, new: RecordedBaseline, kind: str, run_pct: float | None
     ) -> None:
         self._alike = base.ranks == new.ranks
-        self._run = (run_noise_pct(kind, base, new) if run_pct is None else run_pct) / 100
+        self._runs = base.runs
+        usual_pct = 0.0 if base.runs else run_noise_pct(kind, base, new)
+        self._run = (usual_pct if run_pct is None else run_pct) / 100
         things = base.kinds.get(kind, {}), new.kinds.get(kind, {})
         pairs = [(was, things[1][name]) for name, was in things[0].items() if name in things[1]]
         pairs = [pair for pair in pairs if min(s.mean for s in pair) > 0]
@@ -66,6 +69,10 @@ class Chance:
         ranks = self._ranks(was, now, size)
         # Both hold what differs from step to step and from rank to rank: not to be counted twice.
         parts = max(steps, ranks, key=lambda pairs: sum(variance for variance, _ in pairs))
+        if self._runs:  # the same again: how runs differ holds how their steps and ranks do
+            (variance, free), runs = steps[0], self._runs
+            among = [(variance * (runs + 1), free)]
+            parts = max(among, ranks, steps[1:], key=lambda pairs: sum(v for v, _ in pairs))
         parts = [*parts, (2 * (self._run * size) ** 2, _LARGE)]
         total = sum(variance for variance, _ in parts)
         uncertain = sum(variance**2 / free for variance, free in parts)

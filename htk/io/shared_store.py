@@ -8,21 +8,19 @@ since others may have written it.
 """
 
 import json
-import os
 import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 
 from htk.errors import TraceError
+from htk.io.object_folder import ObjectFolder
 from htk.io.raw_files import reason
-from htk.io.remote import filesystem, is_url
+from htk.io.remote import is_url
 from htk.io.store import META, Store, meta_of
 from htk.io.table_code import table_code
 from htk.io.table_file import TEMPORARY, read_table
@@ -32,12 +30,9 @@ MARK = "htk-store.json"  # tells a store from a folder of traces
 _MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json)")
 _OBJECT = re.compile(r"([0-9a-f]{40})\.zip")
 _STORES = re.compile(r"^(s3a?|gs|gcs|abfss?|az|memory)://", re.IGNORECASE)
-_TRIES = 4  # of a request to a store that is throttled
 _NOTE = json.dumps({"kind": "parsed traces of htk"}).encode()
 
 _DAMAGE = (ValueError, KeyError, TypeError, zipfile.BadZipFile, pa.ArrowException)
-
-Done = TypeVar("Done")
 
 
 class SharedStore:
@@ -45,10 +40,7 @@ class SharedStore:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._is_local = not is_url(address)
-        location = str(Path(address).resolve()) if self._is_local else address
-        self._system, path = filesystem(location)
-        self._path = path.rstrip("/")
+        self._folder = ObjectFolder(address)
 
     @classmethod
     def at(cls, address: str) -> "SharedStore | None":
@@ -59,27 +51,22 @@ class SharedStore:
         elif not (Path(address) / MARK).is_file():
             return None
         store = cls(address)
-        return store if store._exists(MARK) else None
+        return store if store._folder.exists(MARK) else None
 
     def mark(self) -> None:
         """Say that this is a store."""
-        self._tried(partial(self._system.makedirs, self._at(_code()), exist_ok=True))
-        if not self._exists(MARK):
-            self._tried(partial(self._system.pipe_file, self._at(MARK), _NOTE))
+        self._folder.make_folder(_code())
+        if not self._folder.exists(MARK):
+            self._folder.put_bytes(_NOTE, MARK)
 
     def names(self) -> list[str]:
         """Return the keys of the files whose entries this code made."""
-        if not self._exists(_code()):
-            return []
-        listed = self._tried(partial(self._system.ls, self._at(_code()), detail=False))
-        matches = [_OBJECT.fullmatch(str(path).rsplit("/", 1)[-1]) for path in listed]
+        matches = [_OBJECT.fullmatch(name) for name in self._folder.listed(_code())]
         return sorted(match[1] for match in matches if match is not None)
 
     def has_others(self) -> bool:
         """Whether it holds entries that other code made."""
-        listed = self._tried(partial(self._system.ls, self._path, detail=False))
-        names = {str(path).rstrip("/").rsplit("/", 1)[-1] for path in listed}
-        return bool(names - {MARK, _code()})
+        return bool(set(self._folder.listed()) - {MARK, _code()})
 
     def put(self, folders: Sequence[Path]) -> None:
         """Keep the cache's folders of one file, that of its first process first."""
@@ -90,7 +77,7 @@ class SharedStore:
                 for folder in folders:
                     for file in (*sorted(folder.glob("*.arrow")), folder / META):
                         archive.write(file, f"{folder.name}/{file.name}")
-            self._put_file(packed / "zip", self._at(_code(), f"{key}.zip"))
+            self._folder.put_file(packed / "zip", _code(), f"{key}.zip")
         finally:
             shutil.rmtree(packed, ignore_errors=True)
 
@@ -101,10 +88,9 @@ class SharedStore:
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=store.root))
         try:
-            packed = str(temporary / "zip")
-            source = self._at(_code(), f"{key}.zip")
-            self._tried(partial(self._system.get_file, source, packed))
-            folders = _unpacked(Path(packed), key, temporary)
+            packed = temporary / "zip"
+            self._folder.get_file(packed, _code(), f"{key}.zip")
+            folders = _unpacked(packed, key, temporary)
             for folder in folders:
                 _check(folder)
             for folder in reversed(folders):  # the first process tells of the others: it comes last
@@ -117,33 +103,6 @@ class SharedStore:
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _put_file(self, file: Path, target: str) -> None:
-        """Copy a file there; it appears whole, as objects of buckets do."""
-        if not self._is_local:
-            self._tried(partial(self._system.put_file, str(file), target))
-            return
-        temporary = f"{target}.{os.getpid()}"
-        self._tried(partial(self._system.put_file, str(file), temporary))
-        Path(temporary).replace(target)
-
-    def _at(self, *names: str) -> str:
-        return "/".join((self._path, *names))
-
-    def _exists(self, *names: str) -> bool:
-        return bool(self._tried(partial(self._system.exists, self._at(*names))))
-
-    def _tried(self, request: Callable[[], Done]) -> Done:
-        """Return what a request gives; a store that is throttled or away is asked again."""
-        for attempt in range(_TRIES):
-            try:
-                return request()
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # each file system has errors of its own
-                if attempt == _TRIES - 1:
-                    raise TraceError(f"{self.address}: {reason(error)}") from error
-        raise AssertionError("not reached")
 
 
 def _code() -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal, overload
 from htk.core.extras import require
 from htk.errors import UsageError
 from htk.recording.clocks import Clock, DeviceClock, HostClock
+from htk.recording.environment import environment_recorded
 from htk.recording.operations import OperationLog, Worker, megatron_worker
 from htk.recording.recording import Recording
 from htk.recording.triggers import TriggeredRecording, signalling, triggers_of
@@ -258,7 +259,7 @@ def _profiler(
         profiler.export_chrome_trace(str(recording.folder / name))
         recording.paths.append(recording.folder / name)
 
-    return torch.profiler.profile(
+    return environment_recorded(torch.profiler.profile)(
         schedule=plan,
         on_trace_ready=write,
         record_shapes=shapes,

@@ -56,7 +56,7 @@ from htk.schema.profile import (
 )
 
 # Changes whenever a table or a meaning does; answers as JSON state it.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (

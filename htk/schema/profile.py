@@ -175,6 +175,7 @@ RANKS = table(
     groups=(TEXT, "pg_config of distributedInfo, compact JSON."),
     versions=(TEXT, "Driver, runtime, NCCL, … compact JSON."),
     recorded=(TEXT, "Profiler options that were on, comma-separated."),
+    environment=(TEXT, "Slurm, Kubernetes and Git facts that htk.capture recorded, compact JSON."),
     base_time_ns=(_I64, "baseTimeNanoseconds (0: times were absolute already)."),
     start_ns=(_I64, "First event."),
     end_ns=(_I64, "Last end."),

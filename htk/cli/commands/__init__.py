@@ -24,6 +24,9 @@ COMMANDS: dict[str, Command] = {
     "baseline": Command(
         "htk.cli.commands.baseline", "Write what steps cost to a file, to compare with later."
     ),
+    "history": Command(
+        "htk.cli.commands.history", "What did each run take, over weeks, and since when?"
+    ),
     "whatif": Command("htk.cli.commands.whatif", "What would a step take if this were changed?"),
     "plan": Command(
         "htk.cli.commands.plan", "What would training this model take, on what cluster?"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import say, trace_options
+from htk.cli.commands.options import store_of_history_option, tags_option
 from htk.errors import GateFailed
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from htk.compare.regression import Judgement
 
 _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
+_HISTORY = ("last_good", "store", "tags")
 
 
 @click.command("diff")
@@ -48,6 +50,14 @@ _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
 @click.option(
     "--junit", type=click.Path(dir_okay=False), help="File to write the verdict to as JUnit XML."
 )
+@click.option(
+    "--last-good",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Base: the last N runs of the history that were marked good; PATH is the new recording.",
+)
+@store_of_history_option
+@tags_option
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -64,15 +74,21 @@ def command(
     """What changed between two recordings, or two ranks?
 
     PATHs are the base and the new recording; one path with --base-ranks and --new-ranks compares
-    ranks of it. The base may be a file of `htk baseline`. Times are of a step, as means over ranks
-    and steps, and a change counts where it exceeds the noise between steps.
+    ranks of it. The base may be a file of `htk baseline`, or with --last-good the last good runs
+    of a history. Times are of a step, as means over ranks and steps, and a change counts where it
+    exceeds the noise between steps (or between the good runs).
 
     With --fail-on it is a gate: exit code 4 where a limit is exceeded by more than chance explains.
     """
     from htk.compare.baseline import is_baseline
 
-    base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
     gate = {name: arguments.pop(name) for name in _GATE}
+    last_good, store, tags = (arguments.pop(name) for name in _HISTORY)
+    if last_good is not None:
+        pair = _good_runs(store, last_good, tags), (_only(paths, base_ranks), new_ranks)
+        _by_baselines(pair, rules, gate, (by, n), (form, output, limit), arguments)
+        return
+    base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
     sides = (base_path, base_ranks), (new_path, new_ranks)
     if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
@@ -90,7 +106,7 @@ def command(
 
 
 def _by_baselines(
-    sides: tuple[tuple[str, str | None], tuple[str, str | None]],
+    sides: "tuple[RecordedBaseline | tuple[str, str | None], tuple[str, str | None]]",
     texts: tuple[str, ...],
     gate: dict[str, Any],
     chosen: tuple[str, int],
@@ -111,7 +127,7 @@ def _by_baselines(
     rules = [rule(text) for text in texts]
     shown = _kinds(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
-    base, new = (_side(path, ranks, kinds, dict(arguments)) for path, ranks in sides)
+    base, new = (_side(side, kinds, dict(arguments)) for side in sides)
     changed = changes(base, new, shown, chosen[1])
     judged = regression.judge(
         base,
@@ -142,17 +158,42 @@ def _say(changed: Any) -> None:
 
 
 def _side(
-    path: str, ranks: str | None, kinds: tuple[Any, ...], arguments: dict[str, Any]
+    side: "RecordedBaseline | tuple[str, str | None]",
+    kinds: tuple[Any, ...],
+    arguments: dict[str, Any],
 ) -> "RecordedBaseline":
     """What one recording's steps cost, read from its file or its baseline's."""
     from htk.cli.commands.common import opened
-    from htk.compare.baseline import baseline, is_baseline, read
+    from htk.compare.baseline import RecordedBaseline, baseline, is_baseline, read
 
+    if isinstance(side, RecordedBaseline):
+        return side
+    path, ranks = side
     if is_baseline(path):
         return read(path)
     return baseline(
         opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}).tables, kinds
     )
+
+
+def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "RecordedBaseline":
+    """The last good runs of a history as one base; says which they are."""
+    from htk.history.archive import opened_history
+    from htk.history.good_runs import last_good as of_history
+    from htk.history.notes import parse_tags
+
+    good = of_history(opened_history(store), last_good, parse_tags(tags))
+    names = ", ".join(f"{run.run[:8]} ({run.row['name']})" for run in good.runs)
+    for line in (f"base: {names}", *good.notes):
+        say(f"htk: diff: {line}")
+    return good.base
+
+
+def _only(paths: tuple[str, ...], base_ranks: str | None) -> str:
+    """The new recording, where the base is of a history."""
+    if len(paths) == 1 and base_ranks is None:
+        return paths[0]
+    raise click.UsageError("--last-good takes one recording: htk diff --last-good 5 NEW")
 
 
 def _write_markdown(path: str, text: str) -> None:

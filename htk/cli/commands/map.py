@@ -12,7 +12,7 @@ from htk.errors import TraceError
 @opening_options
 @working_options
 @click.option("--shard", default="1/1", help="Which share of the files, e.g. 3/32.")
-@click.option("--store", required=True, help="Folder or URL to keep the tables in.")
+@click.option("--store", required=True, help="Folder or URL to keep tables in.")
 @click.pass_context
 def command(
     ctx: click.Context, /, paths: tuple[str, ...], shard: str, store: str, **arguments: Any

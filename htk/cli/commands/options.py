@@ -33,6 +33,12 @@ price_option = click.option(
 run_tokens_option = click.option(
     "--run-tokens", type=float, help="Tokens of the whole run, for its time and cost, e.g. 2e12."
 )
+tags_option = click.option(
+    "--tags", multiple=True, metavar="NAME=VALUE,…", help="Tags of a run: commit=1a2b,model=llama."
+)
+store_of_history_option = click.option(
+    "--store", help="Folder or URL of a history; else HTK_HISTORY, else a folder of the user's."
+)
 
 
 def port_option(default: int) -> Callable[..., Any]:

@@ -103,6 +103,11 @@ def asked(name: str, folder: Path, output: Path) -> list[list[str]]:
         "version": [[]],
         "cache": [["ls"], ["verify"], ["clear"]],
         "diff": [[path, path]],
+        "history": [
+            ["add", path, "--store", str(output / "h"), "--tags", f"model={EVIL}".replace(",", "")],
+            ["list", "--store", str(output / "h")],
+            ["changes", "--store", str(output / "h")],
+        ],
         "convert": [
             [path, "-o", str(output / "c")],
             [path, "--to", "chrome", "-o", str(output / "m")],
@@ -125,7 +130,8 @@ def test_no_command_lets_a_name_steer_a_terminal(
     ways = {name: asked(name, folder, tmp_path) for name in COMMANDS if name not in SERVERS}
     if terminal:  # what prints otherwise there than into a pipe
         ways = {
-            name: ways[name] for name in ("cache", "diff", "doctor", "sql", "summary", "verify")
+            name: ways[name]
+            for name in ("cache", "diff", "doctor", "history", "sql", "summary", "verify")
         }
         ways |= {name: [[str(folder)]] for name in ("kernel_top", "time_breakdown")}
     else:

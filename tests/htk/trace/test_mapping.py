@@ -221,7 +221,7 @@ def test_only_what_is_marked_is_a_store(store: Path, tmp_path: Path) -> None:
 
 def test_a_request_that_fails_is_made_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedStore(str(store))
-    system, times = type(shared._system), iter([OSError("slow down"), OSError("slow down")])
+    system, times = type(shared._folder._system), iter([OSError("slow down"), OSError("slow down")])
     get_file = system.get_file
 
     def throttled(self: Any, *args: Any, **kwargs: Any) -> Any:
