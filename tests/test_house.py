@@ -71,6 +71,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "align": ("Put ranks whose clocks are apart on one clock", True),
     "annotation": ("Only inside user ranges whose name matches", None),
     "attention": ("flash, or materialised scores", "flash"),
+    "base_ranks": ("Ranks of the base recording", None),
     "by": ("What a row stands for", ...),  # the first of its choices
     "cache_by_content": ("Name cache entries by a hash of the bytes", False),
     "checkpoint": ("Time that saving stops the job", None),
@@ -103,6 +104,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "min_pct": ("Leave out what is smaller, in %", 1.0),
     "model": ("Model: ", None),
     "n": ("Rows to show", 20),
+    "new_ranks": ("Ranks of the new recording", None),
     "no_browser": ("Do not open a browser", False),
     "no_cache": ("Parse anew and keep nothing on disk", False),
     "nodes": ("Nodes of the cluster", 1),

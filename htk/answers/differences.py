@@ -2,6 +2,7 @@
 
 from htk.compare.items import EACH, By
 from htk.compare.runs import DIFF, compare
+from htk.compare.tree_diff import DIFF_TREE, compare_trees
 from htk.core.analysis import coverage_of
 from htk.output.result import Result
 from htk.trace.coverage import coverage
@@ -13,3 +14,12 @@ def differences(base: Trace, new: Trace, by: tuple[By, ...] = EACH, n: int = 20)
     table = compare(base.tables, new.tables, by, n)
     facts = coverage(new, ("kernels",)) | dict(coverage_of(table))
     return Result(DIFF, table, facts)
+
+
+def tree_differences(base: Trace, new: Trace, n: int = 20) -> Result:
+    """Return where the call trees of one step of each differ, `n` places (0: all)."""
+    for trace in (base, new):
+        trace.need("cpu_ops")
+    table = compare_trees(base.tables, new.tables, n)
+    facts = coverage(new, ("cpu_ops", "kernels")) | dict(coverage_of(table))
+    return Result(DIFF_TREE, table, facts)

@@ -9,6 +9,7 @@ _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
 _THEN, _AGAIN = " → ", re.compile(r" ×\d+$")  # between names of a sequence; of one that repeats
+_AND = "; "  # between names of a list
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
 _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
 
@@ -130,8 +131,9 @@ def shorten(text: str, width: int = 60) -> str:
     template arguments; of another name the middle; of a sequence each name, then its end."""
     if len(text) <= width:
         return text
-    if _THEN in text:
-        return _sequence(text.split(_THEN), width)
+    for between in (_THEN, _AND):
+        if between in text:
+            return _sequence(text.split(between), width, between)
     if again := _AGAIN.search(text):
         return shorten(text[: again.start()], width - len(again[0])) + again[0]
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
@@ -147,15 +149,15 @@ def shorten(text: str, width: int = 60) -> str:
     return text[:head] + "…" + text[-(width - 1 - head) :]
 
 
-def _sequence(names: list[str], width: int) -> str:
+def _sequence(names: list[str], width: int, between: str) -> str:
     """The first names, and how many more there are; two have room."""
-    room = (width - len(f"{_THEN}{_THEN}… 9")) // 2
+    room = (width - len(f"{between}{between}… 9")) // 2
     text = shorten(names[0], room)
     for position, name in enumerate(names[1:], 1):
-        longer = f"{text}{_THEN}{shorten(name, room)}"
+        longer = f"{text}{between}{shorten(name, room)}"
         left = len(names) - position - 1
-        if len(longer) + (len(f"{_THEN}… {left}") if left else 0) > width:
-            return f"{text}{_THEN}… {left + 1}"
+        if len(longer) + (len(f"{between}… {left}") if left else 0) > width:
+            return f"{text}{between}… {left + 1}"
         text = longer
     return text
 

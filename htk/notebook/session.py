@@ -163,6 +163,22 @@ class Session(Questions, Trace):
 
         return differences(self, new, n=n)
 
+    def diff_tree(self, new: Trace, *, n: int = 20) -> Result:
+        """Return where the call trees of one step of this recording and of `new` differ.
+
+        Args:
+            new: the recording to compare with, opened with `htk.open`.
+            n: places to show; 0: all.
+
+        >>> import htk
+        >>> trace = htk.open("sample")
+        >>> set(trace.diff_tree(trace)["change"].to_pylist())
+        {'same kernels'}
+        """
+        from htk.answers.differences import tree_differences
+
+        return tree_differences(self, new, n)
+
     def whatif_panel(self) -> Any:
         """Return notebook widgets that predict the step as their controls are moved."""
         from htk.notebook.panel import panel
@@ -237,6 +253,7 @@ def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
 _PUBLIC = (
     "ask",
     "diff",
+    "diff_tree",
     "doctor",
     "failed",
     "files",

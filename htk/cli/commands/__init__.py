@@ -21,6 +21,9 @@ COMMANDS: dict[str, Command] = {
     "timeline": Command("htk.cli.commands.timeline", "The timeline as one file, to open anywhere."),
     "report": Command("htk.cli.commands.report", "One document to forward."),
     "diff": Command("htk.cli.commands.diff", "What changed between two recordings, or two ranks?"),
+    "diff-tree": Command(
+        "htk.cli.commands.diff_tree", "Where do the call trees of two recordings differ?"
+    ),
     "baseline": Command(
         "htk.cli.commands.baseline", "Write what steps cost to a file, to compare with later."
     ),

@@ -88,7 +88,8 @@ def command(
         pair = _good_runs(store, last_good, tags), (_only(paths, base_ranks), new_ranks)
         _by_baselines(pair, rules, gate, (by, n), (form, output, limit), arguments)
         return
-    base_path, new_path = _two(paths, base_ranks is not None and new_ranks is not None)
+    ranks_differ = base_ranks is not None and new_ranks is not None
+    base_path, new_path = two_recordings("diff", paths, ranks_differ)
     sides = (base_path, base_ranks), (new_path, new_ranks)
     if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
@@ -218,13 +219,13 @@ def _kinds(by: str) -> Any:
     return EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
 
 
-def _two(paths: tuple[str, ...], ranks_differ: bool) -> tuple[str, str]:
-    """The base and the new recording."""
+def two_recordings(command: str, paths: tuple[str, ...], ranks_differ: bool) -> tuple[str, str]:
+    """Return the base and the new recording."""
     if len(paths) == 2:
         return paths[0], paths[1]
     if len(paths) == 1 and ranks_differ:
         return paths[0], paths[0]
     raise click.UsageError(
-        "diff compares two recordings: htk diff BASE NEW; or two ranks of one: "
-        "htk diff PATH --base-ranks 0 --new-ranks 7"
+        f"{command} compares two recordings: htk {command} BASE NEW; or two ranks of one: "
+        f"htk {command} PATH --base-ranks 0 --new-ranks 7"
     )

@@ -103,6 +103,7 @@ def asked(name: str, folder: Path, output: Path) -> list[list[str]]:
         "version": [[]],
         "cache": [["ls"], ["verify"], ["clear"]],
         "diff": [[path, path]],
+        "diff-tree": [[path, path]],
         "history": [
             ["add", path, "--store", str(output / "h"), "--tags", f"model={EVIL}".replace(",", "")],
             ["list", "--store", str(output / "h")],
