@@ -34,8 +34,9 @@ def shared() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests never see or fill the user's cache."""
+    """Tests never see or fill the user's cache, nor plan by the user's site."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HTK_SITE", "none")
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 

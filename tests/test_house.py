@@ -122,6 +122,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "restart": ("Time from a failure until the job goes on", None),
     "run_tokens": ("Tokens of the whole run", None),
     "seq": ("Tokens of a sequence", 2048),
+    "site": ("Figures of this site", None),
     "slices": ("Slices of time of equal width", 50),
     "step": ("Number of the step; by default the steadiest", None),
     "steps": ("Only these profiler steps, e.g. 3..4", None),

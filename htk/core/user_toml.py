@@ -12,9 +12,11 @@ _MOST_BYTES = 1 << 20
 def read_toml(path: Path, purpose: str) -> dict[str, Any]:
     """Return what a file holds; `purpose` is what it should be, such as "a list of GPUs"."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)  # a device says no size
+        if len(content) > _MOST_BYTES:
             raise UsageError(f"{path}: over {_MOST_BYTES >> 20} MiB, too large for {purpose}")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not readable as {purpose} ({error})") from error
     except (ValueError, RecursionError) as error:  # also of integers of thousands of digits

@@ -14,17 +14,12 @@ from functools import cached_property
 from htk.core.humanize import pluralize
 from htk.models.hardware import Gpu
 from htk.models.network import ACHIEVED, Fabric
+from htk.models.site_rates import NARROWED, WITHIN, SiteByGpu, SiteRates
 from htk.plan.certainty import Certainty, certainty
 from htk.plan.compute import PRODUCTS
 from htk.plan.job import PlannedJob
 from htk.plan.step import Parts, Plan
 
-# Of a plan's variance, what jobs of one site do not have in common: of 400 published rows of eight
-# sources, the part that is left within a source and GPU.
-WITHIN = 0.6
-# Of the rest, what stays where products were recorded: on simulated sites a ninth does, whose other
-# efficiencies differ less than those of real ones.
-_RATES_LEAVE = 0.5
 _PRIOR_STEPS = 4.0  # measured steps that the prior of the spread is worth
 _OF_MEMORY = 0.8  # of the memory's rate, that a plan expects of kernels
 
@@ -56,6 +51,12 @@ class GpuAtSite:
     adapters: Rate | None = None
     steps: StepFactor | None = None
 
+    @property
+    def rates(self) -> SiteRates:
+        """The ratios alone."""
+        each = (self.products, self.memory, self.links, self.adapters)
+        return SiteRates(*(None if rate is None else rate.ratio for rate in each))
+
 
 @dataclass(frozen=True)
 class Site:
@@ -63,6 +64,11 @@ class Site:
 
     def of(self, gpu: Gpu) -> GpuAtSite:
         return self.gpus.get(gpu.name, GpuAtSite())
+
+    @property
+    def rates(self) -> SiteByGpu:
+        """What recordings told, for what-ifs."""
+        return {name: figures.rates for name, figures in self.gpus.items()}
 
 
 def on_site(job: PlannedJob, figures: GpuAtSite) -> PlannedJob:
@@ -129,7 +135,7 @@ class PlanAtSite(Plan):
         self._prior = certainty(job)  # what a site measured is no network as described
         self._moved, self._sigma = 0.0, self._prior.sigma
         if self.figures.products is not None:
-            self._sigma *= math.sqrt(WITHIN + (1 - WITHIN) * _RATES_LEAVE)
+            self._sigma *= NARROWED
         if self.figures.steps is not None:
             self._moved, self._sigma = posterior(self.figures.steps, self._sigma)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from htk.graph.build import READS
+from htk.models.site_rates import NO_SITE, SiteByGpu
 from htk.output.result import Result
 from htk.trace.coverage import coverage
 from htk.trace.opening import Inputs, open_trace
@@ -20,12 +21,14 @@ from htk.whatif.traffic import traffic
 class SharedBaseline:
     """What all what-ifs of the same recordings start from, made when it is first asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: SiteByGpu = NO_SITE) -> None:
+        self.site = site
         self._baseline: Baseline | None = None
 
     def of(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> Baseline:
         if self._baseline is None:
-            self._baseline = baseline(trace.tables, [(t.tables, ratio) for t, ratio in others])
+            recordings = [(t.tables, ratio) for t, ratio in others]
+            self._baseline = baseline(trace.tables, recordings, self.site)
         return self._baseline
 
 
@@ -70,7 +73,21 @@ class WhatIf:
         1
         """
         others = (*self.others, (_opened(trace), ratio))
-        return replace(self, others=others, shared=SharedBaseline())
+        return replace(self, others=others, shared=SharedBaseline(self.shared.site))
+
+    def at_site(self, rates: SiteByGpu) -> "WhatIf":
+        """Return the what-if with rates that a site measured of its GPUs.
+
+        Args:
+            rates: ratios by the catalogue's name of a GPU, as `htk calibrate` keeps them.
+
+        >>> import htk
+        >>> from htk.models.site_rates import SiteRates
+        >>> at_home = htk.open("sample").whatif().at_site({"h100": SiteRates(adapters=0.8)})
+        >>> at_home.shared.site["h100"].adapters
+        0.8
+        """
+        return replace(self, shared=SharedBaseline(rates))
 
     def batch(self, value: int | float | str) -> "WhatIf":
         """Change the micro-batch.

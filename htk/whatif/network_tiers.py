@@ -10,6 +10,7 @@ from htk.models.network import (
     usual_adapters,
     usual_links,
 )
+from htk.models.site_rates import NARROWED
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE, gpus_of_a_node, part, wire
 
@@ -41,10 +42,31 @@ def link_tier(scene: StepModel, across: bool) -> LinkTier:
 def network(scene: StepModel) -> Network:
     """Return both levels as the step's transfers show them, beside what the catalogue has."""
     node = gpus_of_a_node(scene)
+    links, adapters = usual_links(scene.facts.scale_up_gbps), usual_adapters(scene.device, node)
     return Network(
         link_tier(scene, False),
         link_tier(scene, True),
         node,
-        usual_links(scene.facts.scale_up_gbps),
-        usual_adapters(scene.device, node),
+        None if links is None else links / (_site_ratio(scene, False) or 1.0),
+        None if adapters is None else adapters / (_site_ratio(scene, True) or 1.0),
     )
+
+
+def site_words(scene: StepModel, across: bool) -> str:
+    """Return what of a level this site measured, where the recording shows nothing of it; ""."""
+    ratio = _site_ratio(scene, across)
+    if ratio is None or link_tier(scene, across).ns_per_byte is not None:
+        return ""
+    level = "adapters between nodes" if across else "links within a node"
+    return f"{level} by this site's recordings, {ratio:.2f} of what is usual"
+
+
+def _site_ratio(scene: StepModel, across: bool) -> float | None:
+    if across:
+        return scene.site_rates(scene.device).adapters
+    return scene.site_rates(scene.facts.device).links
+
+
+def site_narrows(scene: StepModel, across: bool) -> float:
+    """Return how many times narrower a level's rate is for what the site measured of it."""
+    return NARROWED if site_words(scene, across) else 1.0

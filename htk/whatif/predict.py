@@ -13,6 +13,7 @@ from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.fidelity import Gate, exposed, gated, idle
 from htk.graph.replay import Replay, replay
+from htk.models.site_rates import NO_SITE, SiteByGpu
 from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
@@ -165,10 +166,12 @@ class Answer:
 def baseline(
     tables: Mapping[str, pa.Table],
     others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
+    site: SiteByGpu = NO_SITE,
 ) -> Baseline:
-    """`others`: recordings of the same job at other batches, with those where known."""
+    """`others`: recordings of the same job at other batches, with those where known; `site`: rates
+    that the site measured of its GPUs."""
     graph, replayed, judged = gated(tables)
-    start = Baseline(tables, step_model(tables, graph), replayed, judged)
+    start = Baseline(tables, step_model(tables, graph, site), replayed, judged)
     if not others or start.refused:
         return start
     return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))

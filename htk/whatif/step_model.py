@@ -20,6 +20,7 @@ from htk.measures.passes import is_backward
 from htk.models.detected import detected, devices
 from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
+from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
 
 CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
@@ -93,6 +94,7 @@ class StepModel:
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
     activation_scale: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    site: SiteByGpu = field(default_factory=dict)  # what a site measured of its GPUs
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
     peak: float = 1.0  # times the peak rate of a GPU
     work: float = 1.0  # times the model FLOPs of a sample; NaN: not known
@@ -201,6 +203,10 @@ class StepModel:
         """The catalogue's entry for the GPU of the step: the recorded one, or an edit's."""
         return detected(self.gpu) if self.gpu else self.facts.device
 
+    def site_rates(self, gpu: Gpu | None) -> SiteRates:
+        """Return what the site measured of a GPU."""
+        return SiteRates() if gpu is None else self.site.get(gpu.name, SiteRates())
+
     def add_step_time(
         self, cause: str, ns: float, *, exposed: float = 0.0, idle: float = 0.0
     ) -> "StepModel":
@@ -243,9 +249,13 @@ class StepModel:
         return edge[nodes]
 
 
-def step_model(tables: Mapping[str, pa.Table], graph: Graph) -> StepModel:
+def step_model(
+    tables: Mapping[str, pa.Table], graph: Graph, site: SiteByGpu = NO_SITE
+) -> StepModel:
     facts = _facts(tables, graph)
-    return StepModel(graph, facts, graph.weight, graph.wrap_weight, unexplained=graph.unexplained)
+    return StepModel(
+        graph, facts, graph.weight, graph.wrap_weight, site=site, unexplained=graph.unexplained
+    )
 
 
 def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:

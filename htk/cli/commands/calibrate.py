@@ -20,6 +20,8 @@ _MOST_BYTES = 16 << 20
 _MOST_ROWS = 100_000
 _MOST_FILES = 10_000
 _STEP = {"step_ms": 1e6, "step_s": 1e9}  # ns
+# Options of `htk plan` that describe no training job, beside those of a server.
+_NO_JOB = ("show", "searching", "form", "output", "limit", "site", "serve")
 
 
 @click.command("calibrate")
@@ -100,6 +102,7 @@ def measured_steps(path: Path) -> Iterator["MeasuredStep"]:
 def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredStep":
     from htk.cli.commands.plan import command as plan_command
     from htk.cli.commands.plan_options import described
+    from htk.cli.commands.serve_options import SERVING
     from htk.sites.learning import MeasuredStep
 
     words: list[str] = []
@@ -110,15 +113,16 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
             words.append(f"--{name.strip().replace('_', '-')}={value.strip()}")
     try:
         step_ns = float(row[unit]) * _STEP[unit]
+    except (ValueError, TypeError):
+        raise UsageError(f"{where}: {unit}: a number was expected, not {row[unit]!r}") from None
+    try:
         context = plan_command.make_context("plan", words)
         arguments = dict(context.params)
-        for name in ("show", "searching", "form", "output", "limit", "site"):
-            arguments.pop(name, None)
+        for name in (*_NO_JOB, *SERVING):
+            del arguments[name]
         job = described(arguments)
     except click.ClickException as error:
         raise UsageError(f"{where}: {error.format_message()}") from error
-    except (ValueError, TypeError):
-        raise UsageError(f"{where}: {unit}: a number was expected, not {row[unit]!r}") from None
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     if not 0 < step_ns < 1e18:
@@ -128,6 +132,7 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
 
 def _print(site: "Site", recordings: int, steps: int, output: str) -> None:
     from htk.models.hardware import gpu
+    from htk.sites.own_site import own_site_file
     from htk.sites.site import posterior
 
     write = sys.stdout.write
@@ -145,7 +150,8 @@ def _print(site: "Site", recordings: int, steps: int, output: str) -> None:
                 f"  steps     plans move by {100 * (math.exp(moved) - 1):+.0f} %; one sigma "
                 f"of {100 * _PRIOR:.0f} % becomes {100 * sigma:.0f} %\n"
             )
-    write(f"\nwritten to {output}; use it with htk plan --site {output}\n")
+    write(f"\nwritten to {output}; htk plan and htk whatif take it with --site {output},\n")
+    write(f"or by themselves from {own_site_file()}\n")
 
 
 _PRIOR = 0.2  # of a plan's step, for the words above

@@ -40,6 +40,12 @@ store_of_history_option = click.option(
     "--store", help="Folder or URL of a history; else HTK_HISTORY, else a folder of the user's."
 )
 
+site_option = click.option(
+    "--site",
+    metavar="FILE",
+    help="Figures of this site, by htk calibrate; by default the user's own. none: no site.",
+)
+
 
 def port_option(default: int) -> Callable[..., Any]:
     """Return the option of where to listen."""

@@ -1,13 +1,12 @@
 """`htk plan`: what a described model needs on a described cluster, without any trace."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import gpu_file_option, writing_options
-from htk.cli.commands.options import price_option, run_tokens_option
+from htk.cli.commands.options import price_option, run_tokens_option, site_option
 from htk.cli.commands.plan_options import PlanCommand, described, job_options
 from htk.cli.commands.serve_options import SERVING, check_options, serving_options
 from htk.core.humanize import format_bytes, format_duration
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from htk.output.result import Result
     from htk.plan.job import PlannedJob
     from htk.plan.step import Plan
+    from htk.sites.own_site import SiteInUse
 
 
 @click.command("plan", cls=PlanCommand)
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="What of the plan: steps, their parts, what is sent, memory by stage.",
 )
-@click.option(
-    "--site", type=click.Path(dir_okay=False), help="Figures of this site, by htk calibrate."
-)
+@site_option
 @click.option("--search", "searching", is_flag=True, help="Find the best layouts that fit.")
 @serving_options
 @gpu_file_option
@@ -69,9 +67,12 @@ def command(
         return
     for name in SERVING:
         del arguments[name]
-    planned = _planner(site)
+    from htk.sites.own_site import site_in_use
+
+    here = site_in_use(site)
+    planned = _planner(here)
     if searching:
-        _search(arguments, planned, form, output, limit)
+        _search(arguments, planned, here, form, output, limit)
         return
     compared = arguments["strategy"] is None
     job = described(arguments)
@@ -79,29 +80,28 @@ def command(
     from htk.plan.table import strategies
 
     plans = [planned(j) for j in (strategies(job) if compared and max(split) == 1 else [job])]
-    answer = _answer(plans, show)
+    answer = _answer(plans, show, here)
     write(
         answer, form, output, limit=limit,
         printer=lambda file: _print(answer, plans, show, limit, file),
     )  # fmt: skip
 
 
-def _planner(site: str | None) -> "Callable[[PlannedJob], Plan]":
+def _planner(here: "SiteInUse | None") -> "Callable[[PlannedJob], Plan]":
     """Return what plans a job: models alone, or with a site's own figures."""
     from htk.plan.step import plan
 
-    if site is None:
+    if here is None:
         return plan
     from htk.sites.site import PlanAtSite
-    from htk.sites.site_file import read_site
 
-    here = read_site(Path(site))
-    return lambda job: PlanAtSite(job, here)
+    return lambda job: PlanAtSite(job, here.site)
 
 
 def _search(
     arguments: dict[str, Any],
     planned: "Callable[[PlannedJob], Plan]",
+    here: "SiteInUse | None",
     form: str,
     output: str | None,
     limit: int,
@@ -119,7 +119,7 @@ def _search(
             f"none of {layouts.tried} layouts fits {job.ranks} {job.gpu.device_name}:"
             " more GPUs, or a smaller batch or length"
         )
-    facts = facts_of(list(layouts.plans[:1])) | {
+    facts = facts_of(list(layouts.plans[:1]), here) | {
         "batch": sequences,
         "tried": layouts.tried,
         "too_large": layouts.too_large,
@@ -150,12 +150,18 @@ def _print_search(answer: "Result", limit: int, target: Any) -> None:
         f"\nLayouts less than {100 * APART:.0f} % apart cannot be told apart: run those first."
         f"\n{facts['mfu']}\n"
     )
+    _print_checked(facts, target)
+
+
+def _print_checked(facts: Mapping[str, Any], target: Any) -> None:
     for heading in ("checked", "unchecked"):
         if facts[heading]:
             target.write(f"{heading}: {'; '.join(facts[heading])}\n")
+    if "site" in facts:
+        target.write(f"site: {facts['site']}\n")
 
 
-def _answer(plans: list["Plan"], show: str) -> "Result":
+def _answer(plans: list["Plan"], show: str, here: "SiteInUse | None") -> "Result":
     from htk.output.result import Result
     from htk.plan import table as of_plans
 
@@ -165,10 +171,10 @@ def _answer(plans: list["Plan"], show: str) -> "Result":
         "ledger": (of_plans.LEDGER_LABEL, of_plans.ledger_table),
         "stages": (of_plans.STAGES_LABEL, of_plans.stages_table),
     }[show]
-    return Result(label, rows(plans), facts_of(plans))
+    return Result(label, rows(plans), facts_of(plans, here))
 
 
-def facts_of(plans: list["Plan"]) -> dict[str, Any]:
+def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> dict[str, Any]:
     """Return what a plan rests on, beside its table."""
     from htk.plan.table import MFU, ledger_table
 
@@ -186,6 +192,7 @@ def facts_of(plans: list["Plan"]) -> dict[str, Any]:
         "checked": list(certainty.checked),
         "unchecked": list(certainty.unchecked),
         "ledger": ledger_table(plans).to_pylist(),
+        **({} if here is None else {"site": str(here.path)}),
     }
 
 
@@ -202,9 +209,7 @@ def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target:
     sent = min(plans, key=lambda p: (p.p_oom > 0.5, p.step_ns))
     _print_ledger(sent, target)
     target.write(f"\n{facts['mfu']}\n")
-    for heading in ("checked", "unchecked"):
-        if facts[heading]:
-            target.write(f"{heading}: {'; '.join(facts[heading])}\n")
+    _print_checked(facts, target)
 
 
 def _print_columns(

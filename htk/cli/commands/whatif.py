@@ -1,13 +1,14 @@
 """`htk whatif`: what would a step take if this were changed?"""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from htk import plugins
 from htk.cli.commands.common import say, trace_options
-from htk.cli.commands.options import price_option, run_tokens_option
+from htk.cli.commands.options import price_option, run_tokens_option, site_option
 from htk.core.ranges import exact, parse_seconds
 from htk.errors import UsageError
 
@@ -84,6 +85,7 @@ def _edit_options(function: Any) -> Any:
 )
 @click.option("--restart", help="Time from a failure until the job goes on, e.g. 10min.")
 @click.option("--checkpoint", help="Time that saving stops the job, e.g. 30s.")
+@site_option
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -100,6 +102,7 @@ def command(
     gpu_mtbf: str | None,
     restart: str | None,
     checkpoint: str | None,
+    site: str | None,
     form: str,
     output: str | None,
     limit: int,
@@ -113,6 +116,7 @@ def command(
     """
     from htk.cli.commands.common import opened
     from htk.output.render import write
+    from htk.sites.own_site import site_in_use
     from htk.whatif.api import WhatIf
     from htk.whatif.table import Terms
     from htk.whatif.text import show
@@ -125,12 +129,18 @@ def command(
     failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
     terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
     asked = WhatIf(opened(paths, arguments), fixed, over, anchor, terms, recommend)
+    here = site_in_use(site)
+    if here is not None:
+        asked = asked.at_site(here.site.rates)
     for path, ratio in beside:
         asked = asked.calibrate_with(path, ratio)
     if ledger:
         write(asked.traffic(), form, output, limit=limit)
     else:
-        show(asked.run(), form, output, limit=limit, wide=wide)
+        answer = asked.run()
+        if here is not None:
+            answer = replace(answer, coverage={**answer.coverage, "site": str(here.path)})
+        show(answer, form, output, limit=limit, wide=wide)
     if folder is not None:
         if asked.sweeps or recommend:
             raise UsageError("--write writes one step: give edits and no sweep")

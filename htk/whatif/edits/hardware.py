@@ -6,12 +6,13 @@ of their level. CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.8
 on 39 jobs, so this is no more than a first guess.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from htk.errors import UsageError
 from htk.models.hardware import Gpu, gpu
+from htk.models.site_rates import NARROWED, SiteRates
 from htk.whatif.edits.batch import SHORTEST_NS
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency
@@ -36,17 +37,16 @@ def apply(scene: StepModel, value: str) -> StepModel:
     length = scene.lengths().astype(np.float64)
     matrix = np.array([f in _MATRIX for f in scene.facts.family], bool)
     attends = np.array([f == "attention" for f in scene.facts.family], bool)
-    products, memory = (
-        now.achievable_half_tflops / other.achievable_half_tflops,
-        now.memory_gbps / other.memory_gbps,
-    )
+    site = _SiteRatios(scene.site_rates(now), scene.site_rates(other))
+    products = site.over("products", now.achievable_half_tflops / other.achievable_half_tflops)
+    memory = site.over("memory", now.memory_gbps / other.memory_gbps)
     attention = _attention_tflops(now) / _attention_tflops(other)
     ratio = np.where(matrix, products, np.where(attends, attention, memory))
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
     changed = scene.with_lengths(scene.is_compute, new)
-    inside = now.scale_up_gbps / other.scale_up_gbps
-    outside = now.scale_out_gbps / other.scale_out_gbps
+    inside = site.over("links", now.scale_up_gbps / other.scale_up_gbps)
+    outside = site.over("adapters", now.scale_out_gbps / other.scale_out_gbps)
     fixed = np.minimum(latency(scene), length)
     moved = fixed + (length - fixed) * np.where(scene.facts.crosses, outside, inside)
     return (
@@ -56,15 +56,53 @@ def apply(scene: StepModel, value: str) -> StepModel:
             peak=scene.peak * other.half_tflops / now.half_tflops,
             low_confidence=True,
         )
-        .with_uncertainty("compute", 0.2)
-        .with_uncertainty("communication", 0.3)
+        .with_uncertainty("compute", 0.2 * site.narrows("products", "memory"))
+        .with_uncertainty("communication", 0.3 * site.narrows(*_levels(scene)))
         .with_assumption(
             f"{other.name} in place of {now.name}: matrix products {1 / products:.2f} times as "
             f"fast, attention {1 / attention:.2f} times by the same kernels, what memory bounds "
             f"{1 / memory:.2f} times, links {1 / inside:.2f} times within a node and "
-            f"{1 / outside:.2f} times out of it; CPU as it was"
+            f"{1 / outside:.2f} times out of it; CPU as it was",
+            *site.words,
         )
     )
+
+
+def _levels(scene: StepModel) -> tuple[str, ...]:
+    """Levels of the network that the step uses."""
+    crosses = scene.facts.crosses[scene.is_comm]
+    return (*(("links",) if not crosses.all() else ()), *(("adapters",) if crosses.any() else ()))
+
+
+@dataclass(frozen=True)
+class _SiteRatios:
+    """What a site measured of both GPUs: of one alone it tells nothing of the other."""
+
+    now: SiteRates
+    other: SiteRates
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        each = vars(self.now)
+        return tuple(n for n in each if each[n] is not None and getattr(self.other, n) is not None)
+
+    def over(self, name: str, usual: float) -> float:
+        """Return times taken on the other GPU over those of now."""
+        if name not in self.measured:
+            return usual
+        ratio: float = getattr(self.now, name) / getattr(self.other, name)
+        return usual * ratio
+
+    def narrows(self, *names: str) -> float:
+        return NARROWED if names and set(names) <= set(self.measured) else 1.0
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(
+            f"{name} by this site's recordings of both GPUs: {getattr(self.now, name):.2f} and "
+            f"{getattr(self.other, name):.2f} of what is usual"
+            for name in self.measured
+        )
 
 
 def _attention_tflops(device: Gpu) -> float:

@@ -11,7 +11,7 @@ from htk.errors import UsageError
 from htk.models.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.missing_ranks import partial
-from htk.whatif.network_tiers import network
+from htk.whatif.network_tiers import network, site_narrows, site_words
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
 from htk.whatif.step_model import StepModel
@@ -62,7 +62,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    uncertainty = 0.5 if crossing else 0.25
+    uncertainty = 0.5 * site_narrows(scene, True) if crossing else 0.25
+    if crossing and (measured := site_words(scene, True)):
+        words.append(measured)
     return (
         changed.with_uncertainty("communication", uncertainty)
         .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))

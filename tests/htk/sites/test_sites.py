@@ -13,11 +13,11 @@ from bench.scorecard.jobs import Job, step_ns, write
 from htk.cli import main
 from htk.errors import UsageError
 from htk.models.hardware import gpu
+from htk.models.site_rates import WITHIN
 from htk.plan.job import PlannedJob
 from htk.plan.step import Plan
 from htk.sites.learning import MeasuredStep, RecordedRates, learned, recorded_rates
 from htk.sites.site import (
-    WITHIN,
     GpuAtSite,
     PlanAtSite,
     Rate,

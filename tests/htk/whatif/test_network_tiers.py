@@ -1,10 +1,13 @@
 """Latency and pace of each level, of transfers whose length follows from both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from htk.models.network import ACROSS_NS, LATENCY_NS
-from htk.whatif.network_tiers import link_tier, network
+from htk.models.site_rates import NARROWED, SiteRates
+from htk.whatif.network_tiers import link_tier, network, site_narrows, site_words
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_scene
 
@@ -63,3 +66,20 @@ def test_transfers_that_get_quicker_with_their_size_have_a_pace_all_the_same() -
     assert found.latency == LATENCY_NS
     paces = [70_000 / (14 / 8 * MB), 10_000 / (14 / 8 * 64 * MB)]
     assert found.ns_per_byte == pytest.approx(float(np.mean(paces)))
+
+
+def test_a_sites_rates_stand_for_levels_that_the_recording_does_not_show() -> None:
+    scene = replace(step(LATENCY_NS, 0.004, across=False))
+    facts = replace(scene.facts, named="NVIDIA A100-SXM4-80GB", scale_up_gbps=300.0)
+    usual = replace(scene, facts=facts)
+    here = replace(usual, site={"a100-80gb": SiteRates(links=0.5, adapters=0.5)})
+    bare, at_site = network(usual), network(here)
+    assert bare.adapters is not None and bare.links is not None
+    assert at_site.adapters == pytest.approx(2 * bare.adapters)
+    assert at_site.links == pytest.approx(2 * bare.links)
+    assert at_site.within == bare.within, "what was recorded stays"
+    assert site_narrows(here, True) == NARROWED and "0.50" in site_words(here, True)
+    assert site_narrows(here, False) == 1 and not site_words(here, False)
+    assert site_narrows(usual, True) == 1
+    elsewhere = replace(usual, site={"h100": SiteRates(adapters=0.5)})
+    assert network(elsewhere) == bare

@@ -1,8 +1,11 @@
 """Another GPU: classes of kernels by what bounds them."""
 
+from dataclasses import replace
+
 import pytest
 
 from htk.errors import UsageError
+from htk.models.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import hardware
 from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
 
@@ -53,3 +56,27 @@ def test_precisions_are_those_of_the_new_gpu() -> None:
     found = hardware.apply(scene, "h100")
     assert found.device_name == "NVIDIA H100 80GB HBM3"
     assert found.peak == pytest.approx(989 / 312)
+
+
+def test_a_site_that_measured_both_scales_what_it_measured_and_narrows() -> None:
+    """Products at 0.8 and 0.9 of the usual, adapters at 0.5 and 1.0; memory of one alone, which
+    tells nothing of the other."""
+    scene = small_scene(STEP, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    rates = {
+        "a100-80gb": SiteRates(products=0.8, memory=0.7, adapters=0.5),
+        "h100": SiteRates(products=0.9, links=0.6, adapters=1.0),
+    }
+    usual, here = hardware.apply(scene, "h100"), hardware.apply(replace(scene, site=rates), "h100")
+    assert length(here, "mm") == round(2500 + 100_000 * (271.2 * 0.8) / (794.5 * 0.9))
+    assert length(here, "norm") == length(usual, "norm")
+    assert length(here, "inside") == length(usual, "inside")
+    assert length(here, "outside") == 20_000 + 25_000
+    assert here.spread["compute"] == usual.spread["compute"], "memory is as unsure as it was"
+    assert any("0.80 and 0.90" in words for words in here.assumptions)
+    rates["h100"] = replace(rates["h100"], memory=0.7)
+    rates["a100-80gb"] = replace(rates["a100-80gb"], links=0.6)
+    sure = hardware.apply(replace(scene, site=rates), "h100")
+    assert length(sure, "norm") == length(usual, "norm"), "the same share of both"
+    for cause in ("compute", "communication"):
+        assert sure.spread[cause] == pytest.approx(NARROWED * usual.spread[cause])
+    assert usual.assumptions == hardware.apply(replace(scene, site={}), "h100").assumptions

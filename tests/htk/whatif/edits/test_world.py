@@ -1,8 +1,11 @@
 """Ranks: what their collectives cost, and who comes last."""
 
+from dataclasses import replace
+
 import pytest
 
 from htk.errors import UsageError
+from htk.models.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import world
 from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
 
@@ -35,6 +38,20 @@ def test_leaving_the_node_is_marked() -> None:
     found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
     assert found.low_confidence
     assert any("leave its node" in words for words in found.assumptions)
+
+
+def test_a_sites_adapters_are_what_the_job_would_meet_outside_its_node() -> None:
+    """At half of the usual rate what lies beyond the hops takes twice as long."""
+    usual = small_scene(reduced(4, 4), gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    here = replace(usual, site={"a100-80gb": SiteRates(adapters=0.5)})
+    slower, faster = world.apply(here, "2x4"), world.apply(usual, "2x4")
+    hops = length(
+        world.apply(replace(usual, site={"a100-80gb": SiteRates(adapters=1e9)}), "2x4"), "r"
+    )
+    assert length(slower, "r") > 1.5 * length(faster, "r") > 1.5 * hops
+    ratio = slower.spread["communication"] / faster.spread["communication"]
+    assert ratio == pytest.approx(NARROWED)
+    assert any("0.50 of what is usual" in words for words in slower.assumptions)
 
 
 def test_as_many_as_now() -> None:

@@ -1,0 +1,37 @@
+"""Which site a command uses: the file that it names, else the user's own where there is one."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from htk.sites.site import Site
+from htk.sites.site_file import read_site
+
+OWN_FILE = "HTK_SITE"  # environment variable that names the user's file
+NONE = "none"  # in its place, or for the option: no site
+
+
+@dataclass(frozen=True)
+class SiteInUse:
+    site: Site
+    path: Path
+
+
+def own_site_file() -> Path:
+    """Return where a user's own site is looked for: site.toml in the folder of settings."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("htk", appauthor=False)) / "site.toml"
+
+
+def site_in_use(named: str | None = None) -> SiteInUse | None:
+    """Return the site that an option names, else the environment, else the user's own; None: no
+    site."""
+    chosen = named or os.environ.get(OWN_FILE)
+    if chosen is None or not chosen:
+        own = own_site_file()
+        return SiteInUse(read_site(own), own) if own.is_file() else None
+    if chosen.lower() == NONE:
+        return None
+    path = Path(chosen).expanduser()
+    return SiteInUse(read_site(path), path)
