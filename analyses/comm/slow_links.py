@@ -1,6 +1,7 @@
 """Adapters, links, nodes or GPUs that slow communication down."""
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -8,8 +9,9 @@ import pyarrow as pa
 
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
-from htk.core.humanize import pluralize
-from htk.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.core.humanize import format_int_ranges, pluralize
+from htk.measures.channel_hops import hops_between_nodes, paired_communicators
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
 from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates, link_paces
 from htk.measures.slow_links import (
     ADAPTER,
@@ -53,6 +55,9 @@ def slow_links(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
+    collective_facts: pa.Table,
+    comm_transports: pa.Table,
+    comm_inits: pa.Table,
     *,
     intra_gbps: Annotated[
         float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
@@ -63,12 +68,17 @@ def slow_links(
     """Which adapter, link, node or GPU slows communication down, and what would decide it?
 
     Transfers alone are compared, from the last start to the last end: waiting plays no part.
-    What is slow slows all groups that use it and no other. Nothing is shown where it is likelier
-    that nothing is slow.
+    What is slow slows all groups that use it and no other: all links and adapters of its ranks, or
+    where NCCL's log lies beside the trace those of its rings and trees. Nothing is shown where it
+    is likelier that nothing is slow.
     """
     matches = aligned_matches if align else collective_matches
-    calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
+    named = with_nccl_facts(collectives, collective_facts)
+    calls = CollectiveCalls.of_one_source(named, matches, ranks)
     paces = link_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps))
+    paired = paired_communicators(collectives, collective_facts)
+    hops = hops_between_nodes(calls, paces.members, paired, comm_transports, comm_inits)
+    paces = replace(paces, hops=hops)
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]
@@ -76,6 +86,7 @@ def slow_links(
         "groups": len(paces),
         "collectives": int(paces.collectives.sum()),
         "probability_that_nothing_is_slow": round(nothing, 3),
+        "rings_from_nccl_log": sum(h is not None for h in hops),
         "verdict": _verdict(shown, nothing) if len(paces) else "no collective of known size",
         **calls.hosts.facts(),
         **clock_facts(align),
@@ -146,8 +157,10 @@ def _name(suspect: Suspect) -> str:
     if suspect.kind in (ADAPTERS, NODE):
         return f"{'network adapters' if suspect.kind == ADAPTERS else 'GPU links'} of {nodes}"
     what = "network adapter" if suspect.kind == ADAPTER else "links"
+    what = f"{what} {suspect.device}" if suspect.device else what
     where = f" on {nodes}" if nodes else ""
-    return f"{what} of rank {suspect.ranks[0]}{where}"
+    ranks = format_int_ranges(suspect.ranks)
+    return f"{what} of rank{'s' if len(suspect.ranks) > 1 else ''} {ranks}{where}"
 
 
 def _test(kinds: set[str], count: int) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths
+from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
@@ -67,6 +67,7 @@ def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
     its other groups, nor in what the recording of some rank does not hold, as of a cut file."""
     rows, matches = calls.rows, calls.matches
     own = own_time(rows, calls.table)
+    has_lateness = valid(matches["lateness_ns"])
     lateness = numbers(matches["lateness_ns"], 0)
     common = _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
     late = truths(matches["blamed"]) & (calls.match != NONE)
@@ -77,7 +78,7 @@ def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
         )
     held_up = late & (2 * excess[:, KINDS.index("comm")] > lateness)
     peers = _held_up_in(own, rows, calls.waits.wait, lateness, np.flatnonzero(held_up))
-    cause = _first_causes(calls.match, late & common, held_up, peers)
+    cause = _first_causes(calls.match, late & common, held_up, peers, has_lateness)
     waited = np.where(late, numbers(matches["cost_ns"], 0), 0)
     return Blame(late, held_up, common, cause, lateness, excess, waited)
 
@@ -98,16 +99,20 @@ def need_waits(calls: CollectiveCalls) -> None:
     )
 
 
-def _first_causes(match: Ints, late: Mask, held_up: Mask, held_up_in: Ints) -> Ints:
+def _first_causes(
+    match: Ints, late: Mask, held_up: Mask, held_up_in: Ints, has_lateness: Mask
+) -> Ints:
     """Return for each late row the row that this is attributed to: itself; of one that is held up
     the late row of the collective that it waited in, or, where that one was held up itself, of the
-    one before (NONE: nobody's)."""
+    one before (NONE: nobody's). Who was last in a group's first collective has no own time there
+    that would make it the cause of more."""
     late_row = np.full(int(match.max(initial=NONE)) + 2, NONE, np.int64)  # the last: no match
     rows = np.flatnonzero(late)
     late_row[match[rows]] = rows
     cause = np.where(late, np.arange(len(match)), NONE)
     waits = np.flatnonzero(late & held_up)
-    cause[waits] = late_row[np.append(match, NONE)[held_up_in[waits]]]
+    peers = late_row[np.append(match, NONE)[held_up_in[waits]]]
+    cause[waits] = np.where(np.append(has_lateness, False)[peers], peers, NONE)
     cause, open_ended = np.append(cause, NONE), np.append(late & held_up, False)
     for _ in range(_ROUNDS):
         onward = (cause != NONE) & open_ended[cause]

@@ -11,6 +11,7 @@ import numpy as np
 
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.measures.channel_hops import Hops
 from htk.measures.collective_calls import CollectiveCalls
 from htk.models.detected import devices
 from htk.models.link_rates import group_gbps, scale_up_gbps
@@ -71,6 +72,7 @@ class LinkPaces:
     limit_from: list[str]
     collectives: Ints  # large ones
     time_ns: Floats  # that they take together
+    hops: list[Hops | None] | None = None  # of each between nodes; None: not logged
 
     def __len__(self) -> int:
         return len(self.members)

@@ -3,7 +3,8 @@
 What is slow slows every group that uses it, and no other. Each suspect is a hypothesis: groups that
 use it are slower by one factor, groups of a kind are equally fast otherwise, and what that pace is
 is known only as well as the links' rates are. Suspects that the same groups use cannot be told
-apart; they share the probability.
+apart; they share the probability. Where NCCL's log tells the rings (or trees) of a group, it uses
+the adapters and links of its hops alone.
 """
 
 from collections import defaultdict
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.columns.types import Floats, Ints
+from htk.measures.channel_hops import Hops
 from htk.measures.link_paces import LinkPaces
 
 ADAPTER, ADAPTERS = "network adapter", "node's network adapters"
@@ -32,6 +34,7 @@ class Suspect:
     kind: str
     nodes: tuple[str, ...]
     ranks: tuple[int, ...]
+    device: str  # name of an adapter, where logged
     probability: float
 
 
@@ -55,7 +58,7 @@ def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], flo
         return [], 1.0
     keys = list(users)
     support, factor = _support(paces, [users[key] for key in keys])
-    kinds = [kind for kind, _, _ in keys]
+    kinds = [key[0] for key in keys]
     share = sum(_SHARES[kind] for kind in set(kinds))
     prior = np.array([SUSPECTED * _SHARES[k] / share / kinds.count(k) for k in kinds])
     score = np.log(prior) + support
@@ -76,7 +79,7 @@ def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], flo
     return sorted(classes, key=lambda alike: -alike.probability), nothing / total
 
 
-Key = tuple[str, tuple[str, ...], tuple[int, ...]]
+Key = tuple[str, tuple[str, ...], tuple[int, ...], str]
 
 
 def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
@@ -86,21 +89,55 @@ def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
     for rank, host in sorted(hosts.items()):
         ranks_of[host].append(rank)
     everywhere = tuple(sorted({n for nodes in paces.nodes if len(nodes) > 1 for n in nodes}))
+    adapters = _adapters(paces, hosts)
     for group, (members, nodes) in enumerate(zip(paces.members, paces.nodes, strict=True)):
         if len(nodes) == 1:
-            users[NODE, nodes, tuple(ranks_of[nodes[0]])].append(group)
-        if len(nodes) > 1:
-            users[NETWORK, everywhere, ()].append(group)
-        if len(nodes) == 2:
-            users[PAIR, nodes, ()].append(group)
+            users[NODE, nodes, tuple(ranks_of[nodes[0]]), ""].append(group)
         for rank in members:
-            where = (hosts[rank],) if rank in hosts else ()
-            users[GPU, where, (rank,)].append(group)
-            if len(nodes) > 1:
-                users[ADAPTER, where, (rank,)].append(group)
-        for node in nodes if len(nodes) > 1 else ():
-            users[ADAPTERS, (node,), tuple(ranks_of[node])].append(group)
+            users[GPU, (hosts[rank],) if rank in hosts else (), (rank,), ""].append(group)
+        if len(nodes) < 2:
+            continue
+        users[NETWORK, everywhere, (), ""].append(group)
+        hops = paces.hops[group] if paces.hops else None
+        ends = members if hops is None else {r for h in hops for r in (h.sender, h.receiver)}
+        pairs = {nodes} if hops is None and len(nodes) == 2 else _pairs(hops, hosts)
+        for pair in sorted(pairs):
+            users[PAIR, pair, (), ""].append(group)
+        for key in sorted({adapters.get(r) or _adapter(r, hosts) for r in ends}):
+            users[key].append(group)
+        for node in sorted({hosts[r] for r in ends if r in hosts} or nodes):
+            users[ADAPTERS, (node,), tuple(ranks_of[node]), ""].append(group)
     return users
+
+
+def _pairs(hops: Hops | None, hosts: dict[int, str]) -> set[tuple[str, ...]]:
+    return {tuple(sorted((hosts[h.sender], hosts[h.receiver]))) for h in hops or ()}
+
+
+def _adapter(rank: int, hosts: dict[int, str]) -> Key:
+    return ADAPTER, (hosts[rank],) if rank in hosts else (), (rank,), ""
+
+
+def _adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
+    """The adapter of each rank by name, where all ends of all hops name theirs, each one alone."""
+    names: dict[int, set[str | None]] = defaultdict(set)
+    for hops, nodes in zip(paces.hops or [], paces.nodes, strict=False):
+        if hops is None and len(nodes) > 1:
+            return {}
+        for hop in hops or ():
+            names[hop.sender].add(hop.send_adapter)
+            names[hop.receiver].add(hop.receive_adapter)
+    named = {rank: next(iter(seen)) for rank, seen in names.items() if len(seen) == 1}
+    if len(named) < len(names) or None in named.values():
+        return {}
+    users: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, device in sorted(named.items()):
+        users[hosts[rank], str(device)].append(rank)
+    return {
+        rank: (ADAPTER, (host,), tuple(ranks), device)
+        for (host, device), ranks in users.items()
+        for rank in ranks
+    }
 
 
 def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:

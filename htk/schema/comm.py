@@ -119,10 +119,12 @@ COMM_INITS = table(
 COMM_TRANSPORTS = table(
     **_SOURCE,
     **_COMM,
+    group=(TEXT, "The split that it belongs to, where its own hash is not logged."),
+    algorithm=(TEXT, "RING or TREE: the hop is part of one; null: a connection is made."),
     channel=(_I32, "Channel."),
     from_rank=(_I32, "Sending rank of the communicator."),
     to_rank=(_I32, "Receiving rank of the communicator."),
-    transport=(TEXT, "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, …"),
+    transport=(TEXT, "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, …; null in rows of rings and trees."),
 )
 
 COMM_TUNING = table(

@@ -2,8 +2,9 @@
 
 Text of any number of processes in one file, with whatever a launcher or scheduler puts before each
 line; lines glue together and tear, so a line is taken apart at every `host:pid:tid [dev] NCCL`.
-Read: INFO lines of INIT, COLL, TUNING, P2P, NET and the tuning table (2.4 to 2.30), WARN lines and
-the trail of errors after them. Not read: GRAPH, TRACE and CALL lines.
+Read: INFO lines of INIT, COLL, TUNING, P2P, NET and the tuning table (2.4 to 2.30), of GRAPH
+those of rings and trees, WARN lines and the trail of errors after them. Not read: TRACE and CALL
+lines.
 
 Calls are logged when they are enqueued. They have a time where NCCL_DEBUG_TIMESTAMP_LEVELS asks for
 it: that of the host's wall clock, without a time zone, read as UTC. Otherwise only their order in a

@@ -10,6 +10,7 @@ from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 from htk.parsers.nccl_debug import tuning
 from htk.parsers.nccl_debug.message import NAME, Message
+from htk.parsers.nccl_debug.orders import ChannelOrders
 
 _INIT = re.compile(
     r"comm (0x[0-9a-f]{1,16}) rank (\d{1,9}) nranks (\d{1,9})(?: cudaDev (\d{1,4}))?"
@@ -64,6 +65,7 @@ class NcclLog:
     latest: dict[tuple[str, str, str], _Comm] = field(default_factory=dict)  # by thread
     all_comms: list[_Comm] = field(default_factory=list)
     last_call: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    orders: ChannelOrders = field(default_factory=ChannelOrders)
     tuning_tables: tuning.TuningTables = field(default_factory=tuning.TuningTables)
     tables: dict[str, RowBuffer] = field(
         default_factory=lambda: {
@@ -115,7 +117,7 @@ class NcclLog:
         elif match := tuning.SPECIAL.search(text):
             who = self._who(message, self._comm_of(message))
             self.tables["comm_tuning"].append(who | tuning.special(match))
-        else:
+        elif not self._order(message):
             return self._table(message)
         return READ
 
@@ -187,10 +189,20 @@ class NcclLog:
             "group": comm.group if comm else None,
         }
 
+    def _order(self, message: Message) -> bool:
+        comm = self._comm_of(message)
+        hops = self.orders.read(message, comm.size) if comm else None
+        for hop in hops or ():
+            self.tables["comm_transports"].append(self._of_comm(message, comm) | hop)
+        return hops is not None
+
+    def _of_comm(self, message: Message, comm: _Comm | None) -> dict[str, Any]:
+        return {**self._who(message, comm), "group": comm.group if comm else None}
+
     def _transport(self, message: Message, match: re.Match[str]) -> None:
         self.tables["comm_transports"].append(
             {
-                **self._who(message, self._comm_of(message)),
+                **self._of_comm(message, self._comm_of(message)),
                 "channel": int(match[1]),
                 "from_rank": int(match[2]),
                 "to_rank": int(match[3]),

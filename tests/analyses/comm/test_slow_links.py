@@ -12,7 +12,7 @@ from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.trace.opening import OpenOptions, open_trace
 
-JOB = {"model": "gpt3-126m", "layers": 3, "seq": 512, "micro_batch": 2, "steps": 2, "stacks": False}
+JOB = {"model": "gpt3-126m", "layers": 2, "seq": 512, "micro_batch": 2, "steps": 2, "stacks": False}
 TWO = {"nodes": 2, "gpus_per_node": 4, "strategy": "full_shard"}
 FOUR = {"nodes": 4, "gpus_per_node": 2, "strategy": "hybrid_shard"}
 RAILS = {"nodes": 2, "gpus_per_node": 4, "strategy": "hybrid_shard"}
@@ -24,7 +24,7 @@ def answer(folder: Path, job: dict[str, Any], **options: Any) -> tuple[list[dict
     return table.to_pylist(), coverage_of(table)["verdict"]
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("nodes", [TWO, FOUR], ids=["1 of 2", "1 of 4"])
 def test_a_slow_node_slows_the_network_and_which_node_cannot_be_told(
     nodes: dict[str, Any], seed: int, tmp_path: Path
@@ -43,7 +43,7 @@ def test_a_slow_node_slows_the_network_and_which_node_cannot_be_told(
     assert "each pair of nodes" in first["test"]
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", range(10))
 def test_a_slow_adapter_is_told_from_those_of_other_gpus(seed: int, tmp_path: Path) -> None:
     plants = ("slow_link:node=1,nic=2",)
     rows, _ = answer(tmp_path, RAILS | {"seed": seed, "plants": plants})
@@ -68,6 +68,19 @@ def test_nothing_is_slow_where_ranks_only_wait(
     rows, verdict = answer(tmp_path, nodes | {"seed": 4, "plants": plants})
     assert rows == []
     assert verdict.startswith("no slow link")
+
+
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_no_straggler_is_named_for_a_slow_adapter(seed: int, tmp_path: Path) -> None:
+    """Ranks 2 and 6 come late to their other groups for it, in seed 14 after a late start too."""
+    plants = ("slow_link:node=1,nic=2",)
+    simulate(checked(Config(**(JOB | RAILS | {"seed": seed, "plants": plants}))), tmp_path)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    findings = ask(trace, "recommendations").to_pylist()
+    (link,) = [f["evidence"] for f in findings if f["finding"] == "a link is slow"]
+    assert link.startswith("network adapter of rank 2 on node-0, or network adapter of rank 6")
+    waits = [f["evidence"] for f in findings if f["finding"].startswith("ranks wait for")]
+    assert not [words for words in waits if "for rank 2" in words or "for rank 6" in words]
 
 
 def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: Path) -> None:
