@@ -53,13 +53,13 @@ def hops_between_nodes(
     if not comms or not transports.num_rows:
         return [None] * len(members)
     logged = dict(_logged_hops(transports))
-    place = _places(calls)
+    position = _places(calls)
     trees = _tree_users(calls)
     hosts = calls.hosts.of_rank
     hops: list[Hops | None] = []
     for ranks in members:  # a few groups
         algorithm = TREE if ranks in trees else RING
-        comm = _communicator(ranks, members, comms, logged, place, comm_hashes.get(ranks))
+        comm = _communicator(ranks, members, comms, logged, position, comm_hashes.get(ranks))
         order = logged.get(comm, {}).get(algorithm, set()) if comm else set()
         is_complete = {a for a, _ in order} | {b for _, b in order} == set(range(len(ranks)))
         hops.append(
@@ -153,16 +153,16 @@ def _communicator(
     members: list[tuple[int, ...]],
     comms: Mapping[Comm, Mapping[int, _Place]],
     logged: Mapping[Comm, Mapping[str, Any]],
-    place: Mapping[int, _Place],
+    position: Mapping[int, _Place],
     paired: int | None,
 ) -> Comm | None:
     """The communicator of a group, where one alone can be it, or all that can run alike."""
     for comm, places in comms.items():
         if paired is not None and comm[0] == paired and len(places) == len(ranks):
             return comm
-    own = [place.get(rank, (None, None)) for rank in ranks]
+    own = [position.get(rank, (None, None)) for rank in ranks]
     fitting = [c for c, places in comms.items() if _fits(own, places)]
-    rivals = {m for m in members if _alike([place.get(r, (None, None)) for r in m], own)}
+    rivals = {m for m in members if _alike([position.get(r, (None, None)) for r in m], own)}
     if not fitting or len(rivals) != 1:
         return None
     first, *others = (logged.get(comm) for comm in fitting)
