@@ -282,28 +282,3 @@ def test_columns_of_single_iterations_and_a_time_of_day() -> None:
     )
     assert values(into, "time_us", "wrong", "group_size") == (12.0, None, 4)
     assert out["busbw_gbps"] == pytest.approx(1024 / 10.0 / 1e3)
-
-
-def test_log_of_rings_and_trees() -> None:
-    """Hops of each rank's line, and of the ring that the first rank writes whole."""
-    hops = rows(sample(nccl_debug, "two_ranks_interleaved.log"), "comm_transports")
-    rings = {(r["channel"], r["from_rank"], r["to_rank"]) for r in hops if r["algorithm"] == "RING"}
-    assert rings == {(0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0)}
-    trees = {(r["channel"], r["from_rank"], r["to_rank"]) for r in hops if r["algorithm"] == "TREE"}
-    assert trees == {(0, 1, 0), (1, 1, 0)}  # rank 0 is the root of both
-    assert {r["algorithm"] for r in hops if r["transport"]} == {None}
-
-
-def test_a_ring_over_several_lines_and_an_older_tree() -> None:
-    head = b"h:1:2 [0] NCCL INFO "
-    init = head + b"comm 0xa rank 0 nranks 4 cudaDev 0 busId 1 commId 0xb - Init START\n"
-    text = init + head + b"Channel 00/02 :    0   3\n" + head + b"Channel 00/02 :    1   2\n"
-    text += head + b"Trees [0] 1/2/-1->0->-1|-1->0->1/2/-1 [1] -1/-1/-1->0->3|3->0->-1/-1/-1\n"
-    text += head + b"Channel 01/02 : 0 1 1 2\n" + head + b"Channel 02/02 : 99999999999 0 1 2\n"
-    hops = rows(parsed(nccl_debug, text), "comm_transports")
-    edges = [(r["algorithm"], r["channel"], r["from_rank"], r["to_rank"]) for r in hops]
-    ring = [(0, 3), (1, 2), (2, 0), (3, 1)]
-    assert edges == [
-        *(("RING", 0, a, b) for a, b in ring), ("TREE", 0, 1, 0), ("TREE", 0, 2, 0),
-        ("TREE", 1, 0, 3),
-    ]  # fmt: skip
