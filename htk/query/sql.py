@@ -23,6 +23,7 @@ from htk.core.label import Label
 from htk.errors import HtkError, UsageError
 from htk.export.dataset import read_dataset
 from htk.output.result import Result
+from htk.query.meanings import candidates
 from htk.query.tokens import Token, tokens
 from htk.query.views import VIEWS
 from htk.query.worker import Limits, Refusal, worker_of
@@ -93,19 +94,23 @@ class Prepared:
             return f"sql: no table or analysis {name!r}; {hint}"
         if match := _NO_COLUMN.search(message):
             name = match[1] or match[3]
-            near = self._columns_like(name, message)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            return f"sql: no column {name!r}{hint}"
+            return f"sql: no column {name!r}{self._meant(name, message)}"
         return f"sql: {textwrap.shorten(first, 300, placeholder='…')}"
 
-    def _columns_like(self, name: str, message: str) -> list[str]:
-        """Columns of what the query reads that a mistaken name may stand for."""
-        match = _CANDIDATES.search(message)
-        candidates = re.findall(r'"([^"]+)"', match[1]) if match else []
-        columns = {column for table in self.relations.values() for column in table.column_names}
-        columns |= {c for t in self.dataset for c in _BASE_TABLES[t].names if t in self.text}
-        close = get_close_matches(name.rpartition(".")[2], columns, 3)
-        return list(dict.fromkeys([*close, *candidates]))[:4]
+    def _meant(self, name: str, message: str) -> str:
+        """Return what a mistaken column may stand for, here and in a joined view."""
+        read = {n: tuple(t.column_names) for n, t in self.relations.items()}
+        read |= {t: tuple(_BASE_TABLES[t].names) for t in self.dataset if t in self.text}
+        views = {
+            view: tuple(entry.columns.names)
+            for view, entry in VIEWS.items()
+            if entry.reads[0] in read and not self.dataset
+        }
+        near, elsewhere = candidates(name, read, views)
+        if not (near or elsewhere) and (match := _CANDIDATES.search(message)):
+            near = re.findall(r'"([^"]+)"', match[1])[:3]
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        return hint + "".join(f"; {view} has {column}" for view, column in elsewhere.items())
 
 
 class _Naming(NamedTuple):
