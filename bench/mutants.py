@@ -88,11 +88,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 def _code_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Children that compute: no types, decorators, texts or errors."""
+    """Children that compute: no types, decorators, checks, texts or errors."""
     if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
         return
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
+    if isinstance(node, ast.keyword) and node.arg in ("strict", "repr"):
+        return  # a check, as assertions are; a text
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases"):
             continue

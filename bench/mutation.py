@@ -7,11 +7,11 @@
 
 Expressions are drawn from the packages below, each is changed once (a comparison, an operator, a
 constant by one, a side, a minimum for a maximum, two arguments swapped) in a copy of the tree, and
-the tests run: first the module's mirrored test file and those that import it, then the other tests
-of its package and those of the modules that use it, nearest first, up to 10 files. A mutant is
-killed when a test fails that passes without it, or when the tests end within the limit only without
-it. Mutants that nobody can tell from the original are listed with their reasons in
-bench/mutation_equivalents.toml and are not counted.
+the tests run: first the module's mirrored test file, or the one that tests/tested_elsewhere.toml
+names, and those that import it, then the other tests of its package and those of the modules that
+use it, nearest first, up to 10 files. A mutant is killed when a test fails that passes without it,
+or when the tests end within the limit only without it. Mutants that nobody can tell from the
+original are listed with their reasons in bench/mutation_equivalents.toml and are not counted.
 """
 
 import argparse
@@ -250,13 +250,21 @@ def nearest_tests(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @cache
 def _tests_that_know(path: str) -> tuple[str, ...]:
-    """The mirrored test file, or its package's, and those that name the module or what it makes."""
+    """The mirrored test file, or its package's, the one that is named in its place, and those that
+    name the module or what it makes."""
     folder = ROOT / "tests" / Path(path).parent
-    mirrored = folder / f"test_{Path(path).stem}.py", folder.parent / f"test_{folder.name}.py"
+    mirrored = [folder / f"test_{Path(path).stem}.py", folder.parent / f"test_{folder.name}.py"]
+    mirrored += [ROOT / listed[path] for listed in _tested_elsewhere().values() if path in listed]
     names = _spellings(path)
     files = [file for file in mirrored if file.is_file()]
     files += [file for file, words in _words_of_tests().items() if names & words]
     return tuple(dict.fromkeys(str(file.relative_to(ROOT)) for file in files))
+
+
+@cache
+def _tested_elsewhere() -> dict[str, dict[str, str]]:
+    text = (ROOT / "tests/tested_elsewhere.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 @cache

@@ -2,9 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from htk.derived.idle import _after, _gaps_in
 from htk.derived.registry import NAMES, maker
 from tests.tables import make
 
@@ -223,3 +225,47 @@ def test_against_a_twin_that_asks_every_instant(
     ties = {s for _, s, *_ in work if sum(w[1] == s for w in work) > 1}
     if not ties:  # of activities that start at once either may be named
         assert found == {t: why(t) for t in range(40) if why(t)}
+
+
+LANES = st.tuples(st.integers(0, 1), st.integers(7, 9))
+ACTIVITIES = st.lists(st.tuples(LANES, st.integers(0, 30), st.integers(0, 8)), max_size=12)
+
+
+@given(ACTIVITIES)
+def test_gaps_of_each_lane_are_what_nothing_of_it_covers(
+    rows: list[tuple[tuple[int, int], int, int]],
+) -> None:
+    lanes = np.array([lane for lane, _, _ in rows], np.int64).reshape(-1, 2)
+    start = np.array([begin for _, begin, _ in rows], np.int64)
+    end = start + np.array([length for _, _, length in rows], np.int64)
+    gaps = _gaps_in(lanes, start, end)
+    expected = []
+    for lane in sorted({lane for lane, _, _ in rows}):
+        own = [k for k, row in enumerate(rows) if row[0] == lane]
+        for k in sorted(own, key=lambda k: (start[k], k)):
+            earlier = [j for j in own if (start[j], j) < (start[k], k)]
+            reach = max((int(end[j]) for j in earlier), default=None)
+            if reach is not None and reach < start[k]:
+                expected.append((*lane, reach, int(start[k]), k))
+    found = zip(gaps.device, gaps.stream, gaps.start, gaps.end, gaps.row, strict=True)
+    assert [tuple(map(int, gap)) for gap in found] == expected
+    for gap, (device, stream, reach, begin, _) in zip(gaps.before.tolist(), expected, strict=True):
+        assert rows[gap][0] == (device, stream) and end[gap] == reach and start[gap] < begin
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), max_size=5),
+)
+def test_a_moment_belongs_to_the_next_row_of_its_lane(
+    rows: list[tuple[int, int]], moments: list[tuple[int, int]]
+) -> None:
+    lane, time = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    on, moment = (np.array([m[k] for m in moments], np.int64) for k in (0, 1))
+    found = _after(lane, time, on, moment)
+    ordered = sorted(range(len(rows)), key=lambda k: (rows[k], k))
+    for place, k in enumerate(ordered):
+        previous = ordered[place - 1] if place else None
+        same = previous is not None and rows[previous][0] == rows[k][0]
+        since = rows[previous][1] if same and previous is not None else -1
+        assert found[k] == any(o == rows[k][0] and since < m <= rows[k][1] for o, m in moments)

@@ -105,6 +105,21 @@ def test_flow_where_neither_call_nor_id_is_recorded(tmp_path: Path) -> None:
     assert row["launch_by"] is None
 
 
+def test_a_call_that_was_recorded_counts_for_more_than_its_arrow(tmp_path: Path) -> None:
+    """The arrow starts in another operator; and arrows of other kinds, or without a number, lead
+    nowhere."""
+    arrow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 100, "tid": 1, "ts": 15}
+    others = [arrow | {"cat": "fwdbwd", "id": 8}, arrow | {"id": "x"}]
+    rows = launched(
+        tmp_path,
+        op("aten::mm", 0, 10), op("aten::add", 12, 10), launch(7, 5), arrow, *others,
+        kernel("gemm", 50, 10, 7), kernel("lost", 70, 10, 8),
+    )  # fmt: skip
+    by_name = [(r["op_row"], r["op_by"], r["launch_by"]) for r in rows]
+    assert by_name[0] == ("aten::mm", "nesting", "correlation")
+    assert by_name[1] == (None, None, None)
+
+
 def test_the_main_thread_s_range_holds_for_what_other_threads_launch(tmp_path: Path) -> None:
     (row,) = launched(
         tmp_path,

@@ -66,6 +66,34 @@ def test_who_depends_on_whom(kind: str, waits: list[int]) -> None:
     assert column(matched(*rows), "wait_ns") == waits
 
 
+def test_matches_are_numbered_by_who_starts_first() -> None:
+    found = matched(
+        call(0, 50, 200, group="b"), call(1, 60, 200, group="b"),
+        call(0, 10, 200, group="a"), call(1, 150, 200, group="a"),
+        call(0, 55, 200, group="c"), call(1, 56, 200, group="c"),
+    )  # fmt: skip
+    assert column(found, "match") == [1, 1, 0, 0, 2, 2]
+
+
+def test_only_calls_of_unnamed_groups_by_their_order_are_guessed() -> None:
+    named = [call(r, 10, 20) for r in (0, 1)]
+    numbered = [call(r, 30, 40, group=None, comms_id="7") for r in (0, 1)]
+    unnamed = [call(r, 50, 60, group=None) for r in (0, 1)]
+    found = matched(*named, *numbered, *unnamed)
+    assert column(found, "match") == [0, 0, 1, 1, 2, 2]
+    assert column(found, "guessed") == [False] * 4 + [True] * 2
+
+
+def test_wait_or_transfer_of_a_call_that_nobody_else_recorded() -> None:
+    """All of its time; of a group of one, a call that waits and one without times, none is told."""
+    found = matched(
+        call(0, 100, 170), call(0, 200, 230, group_size=1, group="me"),
+        call(0, 300, 310, type="wait"), call(0, 400, 460, timing="watchdog"),
+        call(0, 500, 590, group="pair"), call(1, 510, 590, group="pair"),
+    )  # fmt: skip
+    assert column(found, "undetermined_ns") == [70, None, None, None, 0, 0]
+
+
 def test_roots_are_ranks_of_the_group() -> None:
     more = {"type": "broadcast", "root": 0, "group_ranks": "[4,7]", "group_size": 2}
     found = matched(call(4, 150, 200, **more), call(7, 100, 200, **more))

@@ -9,12 +9,16 @@
 Times are µs; a step takes 200. Rank 1 does the same 10 later, but its all-reduce ends at 100 too.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from htk.graph.build import Graph, build
+from htk.graph.build import Graph, _numbered, build
+from htk.graph.edges import Edges
 from htk.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
@@ -136,3 +140,44 @@ def test_a_step_follows_on_each_stream_and_each_thread(graph: Graph) -> None:
     assert set(found) == expected | set(threads)
     assert {pair: found[pair] for pair in threads} == threads
     assert all(found[pair] == 1_000 for pair in expected)  # as close as kernels were seen
+
+
+TIMES = st.integers(0, 4)
+
+
+@given(
+    st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=5),
+    st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=5),
+    st.lists(TIMES, max_size=3),
+)
+def test_nodes_of_one_moment_have_an_order(
+    acts: list[tuple[int, int]], calls: list[tuple[int, int]], joins: list[int]
+) -> None:
+    """Activities, start before end, then what joins them, then calls: a call may end with what it
+    waits for, so that edge leads upwards too."""
+    spans = [(a, a + n) for a, n in acts], [(a, a + n) for a, n in calls]
+    (start, end), (call_start, call_end) = (
+        np.array(list(zip(*rows, strict=True)), np.int64) for rows in spans
+    )
+    edges = Edges(len(acts), len(calls), join_time=np.array(joins, np.int64))
+    every, each = np.arange(len(acts)), np.arange(len(calls))
+    edges.add("run", edges.start(every), edges.end(every), end - start, True)
+    edges.add("call", edges.call_start(each), edges.call_end(each), call_end - call_start, True)
+    edges.add("sync", edges.end(every[:1]), edges.call_end(each[:1]), every[:1], True)
+    graph = _numbered(
+        1, 0, (0, 9), SimpleNamespace(start=start, end=end),  # type: ignore[arg-type]
+        SimpleNamespace(start=call_start, end=call_end), edges,  # type: ignore[arg-type]
+    )  # fmt: skip
+    nodes = [(t, 0, k, 0, ("start", k)) for k, t in enumerate(start.tolist())]
+    nodes += [(t, 0, k, 1, ("end", k)) for k, t in enumerate(end.tolist())]
+    nodes += [(t, 0, len(acts), k, ("join", k)) for k, t in enumerate(joins)]
+    nodes += [(t, 1, k, 0, ("call_start", k)) for k, t in enumerate(call_start.tolist())]
+    nodes += [(t, 1, k, 1, ("call_end", k)) for k, t in enumerate(call_end.tolist())]
+    number = {node[-1]: k for k, node in enumerate(sorted(nodes))}
+    for name, rows in (("start", every), ("end", every), ("call_start", each), ("call_end", each)):
+        assert getattr(graph, name).tolist() == [number[name, k] for k in rows.tolist()], name
+    assert graph.time.tolist() == [node[0] for node in sorted(nodes)]
+    lost = int(end[0] > call_end[0])  # the call is over before
+    assert graph.dropped == lost and (graph.src < graph.dst).all()
+    assert len(graph.src) == len(acts) + len(calls) + 1 - lost
+    assert graph.dst.tolist() == sorted(graph.dst.tolist())

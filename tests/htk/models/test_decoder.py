@@ -1,9 +1,21 @@
 """Decoders by numbers that others publish or that can be counted on paper."""
 
+from dataclasses import replace
+
 import pytest
 
 from htk.errors import UsageError
-from htk.models.decoder import attention_pairs, decoder, forward_flops, model_flops
+from htk.models.decoder import (
+    Decoder,
+    StateSpace,
+    attention_flops,
+    attention_pairs,
+    decoder,
+    forward_flops,
+    model_flops,
+    scan_flops,
+    score_flops,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +82,27 @@ def test_what_makes_no_decoder_is_refused(given: dict[str, int]) -> None:
 def test_an_unknown_model_says_which_there_are() -> None:
     with pytest.raises(UsageError, match="llama2-7b"):
         decoder("llama9")
+
+
+def test_windowed_layers_look_back_so_far() -> None:
+    """Two of three layers see 4 tokens back: 1 + 2 + 3 + 7 · 4 pairs of ten tokens, else 55."""
+    shape = {"layers": 3, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 16, "vocab": 50}
+    windowed = Decoder("small", **shape, head_size=6, window=4, windowed_layers=2)
+    assert score_flops(windowed, 10) == 2 * (12 + 12) * (55 + 2 * 34)
+    assert score_flops(replace(windowed, window=0), 10) == 2 * 24 * 3 * 55
+    assert score_flops(replace(windowed, windowed_layers=9), 10) == 2 * 24 * 3 * 34
+    assert score_flops(replace(windowed, window=99), 10) == 2 * 24 * 3 * 55
+
+
+def test_scans_of_state_spaces_by_hand() -> None:
+    """Of a token: 256 within its chunk for B, C and the input; state in and out; convolution 4."""
+    mixer = StateSpace(heads=3, head_dim=4, groups=2, state=5)
+    shape = {"layers": 6, "hidden": 8, "heads": 2, "kv_heads": 2, "ffn": 16, "vocab": 50}
+    hybrid = Decoder("small", **shape, state_space=mixer, attention_layers=1, ffn_layers=2)
+    scan = 256 * (2 * 5 + 12) + 4 * 12 * 5 + 2 * 4 * (12 + 2 * 10)
+    assert scan_flops(hybrid) == scan
+    assert attention_flops(hybrid, 2, 10) == 2 * (2 * 16 * 55 + 10 * 3 * scan)
+    projected = 2 * 12 + 2 * 10 + 3
+    weights = 2 * 8 * (8 + 8) + 2 * 3 * 8 * 16 + 3 * 8 * (projected + 12)
+    assert hybrid.matrices == weights
+    assert forward_flops(hybrid, 2, 10) == 2 * 20 * (weights + 400) + attention_flops(hybrid, 2, 10)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from htk.models.decoder import Decoder, decoder
+from htk.models.decoder import Decoder, StateSpace, decoder
 from htk.models.hardware import gpu
 from htk.models.memory import (
     FRAGMENTATION,
@@ -89,6 +89,56 @@ def test_a_gated_layer_by_hand() -> None:
     assert whole_layer(LLAMA_7B, Layout(seq=512)) == 512 * of_a_token
     split = 2 * (4 * 4096 + (4 * 4096 + 4 * 11008) / 4)
     assert whole_layer(LLAMA_7B, Layout(seq=512, tensor=4)) == 512 * split
+
+
+def small(**more: object) -> Decoder:
+    shape = {"layers": 4, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 16, "vocab": 50}
+    return Decoder("small", **(shape | {"head_size": 6} | more))  # type: ignore[arg-type]
+
+
+def test_widths_of_a_mixture_by_hand() -> None:
+    """Queries 12 wide, keys and values 6 each; three layers of four route each token to 2 of 4
+    experts of 16, beside one shared of 10; the dense layer is 20 wide. Experts take 3 of 8."""
+    mixture = {"experts": 4, "active_experts": 2, "shared_ffn": 10, "dense_layers": 1}
+    size = model_size(small(**mixture, dense_ffn=20, expert_input=3))
+    ffn = 3 / 4 * (2 * 16 + 10) + 1 / 4 * 20
+    assert size.product_input == size.gate_width == ffn
+    assert size.outer_width == 4 * 8
+    copies = 3 / 4 * 2 * (8 + 3)  # what goes into each expert of a token, and comes out
+    assert size.inner_width == 12 + 2 * 6 + 12 + 4 * ffn + copies
+    summed = (3 / 4 * 2 - 1) * 8  # the results of further experts
+    assert size.product_width == 12 + 2 * 6 + 8 + 2 * ffn + 8 + summed
+    assert size.expert_parameters == 3 / 4 * 4 * 3 * 3 * 16
+    assert size.embedding_parameters == 50 * 8
+    plain = model_size(small(gated=False))
+    assert (plain.outer_width, plain.gate_width, plain.product_input) == (5 * 8, 0, 16)
+    assert plain.inner_width == 12 + 2 * 6 + 12 + 2 * 16
+    assert plain.product_width == 12 + 2 * 6 + 8 + 16 + 8
+
+
+def test_state_spaces_in_the_place_of_attention_by_hand() -> None:
+    """Of six layers one attends and two feed forward: three are of 3 heads of 4, state 5."""
+    mixer = StateSpace(heads=3, head_dim=4, groups=1, state=5)
+    size = model_size(small(layers=6, state_space=mixer, attention_layers=1, ffn_layers=2))
+    projected = 2 * 12 + 2 * 5 + 3
+    ffn = 2 / 6 * 16
+    attention = 1 / 6 * (2 * 12 + 2 * 6)
+    space = 3 / 6 * (2 * projected + 3 * 12)
+    assert size.inner_width == pytest.approx(attention + 4 * ffn + space)
+    assert size.outer_width == 4 * 8 / 2, "a norm for each layer"
+
+
+def test_what_norms_that_are_not_fused_keep_and_what_is_kept_narrow() -> None:
+    """Of a token: 12 bytes of each element for two norms; in one byte for two what norms give and
+    what goes into the last product; activated gates not at all, where they are fused."""
+    size, fused = model_size(small()), Layout(seq=10)
+    whole = whole_layer(size, fused)
+    assert whole_layer(size, replace(fused, fused_norms=False)) - whole == 10 * 12 * 8
+    assert whole - whole_layer(size, replace(fused, saved_bytes=1)) == 10 * (2 * 8 + 16)
+    assert whole - whole_layer(size, replace(fused, fused_gates=True)) == 10 * 2 * 16
+    scores = replace(fused, flash=False)
+    assert whole_layer(size, scores) - whole == 10 * 5 * 2 * 10
+    assert whole_layer(size, replace(scores, context=2)) == 5 * (whole / 10 + 5 * 2 * 5)
 
 
 def test_checkpointing_keeps_inputs_or_every_second_result() -> None:

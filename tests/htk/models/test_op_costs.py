@@ -30,6 +30,11 @@ def of(name: str, dims: list, values: list | None = None, kind: str | list = BF1
         ("aten::matmul", [[2, 8, 4], [4, 6]], 2 * 2 * 192, 2 * (64 + 24 + 96)),
         ("aten::_grouped_mm", [[8, 4], [3, 4, 6], [3]], 2 * 192, 2 * (32 + 72 + 48)),
         ("aten::_grouped_mm", [[8, 4], [4, 6], [3]], 2 * 192, 2 * (32 + 24 + 3 * 48)),
+        ("aten::_grouped_mm", [[8, 4], [4, 6]], 2 * 192, 2 * (32 + 24 + 48)),
+        # columns of the second shared out among three
+        ("aten::_grouped_mm", [[3, 8, 4], [4, 6], [3]], 2 * 192, 2 * (96 + 24 + 48)),
+        ("aten::dot", [[8], [8]], 2 * 8, 2 * (8 + 8 + 1)),
+        ("aten::addr", [[8, 6], [8], [6]], 2 * 48, 2 * (8 + 6 + 48 + 48)),
     ],
 )
 def test_products(name: str, dims: list, flops: int, moved: int) -> None:

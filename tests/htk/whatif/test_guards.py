@@ -3,6 +3,7 @@
 import pytest
 
 from htk.graph.replay import replay
+from htk.models.detected import detected
 from htk.whatif import predict as predicting
 from htk.whatif.edits import replace as kernels
 from htk.whatif.guards import violated
@@ -75,3 +76,21 @@ def test_the_answer_is_refused_and_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(predicting, "violated", lambda *_: "guard stream: …")
     found = predict(start, [("host", "2x")])
     assert found.step_ns is None and found.verdict.startswith("refused: guard stream")
+
+
+def test_adapters_of_a_node_carry_no_more_than_their_rate() -> None:
+    """Two of four GPUs of each node: they have half of its adapters, of 25 GB/s for each GPU."""
+    size = {"group": 8, "per_node": 2, "in_bytes": GB, "out_bytes": GB}
+    acts = [Act("a", 1_000_000), comm("c", 90_000_000, "all_reduce", waits=("a",), **size)]
+    scene = small_scene(acts, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    faster = scene.with_lengths(scene.is_comm, 1)
+    now = replay(scene.graph).period_ns
+
+    def found(period: int) -> str | None:
+        return violated(scene, faster, (now, period), (now, period), UNKNOWN)
+
+    gpu = detected("NVIDIA A100-SXM4-80GB")
+    assert gpu is not None
+    least = 2 * 7 / 8 * GB / (gpu.scale_out_gbps * 4 * 2 / 4)  # ns
+    assert found(round(least * 1.001)) is None
+    assert "guard links" in (found(round(least * 0.99)) or "")

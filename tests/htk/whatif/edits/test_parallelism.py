@@ -173,3 +173,22 @@ def test_experts_on_more_ranks_send_more() -> None:
     assert length(ep.apply(scene, "1"), "d") == 0
     with pytest.raises(UsageError, match="no all-to-alls"):
         ep.apply(small_scene(STEP), "8")
+
+
+def test_tensor_parallelism_that_is_there_is_spread_further() -> None:
+    """Of two ranks now: each sends 2 · 1/2 of a message, of four 2 · 3/4 of the same message."""
+    reduces = [
+        comm(f"t{k}", 120 * K, "all_reduce", lane="tp", waits=(after,), in_bytes=8_000_000, group=2,
+             per_node=2, backward=back)
+        for k, (after, back) in enumerate((("a0", False), ("a1", False), ("c1", True)))
+    ]  # fmt: skip
+    scene = small_scene([*STEP, *reduces])
+    found = tp.apply(scene, "4")
+    assert len(found.graph.start) == len(scene.graph.start), "nothing is inserted"
+    assert length(found, "t0") == length(found, "t2") == 20 * K + 100 * K * (3 / 4) / (1 / 2)
+    assert length(found, "a0") == 502_500 and length(found, "n0") == 200 * K
+    assert found.samples == 0.5 and found.tensor == 4
+    alone = tp.apply(scene, "1")
+    assert length(alone, "t0") == length(alone, "t1") == 0
+    assert length(alone, "a0") == 2_002_500 and alone.samples == 2
+    assert any("2 already" in words for words in tp.apply(scene, "2").assumptions)

@@ -1,0 +1,73 @@
+"""Bytes of operators that move data, by hand: halves of 2 bytes, indices of 8."""
+
+import pytest
+
+from htk.models.op_costs.call import Cost
+from tests.htk.models.test_op_costs import BF16, FP8, of
+
+LONG = "long int"
+BASE, INDEX, SOURCE = [5, 6, 7], [3, 4], [3, 4, 2]
+N, S = 5 * 6 * 7, 24  # elements; an index has 12
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "values", "moved"),
+    [
+        ("aten::copy_", [[4, 8], [8]], ["float", BF16], [], 4 * 32 + 2 * 8),
+        ("aten::clone", [BASE], [BF16], [], 2 * 2 * N),
+        ("aten::fill_", [BASE], [BF16], [], 2 * N),
+        ("aten::_local_scalar_dense", [[1]], ["float"], [], 4),
+        # rows of an axis that the index names, also counted from the end
+        ("aten::index_select", [BASE, [], [4]], [BF16, "", LONG], ["", "1", ""],
+         2 * 2 * (5 * 4 * 7) + 4 * 8),
+        ("aten::index_select", [BASE, [], [9]], [BF16, "", LONG], ["", "-3", ""],
+         2 * 2 * (9 * 6 * 7) + 9 * 8),
+        ("aten::gather", [BASE, [], INDEX], [BF16, "", LONG], ["", "0", ""], 2 * 2 * 12 + 8 * 12),
+        # what is added to is read too; out of place the rest is copied
+        ("aten::scatter_", [BASE, [], INDEX, INDEX], [BF16, "", LONG, BF16], [],
+         2 * 2 * 12 + 8 * 12),
+        ("aten::scatter_add_", [BASE, [], INDEX, INDEX], [BF16, "", LONG, BF16], [],
+         3 * 2 * 12 + 8 * 12),
+        ("aten::scatter_reduce", [BASE, [], INDEX, INDEX], [BF16, "", LONG, BF16], [],
+         2 * 2 * N + 3 * 2 * 12 + 8 * 12),
+        ("aten::scatter", [BASE, [], INDEX, INDEX], [BF16, "", LONG, BF16], [],
+         2 * 2 * N + 2 * 2 * 12 + 8 * 12),
+        ("aten::index_add_", [BASE, [], [4], SOURCE], [BF16, "", LONG, BF16], [],
+         3 * 2 * S + 4 * 8),
+        ("aten::index_add", [BASE, [], [4], SOURCE], [BF16, "", LONG, BF16], [],
+         2 * 2 * N + 3 * 2 * S + 4 * 8),
+        # two indices that broadcast to [3, 4] pick rows of 7
+        ("aten::index", [BASE, [[3, 1], [1, 4]]], [BF16, "TensorList"], [],
+         2 * 2 * (12 * 7) + 8 * (3 + 4)),
+        ("aten::index_put_", [BASE, [[3, 1], [1, 4]], [12, 7], []], [BF16, "TensorList", BF16, ""],
+         ["", "", "", "False"], 2 * 2 * (12 * 7) + 8 * (3 + 4)),
+        ("aten::index_put_", [BASE, [[3, 1], [1, 4]], [12, 7], []], [BF16, "TensorList", BF16, ""],
+         ["", "", "", "True"], 3 * 2 * (12 * 7) + 8 * (3 + 4)),
+        ("aten::embedding", [[100, 16], [3, 5]], [BF16, LONG], [], 2 * 2 * (15 * 16) + 15 * 8),
+        ("aten::repeat", [BASE, []], [BF16, ""], ["", "[2, 1, 3]"], 2 * N + 6 * 2 * N),
+        ("aten::constant_pad_nd", [[2, 3, 4], []], [BF16, ""], ["", "[1, 2, 0, 3]"],
+         2 * 24 + 2 * (2 * 6 * 7)),
+        ("aten::cat", [[[2, 3], [4, 3]], []], ["TensorList", ""], [], 2 * 2 * 18),
+        ("fsdp::chunk_cat", [[[6], [4]], [], [], [10]], ["TensorList", "", "", "float"], [],
+         2 * 10 + 4 * 10),
+        ("fsdp::chunk_cat", [[[6], [4]], [], []], ["TensorList", "", ""], [], 2 * 2 * 10),
+        ("_C_cache_ops::reshape_and_cache", [[9, 2, 8], [9, 2, 4], [1000]], [BF16, BF16, FP8],
+         [], (2 + 1) * 9 * 2 * 8 + (2 + 1) * 9 * 2 * 4),
+    ],
+)  # fmt: skip
+def test_moved(name: str, dims: list, types: list, values: list, moved: int) -> None:
+    found = of(name, dims, values, types)
+    assert (found.flops, found.bytes, found.family) == (0, moved, "copy")
+
+
+def test_a_bag_adds_its_rows_up() -> None:
+    found = of("aten::_embedding_bag", [[100, 16], [7], [3]], [], [BF16, LONG, LONG])
+    assert isinstance(found, Cost)
+    assert found.flops == 7 * 16
+    assert found.bytes == (7 + 3) * 16 * 2 + 8 * 7 + 8 * 3
+
+
+def test_the_gradient_of_an_embedding_is_written_whole() -> None:
+    dims: list = [[15, 16], [15], []]
+    found = of("aten::embedding_dense_backward", dims, ["", "", "100"], ["float", LONG, ""])
+    assert (found.flops, found.bytes) == (15 * 16, 4 * 15 * 16 + 8 * 15 + 4 * 100 * 16)

@@ -1,0 +1,78 @@
+"""How many micro-batches a step has, and what one more takes."""
+
+import pytest
+
+from htk.errors import UsageError
+from htk.whatif.micro_batches import micro_batch, micro_batches, samples
+from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+
+MIB = 1 << 20
+EMBEDDING = {"op": "aten::embedding", "dims": "[[100, 8], [4, 16]]"}
+
+
+def passes(pattern: str) -> list[Act]:
+    """A kernel for each letter; b is backward."""
+    return [Act(f"{k}", 10, backward=letter == "b") for k, letter in enumerate(pattern)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [("ffbb", 1), ("fbfbfb", 3), ("bfb", 2), ("b", 1), ("ffff", 0), ("f" * 19 + "b", 0),
+     ("f" * 9 + "b", 1), ("bbff", 1), ("fbbffbbf", 2)],
+)  # fmt: skip
+def test_backward_passes_are_counted(pattern: str, count: int) -> None:
+    assert micro_batches(small_scene(passes(pattern))) == count
+
+
+def reduced(ranks: int, size: int = 2 * MIB) -> Act:
+    return comm(
+        "r", 40, "all_reduce", waits=("b1",), in_bytes=size, group=ranks, backward=True, per_node=1
+    )
+
+
+def step(ranks: int = 6) -> list[Act]:
+    """Two micro-batches of 100 forward and 200 backward, a reduction, an optimizer of 70."""
+    return [
+        Act("f0", 100, **EMBEDDING),  # type: ignore[arg-type]
+        Act("b0", 200, backward=True),
+        Act("f1", 100, **EMBEDDING),  # type: ignore[arg-type]
+        Act("b1", 200, backward=True),
+        Act("adam", 70, waits=("r",), family="optimizer"),
+        reduced(ranks),
+    ]
+
+
+def test_samples_of_a_step_on_all_ranks() -> None:
+    scene = small_scene(step())
+    assert samples(scene, "batch") == 4 * 6 * 2
+    assert samples(small_scene(step()[:4]), "batch") == 4 * 1 * 2
+    with pytest.raises(UsageError, match=r"batch: the recorded batch is not known"):
+        samples(small_scene(passes("fb")), "batch")
+
+
+def test_one_more_takes_the_step_without_what_is_done_once() -> None:
+    """The reduction and the optimizer come once; a micro-batch is the half of the rest."""
+    scene = small_scene(step())
+    assert period(scene) == 600 + 40 + 70
+    found = micro_batch(scene)
+    assert (found.ns, found.exposed, found.idle) == (300, 0, 0)
+
+
+def test_communication_of_each_micro_batch_is_part_of_it() -> None:
+    """Shards are gathered 30 and reduced 60 for each, both exposed."""
+    acts = [
+        comm("g0", 30, "all_gather", out_bytes=MIB, group=2),
+        Act("f0", 100, waits=("g0",)),
+        Act("b0", 200, backward=True),
+        comm("s0", 60, "reduce_scatter", waits=("b0",), in_bytes=MIB, group=2, backward=True),
+        comm("g1", 30, "all_gather", out_bytes=MIB, group=2),
+        Act("f1", 100, waits=("g1",)),
+        Act("b1", 200, backward=True),
+        comm("s1", 60, "reduce_scatter", waits=("b1",), in_bytes=MIB, group=2, backward=True),
+        Act("adam", 70, waits=("s1",), family="optimizer"),
+    ]
+    scene = small_scene(acts)
+    found = micro_batch(scene)
+    assert found.ns == 30 + 300 + 60
+    assert found.exposed == 30 + 60
+    assert found.idle == 0

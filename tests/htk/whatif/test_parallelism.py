@@ -1,0 +1,114 @@
+"""What a step gathers and reduces of its parameters, told by its collectives alone."""
+
+import pytest
+
+from htk.whatif.parallelism import owned, replicated, replicating, sharded
+from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+
+MIB = 1 << 20
+
+
+def gather(name: str, size: int, **more: object) -> Act:
+    return comm(name, 10, "all_gather", in_bytes=size // 4, out_bytes=size, group=4, **more)
+
+
+def reduce(name: str, size: int, after: str, **more: object) -> Act:
+    return comm(name, 10, "reduce_scatter", in_bytes=size, out_bytes=size // 4, group=4,
+                backward=True, waits=(after,), **more)  # fmt: skip
+
+
+def fsdp(ranks: tuple[int, ...] = (0,), *, again: bool = True, marked: bool = True) -> list[Act]:
+    """Units of 8, 6 and 6 MiB; all but the first are gathered again for the backward pass."""
+    acts = []
+    for rank in ranks:
+        acts += [Act("f", 100, rank=rank), Act("b", 100, rank=rank, backward=True)]
+        acts += [gather(f"g{k}", s * MIB, rank=rank) for k, s in enumerate((8, 6, 6))]
+        if again:
+            acts += [
+                gather(f"h{k}", 6 * MIB, rank=rank, backward=marked, waits=("f",)) for k in (2, 1)
+            ]
+        acts += [reduce(f"r{k}", s * MIB, "b", rank=rank) for k, s in ((2, 6), (1, 6), (0, 8))]
+    return acts
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("ranks", [(0,), (1, 2)])
+def test_units_and_what_is_gathered_again(marked: bool, ranks: tuple[int, ...]) -> None:
+    """Also where nothing says which gathers are of the backward pass: units are reduced once."""
+    scene = small_scene(fsdp(ranks, marked=marked))
+    now = sharded(scene)
+    assert now is not None
+    assert (now.strategy, now.ranks, now.replicas, now.world) == ("full_shard", 4, 1, 4)
+    assert now.unit_bytes == (8 * MIB, 6 * MIB, 6 * MIB)
+    assert now.reduced_bytes == 20 * MIB, "of one rank"
+    names = scene.graph.activities.names
+    again = {names[n] for n in scene.graph.activities.name[now.backward].tolist()}
+    assert again == {"h1", "h2"}
+    assert not replicating(scene).any() and replicated(scene) is None
+
+
+def test_without_a_second_gather() -> None:
+    now = sharded(small_scene(fsdp(again=False)))
+    assert now is not None and now.strategy == "shard_grad_op" and not now.backward.any()
+
+
+def test_replicas_of_shard_groups() -> None:
+    copies = [
+        comm(f"c{k}", 10, "all_reduce", in_bytes=2 * MIB, group=3, backward=True, waits=(f"r{k}",))
+        for k in (2, 1, 0)
+    ]
+    now = sharded(small_scene([*fsdp(), *copies]))
+    assert now is not None
+    assert (now.strategy, now.ranks, now.replicas, now.world) == ("hybrid_shard", 4, 3, 12)
+
+
+def test_gathers_alone_are_no_shards() -> None:
+    assert sharded(small_scene([Act("f", 100), gather("g", MIB)])) is None
+    unknown = [gather("g", MIB), comm("r", 10, "reduce_scatter", in_bytes=0, group=4)]
+    assert sharded(small_scene([Act("f", 100), *unknown])) is None
+
+
+def reduced(name: str, size: int, ranks: int, after: str, **more: object) -> Act:
+    return comm(name, 10, "all_reduce", in_bytes=size, group=ranks, waits=(after,), **more)
+
+
+def test_all_reduces_of_gradients() -> None:
+    """Tensor parallelism reduces activations forward and backward, gradients are larger or of
+    another group; what is small is a metric."""
+    scene = small_scene(
+        [
+            Act("f", 100),
+            reduced("forward", 4 * MIB, 2, "f"),
+            Act("b", 100, backward=True, waits=("forward",)),
+            reduced("backward", 4 * MIB, 2, "b", backward=True),
+            reduced("gradient of two", 5 * MIB, 2, "b", backward=True),
+            reduced("gradient", 3 * MIB, 8, "b", backward=True),
+            reduced("least", MIB, 8, "b", backward=True),
+            reduced("metric", MIB - 1, 8, "b"),
+        ]
+    )
+    names = scene.graph.activities.names
+    found = {names[n] for n in scene.graph.activities.name[replicating(scene)].tolist()}
+    assert found == {"gradient of two", "gradient", "least"}
+    now = replicated(scene)
+    assert now is not None
+    assert (now.strategy, now.ranks, now.world, now.reduced_bytes) == ("ddp", 8, 8, 9 * MIB)
+    assert now.unit_bytes == () and not now.backward.any()
+
+
+def test_of_two_ranks_the_bytes_of_one() -> None:
+    acts = [
+        act
+        for rank in (0, 5)
+        for act in (
+            Act("b", 100, rank=rank, backward=True),
+            reduced("r", 3 * MIB, 8, "b", rank=rank, backward=True),
+        )
+    ]
+    now = replicated(small_scene(acts))
+    assert now is not None and now.reduced_bytes == 3 * MIB
+
+
+def test_the_optimizer_works_on_what_a_rank_owns() -> None:
+    scene = owned(small_scene([Act("f", 100), Act("adam", 90, family="optimizer")]), 1 / 3)
+    assert (length(scene, "f"), length(scene, "adam")) == (100, 30)
