@@ -36,6 +36,11 @@ _PASSES = {"op_passes": ("cpu_ops", "op_links"), "kernel_passes": ("kernels", "k
 def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
     """Return a table that is given, or empty; passes follow from the others, where these have
     links, and are unknown elsewhere."""
+    if name == "stalls" and name not in tables and {"launches", "cpu_ops"} & tables.keys():
+        made = registry.maker(name)
+        flat = {"rank": 0, "cycle": 0}
+        stalls = made.function(*(_table(read, tables) for read in made.reads)).to_pylist()
+        return make(name, [{**flat, **row} for row in stalls])
     rows, links = _PASSES.get(name, ("", ""))
     if name in tables or not rows:
         return tables[name] if name in tables else make(name, [])

@@ -22,7 +22,7 @@ from htk.errors import MissingTable
 from htk.measures.common_steps import comparable_compute
 from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.measures.kernel_changes import kernel_changes
-from htk.measures.stalls import Names, stalls_of
+from htk.measures.stalls import Stalls
 from htk.models.detected import common_device
 from htk.schema import TEXT, table
 
@@ -50,6 +50,7 @@ def recommendations(
     time_breakdown: pa.Table,
     gpu_speed: pa.Table,
     idle_causes: pa.Table,
+    stalls: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
     kernels: pa.Table,
@@ -59,7 +60,6 @@ def recommendations(
     aligned_matches: pa.Table,
     collectives: pa.Table,
     launches: pa.Table,
-    launch_links: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
     op_passes: pa.Table,
@@ -67,7 +67,6 @@ def recommendations(
     annotations: pa.Table,
     python_calls: pa.Table,
     python_links: pa.Table,
-    overheads: pa.Table,
     memory: pa.Table,
     ranks: pa.Table,
     *,
@@ -102,20 +101,7 @@ def recommendations(
         return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
     if not time_breakdown.num_rows:
         raise MissingTable(f"neither operators nor GPU work; advice needs {hint('kernels')}")
-    names = Names()
-    stalls = stalls_of(
-        kernels,
-        kernel_links,
-        launches,
-        launch_links,
-        cpu_ops,
-        op_links,
-        annotations,
-        python_calls,
-        overheads,
-        names,
-    )
-    idle = Idle.of(idle_causes, rank_windows, step_windows, stalls, names)
+    idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
     exposed = Exposed.of(collectives, aligned_matches, ranks, activities)
     waits = exposed.waits(activities, idle_causes)
     work = UnclaimedTime(kernels, time_breakdown)

@@ -12,7 +12,7 @@ from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.host_states import OPERATOR, SYNC
-from htk.measures.stalls import CAUSES, Names, Stalls, explained, stalls_of
+from htk.measures.stalls import CAUSES, Stalls, explained
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -44,15 +44,12 @@ _LABELS = CAUSES | {_OF_ITEM: ".item", _OF_COPY: "copy that blocks"}
     null_without={"kernels": ("gpu_idle_caused_ns",)},
 )
 def host_stalls(
-    kernels: pa.Table,
-    kernel_links: pa.Table,
+    stalls: pa.Table,
     launches: pa.Table,
-    launch_links: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
     annotations: pa.Table,
     python_calls: pa.Table,
-    overheads: pa.Table,
     idle_causes: pa.Table,
     *,
     n: Annotated[int, "Rows to show, the longest idle first; 0: all."] = 20,
@@ -65,33 +62,20 @@ def host_stalls(
     to what the host did then. Each idle nanosecond of a device counts once.
     """
     recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
-    names = Names()
-    stalls = stalls_of(
-        kernels,
-        kernel_links,
-        launches,
-        launch_links,
-        cpu_ops,
-        op_links,
-        annotations,
-        python_calls,
-        overheads,
-        names,
-    )
-    stalls, caused = _costs(stalls, idle_causes)
-    paths, labels = _paths(cpu_ops, op_links, np.unique(stalls.op[stalls.op >= 0]))
-    path = np.append(paths, -1)[stalls.op]
-    cause = _cause(stalls, cpu_ops, names)
-    keys = np.stack([unpaired(stalls.host)[0], cause, stalls.name, path], axis=1)
+    shown, caused = _costs(Stalls.of(stalls), idle_causes)
+    paths, labels = _paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
+    path = np.append(paths, -1)[shown.op]
+    cause = _cause(shown, cpu_ops)
+    keys = np.stack([unpaired(shown.host)[0], cause, shown.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
-    idle, lasted = groups.sum(caused), groups.sum(stalls.end - stalls.start)
+    idle, lasted = groups.sum(caused), groups.sum(shown.end - shown.start)
     order = np.lexsort((-lasted, -idle))[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(
         [
             number(rank, pa.int32(), rank >= 0),
             texts([_LABELS[c] for c in cause.tolist()]),
-            texts([names.listed[k] for k in name.tolist()]),
+            texts([shown.names[k] for k in name.tolist()]),
             texts([labels.get(p) for p in path.tolist()]),
             number(groups.count[order], pa.int64()),
             number(lasted[order], pa.int64()),
@@ -112,13 +96,13 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
     caused = np.zeros(len(stalls.start), np.int64)
     np.add.at(caused, stall[stall >= 0], idle[stall >= 0])
     shown = (stalls.state != OPERATOR) | (caused > 0)
-    return Stalls(*(column[shown] for column in stalls)), caused[shown]
+    return stalls.where(shown), caused[shown]
 
 
-def _cause(stalls: Stalls, cpu_ops: pa.Table, names: Names) -> Ints:
+def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
     """The state, with blocking calls told apart."""
     item = np.append(matching(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
-    copies = np.array([bool(name and "emcpy" in name) for name in names.listed] + [False])
+    copies = np.array([bool(name and "emcpy" in name) for name in stalls.names])
     block = stalls.state == SYNC
     kinds = [block & item[stalls.op], block & copies[stalls.name]]
     return np.select(kinds, [_OF_ITEM, _OF_COPY], stalls.state).astype(np.int64)

@@ -34,6 +34,7 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file
     "rank_windows": "htk.derived.windows",
     "step_windows": "htk.derived.windows",
     "idle_causes": "htk.derived.idle",
+    "stalls": "htk.derived.stalls",
 }
 OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_matches": "htk.derived.match",

@@ -1,15 +1,15 @@
-"""What keeps the host from launching, and which idle time of the GPUs each of it explains."""
+"""Which idle time of the GPUs each stall of the host explains."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, numbers, truths
+from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups, hosts
-from htk.columns.segments import SegmentTimes, heads, running_max
-from htk.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.columns.segments import SegmentTimes, heads
+from htk.columns.types import NONE, Ints, Mask
 from htk.derived.host_states import (
     ALLOCATION,
     COMPILATION,
@@ -21,10 +21,8 @@ from htk.derived.host_states import (
     START_UP,
     STATES,
     SYNC,
-    call_states,
-    overhead_state,
-    span_state,
 )
+from htk.derived.stalls import LONG_NS
 
 CAUSES = {
     PROFILER: "profiler overhead",
@@ -37,20 +35,37 @@ CAUSES = {
     LOADING: "data loading",
     OPERATOR: "operator",
 }
-LONG_NS = 1_000_000  # an operator that keeps the host so long is no matter of launching fast
-_LONG_COPY_NS = 50_000  # asynchronous copies return sooner, unless their memory is pageable
-_WAITING = [state for state in CAUSES if state != OPERATOR]
 # What follows a blocking call until the GPU has work again.
 _AFTER = ("host_sync", "host_operator", "host_python", "launch_latency")
 
 
-class Stalls(NamedTuple):
+@dataclass(frozen=True)
+class Stalls:
+    """The columns of table `stalls`."""
+
     host: Ints  # (rank, cycle)
     state: Ints
-    name: Ints
-    op: Ints  # row of the operator round it, or -1
+    name: Ints  # in `names`
+    op: Ints  # row of the operator round it, or NONE
     start: Ints
     end: Ints
+    names: list[str | None]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "Stalls":
+        cause, causes = codes_of(table["cause"])
+        state = np.array([*map(STATES.index, causes.to_pylist()), NONE], np.int64)[cause]
+        name, names = codes_of(table["name"])
+        op, start, end = (
+            numbers(table[c], NONE).astype(np.int64) for c in ("op_row", "start_ns", "end_ns")
+        )
+        named = np.where(name < 0, len(names), name).astype(np.int64)
+        return cls(hosts(table), state, named, op, start, end, [*names.to_pylist(), None])
+
+    def where(self, chosen: Mask) -> "Stalls":
+        columns = (self.host, self.state, self.name, self.op, self.start, self.end)
+        host, state, name, op, start, end = (column[chosen] for column in columns)
+        return Stalls(host, state, name, op, start, end, self.names)
 
 
 class Explained(NamedTuple):
@@ -58,91 +73,6 @@ class Explained(NamedTuple):
 
     stall: Ints
     idle_ns: Ints
-
-
-class Names:
-    """Texts of several tables under common numbers."""
-
-    def __init__(self) -> None:
-        self.listed: list[str | None] = []
-        self._number: dict[str | None, int] = {}
-
-    def of(self, column: pa.ChunkedArray, rows: Ints) -> Ints:
-        codes, dictionary = codes_of(column)
-        used, name_of_row = np.unique(codes[rows], return_inverse=True)
-        texts_ = [*dictionary.to_pylist(), None]
-        own_numbers = []
-        for code in used.tolist():  # distinct names
-            name = texts_[code]
-            if name not in self._number:
-                self._number[name] = len(self.listed)
-                self.listed.append(name)
-            own_numbers.append(self._number[name])
-        return np.array(own_numbers, np.int64)[name_of_row]
-
-
-def stalls_of(
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
-    annotations: pa.Table,
-    python_calls: pa.Table,
-    overheads: pa.Table,
-    names: Names,
-) -> Stalls:
-    """Return what blocks, allocates, loads or compiles, and operators that take long."""
-    on_host = ~truths(annotations["on_gpu"])
-    parts = [
-        _calls(call_states(launches, kernels, kernel_links), launches, launch_links, names),
-        _spans(cpu_ops, span_state, np.ones(cpu_ops.num_rows, bool), names),
-        _spans(annotations, span_state, on_host, names),
-        _spans(python_calls, span_state, np.ones(python_calls.num_rows, bool), names),
-        _spans(overheads, overhead_state, np.ones(overheads.num_rows, bool), names),
-        _long_operators(cpu_ops, op_links, names),
-    ]
-    return _outermost(Stalls(*(np.concatenate(c) for c in zip(*parts, strict=True))))
-
-
-def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table, names: Names) -> Stalls:
-    """Calls that block, allocate or load code."""
-    length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
-    quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
-    chosen = np.isin(state, _WAITING) & ~(quick & (length < _LONG_COPY_NS))
-    rows = np.flatnonzero(chosen)
-    return _picked(launches, rows, state[rows], numbers(launch_links["op_row"], -1)[rows], names)
-
-
-def _long_operators(cpu_ops: pa.Table, op_links: pa.Table, names: Names) -> Stalls:
-    """Outermost operators that keep the host longer than any launch takes."""
-    length = numbers(cpu_ops["end_ns"]) - numbers(cpu_ops["start_ns"])
-    rows = np.flatnonzero((numbers(op_links["depth"], 0) == 0) & (length >= LONG_NS))
-    return _picked(cpu_ops, rows, np.full(len(rows), OPERATOR), np.full(len(rows), NONE), names)
-
-
-def _spans(spans: pa.Table, rule: Callable[[str], int], chosen: Mask, names: Names) -> Stalls:
-    codes, dictionary = codes_of(spans["name"])
-    state = np.array([*(rule(name) for name in dictionary.to_pylist()), -1], np.int64)[codes]
-    rows = np.flatnonzero(chosen & np.isin(state, _WAITING))
-    return _picked(spans, rows, state[rows], np.full(len(rows), -1, np.int64), names)
-
-
-def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints, names: Names) -> Stalls:
-    start, end = (numbers(spans[c])[rows] for c in ("start_ns", "end_ns"))
-    return Stalls(hosts(spans)[rows], state, names.of(spans["name"], rows), op, start, end)
-
-
-def _outermost(stalls: Stalls) -> Stalls:
-    """Without those inside another of the same kind: a range and the function in it are one."""
-    lane = Groups.by_keys(np.stack([stalls.host, stalls.state], axis=1)).group_ids
-    order = np.lexsort((-stalls.end, stalls.start, lane))
-    first = heads(lane[order])
-    reach = running_max(first, stalls.end[order])
-    before = np.where(first, NO_TIME, np.append(NO_TIME, reach[:-1])[: len(order)])
-    kept = order[stalls.end[order] > before]
-    return Stalls(*(column[kept] for column in stalls))
 
 
 def explained(stalls: Stalls, pieces: pa.Table) -> Explained:

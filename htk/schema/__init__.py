@@ -37,6 +37,7 @@ from htk.schema.links import (
     OP_LINKS,
     PASSES,
     PYTHON_LINKS,
+    STALLS,
     WINDOWS,
 )
 from htk.schema.profile import (
@@ -118,6 +119,7 @@ DERIVED: dict[str, pa.Schema] = {
     "rank_windows": WINDOWS,
     "step_windows": WINDOWS,
     "idle_causes": IDLE_CAUSES,
+    "stalls": STALLS,
     "collective_matches": COLLECTIVE_MATCHES,
     "aligned_matches": COLLECTIVE_MATCHES,
     "rank_clocks": RANK_CLOCKS,

@@ -85,6 +85,16 @@ WINDOWS = table(
     complete=(_BOOL, "False for a step that the end of the recording cut off."),
 )
 
+STALLS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    cause=(TEXT, "What the host did instead of launching: host_sync, host_data_loading, …"),
+    name=(TEXT, "Call, range, function or operator."),
+    op_row=(_I64, "Operator round a call.", "cpu_ops"),
+    start_ns=(_I64, "Its start."),
+    end_ns=(_I64, "Its end."),
+)
+
 IDLE_CAUSES = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

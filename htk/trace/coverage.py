@@ -8,7 +8,9 @@ import numpy as np
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.trace.trace import Trace
 
-_GPU = {"kernels", "kernel_links", "activities", "rank_windows", "step_windows"}
+_GPU = {
+    "kernels", "kernel_links", "activities", "rank_windows", "step_windows", "idle_causes",
+}  # fmt: skip
 
 
 def coverage(

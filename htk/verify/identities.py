@@ -166,8 +166,9 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
         tree = subject.answer("op_tree", min_pct=0)
         tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), sum(linked))
         roofline = subject.answer_or_none("roofline", n=0)
-        graphs = subject.trace.tables["kernels"]["graph_id"]
-        if roofline is not None and graphs.null_count == len(graphs):  # captures tell more of those
+        calls = subject.trace.tables["launches"]["name"].unique().to_pylist()
+        graphs = any("GraphLaunch" in name for name in calls if name)
+        if roofline is not None and not graphs:  # captures tell more operators of those
             tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), sum(linked))
         modules = subject.answer_or_none("module_breakdown", n=0)
         if modules is not None:

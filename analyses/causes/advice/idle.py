@@ -13,8 +13,9 @@ from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration, pluralize
 from htk.derived.host_states import ALLOCATION, SYNC
+from htk.derived.stalls import LONG_NS
 from htk.derived.windows import cut_to_windows
-from htk.measures.stalls import LONG_NS, Names, Stalls, explained
+from htk.measures.stalls import Stalls, explained
 
 LAUNCH_BOUND = "launch-bound: the host launches slower than the GPU works"
 BUSY_HOST = "the GPU waits while the host works on something else"
@@ -87,7 +88,6 @@ class Idle:
     stall: Ints  # what the host waited in, in `stalls` (NONE: nothing)
     blocked: Ints  # ns that a blocking call explains
     stalls: Stalls
-    names: Names
 
     @property
     def length(self) -> Ints:
@@ -97,9 +97,7 @@ class Idle:
         return np.isin(self.cause, [k for k, name in enumerate(self.causes) if name in chosen])
 
     @classmethod
-    def of(
-        cls, idle: pa.Table, windows: pa.Table, steps: pa.Table, stalls: Stalls, names: Names
-    ) -> "Idle":
+    def of(cls, idle: pa.Table, windows: pa.Table, steps: pa.Table, stalls: Stalls) -> "Idle":
         pieces = idle.filter(pa.array(~valid(idle["stream"])))
         cut = cut_to_windows(pieces, windows)
         stall, ns = explained(stalls, pieces)
@@ -119,7 +117,6 @@ class Idle:
             stall[row],
             np.minimum(blocked[row], cut.end - cut.start),
             stalls,
-            names,
         )
 
 
@@ -173,7 +170,7 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
     if "synchron" not in finding:  # a call that blocks has a finding of its own
         stall = np.where(np.append(idle.stalls.state, NONE)[stall] == SYNC, NONE, stall)
     called = np.append(idle.stalls.name, NONE)[stall]
-    events = costliest(idle.names.listed, called, cost[rows])
+    events = costliest(idle.stalls.names, called, cost[rows])
     parts = []
     for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
         of_cause = rows & (idle.cause == k)
@@ -203,8 +200,7 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
 def _steps_that_free(idle: Idle, rows: Mask) -> int:
     """In how many steps memory is given back to the driver while a GPU is idle for it. A job that
     starts up does so once, or in no step."""
-    names = idle.names.listed
-    frees = np.array([bool(n and n.startswith(_FREE)) for n in names] + [False], bool)
+    frees = np.array([bool(n and n.startswith(_FREE)) for n in idle.stalls.names], bool)
     calls = np.flatnonzero(frees[idle.stalls.name] & (idle.stalls.state == ALLOCATION))
     begun = SegmentTimes(idle.stalls.host[calls], idle.stalls.start[calls])
     last = begun.last(idle.host[rows], idle.end[rows] - 1)

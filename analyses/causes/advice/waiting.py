@@ -12,13 +12,13 @@ from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration
+from htk.derived.stalls import LONG_NS
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.measures.blame import blame
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.comm_split import CommShares, comm_split
 from htk.measures.common_steps import Compute
 from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
-from htk.measures.stalls import LONG_NS
 
 LATE = "ranks wait for late ranks"
 UNEVEN = "ranks wait for a rank that computes longer"

@@ -46,6 +46,7 @@ LARGE = (
     "tracelens/b200/eager_trace.json.gz",
     "tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
     "tracelens/h100/facebook_timesformer-base-finetuned-k400__1016002.json.gz",
+    "tracelens/inference/sglang_decode",
     "tracelens/inference/sglang_decode/capture_traces",
     "tracelens/inference/vllm_prefilldecode_piecewise/capture_traces",
     "tracelens/inference/vllm_prefilldecode_piecewise/graph_execution.json.gz",
