@@ -19,6 +19,7 @@ from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import EDITS
 from tests.htk.history.test_archive import BASE_NS, recording
+from tests.server_recording import write_server
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -70,6 +71,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
     for day, name in enumerate(("monday", "tuesday", "wednesday")):
         recording(tmp_path / "runs" / name, base=BASE_NS + day)
+    write_server(tmp_path / "runs/server/rank0.json")
     monkeypatch.setenv("HTK_HISTORY", str(tmp_path / "history"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")

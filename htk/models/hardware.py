@@ -69,7 +69,10 @@ class Gpu:
             eight = self.achievable_tflops("fp8")
             share = eight / self.fp8_tflops if eight and self.fp8_tflops else OF_PEAK
             return share * self.fp4_tflops
-        peak = self.fp8_tflops if number_format == "fp8" else self.tf32_tflops or self.fp32_tflops
+        if number_format == "fp8":  # else as far from its peak as 16 bits
+            share = self.achievable_half_tflops / self.half_tflops
+            return None if self.fp8_tflops is None else share * self.fp8_tflops
+        peak = self.tf32_tflops or self.fp32_tflops
         return None if peak is None else OF_PEAK * peak
 
     @property

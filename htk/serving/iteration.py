@@ -87,7 +87,7 @@ class ServerCompute:
         """Return the time of one iteration and its parts."""
         products, memory = self._products_ns(work.tokens, work.sampled), self._memory_ns(work)
         attention = self._prompt_attention_ns(work) + self._answer_attention_ns(work)
-        sent = self._communication_ns(work.tokens)
+        sent = self.communication_ns(work.tokens)
         gaps = self._gaps_ns(products + memory + attention + sent)
         draft = self._draft_ns(work)
         return IterationTime(products, attention, memory, sent, gaps, draft, self.server.host_ns)
@@ -186,7 +186,7 @@ class ServerCompute:
         layer = token_bytes(self.model, element, self.tensor) / self.model.mixers
         return layer * kept_tokens(self.model, tokens)
 
-    def _communication_ns(self, tokens: float) -> float:
+    def communication_ns(self, tokens: float) -> float:
         """Sums of activations between tensor-parallel GPUs, and hops between stages."""
         model, server = self.model, self.server
         size = 2 * tokens * model.hidden

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from htk.errors import UsageError
 from htk.graph.build import READS
 from htk.models.site_rates import NO_SITE, SiteByGpu
 from htk.output.result import Result
@@ -262,6 +263,11 @@ class WhatIf:
         """
         from htk.whatif.predicted_trace import write_predicted
 
+        if self.stage.unrecorded_ns:
+            raise UsageError(
+                "this recording waits for work that was not recorded, which predictions leave out:"
+                " no trace of it can be written"
+            )
         written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
         return [trace_file.file for trace_file in written]
 

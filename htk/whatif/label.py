@@ -20,7 +20,11 @@ RETURNS = table(
     measured_step_time_ns=(pa.int64(), "The recorded step, or as given."),
     change_pct=(pa.float64(), "Predicted over measured step, less one."),
     time_per_sample_change_pct=(pa.float64(), "The same, of the time for one sample of a rank."),
-    tokens_per_s=(pa.float64(), "Of the whole job; null where shapes do not tell the tokens."),
+    tokens_per_s=(
+        pa.float64(),
+        "Of the whole job; of a server those generated; null where nothing tells the tokens.",
+    ),
+    tpot_ns=(pa.int64(), "Of a server: time per output token of a request; null: none is told."),
     tokens_per_s_per_gpu=(pa.float64(), "The same of one GPU."),
     mfu_pct=(
         pa.float64(),

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.core.humanize import format_duration
 from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.fidelity import Gate, exposed, gated, idle
-from htk.graph.replay import Replay, replay
+from htk.graph.replay import Replay
 from htk.models.site_rates import NO_SITE, SiteByGpu
+from htk.whatif.bound_by import launch_bound, under_a_wave
 from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
@@ -25,15 +27,14 @@ from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
 from htk.whatif.recorded_memory import held
+from htk.whatif.served_iteration import ServedIteration, of_server
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sigma_by_cause
+from htk.whatif.unrecorded_waits import without_unrecorded_waits
 from htk.whatif.waterfall import waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
 _OURS = "an internal error of this edit, or a step time given that is too short"
-_SLOWER_HOST = 0.1  # tried, to see whether the step follows
-_LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
-_MATRIX = ("gemm", "attention", "convolution")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Baseline:
     replayed: Replay
     gate: Gate
     curves: Curves | None = None  # from further recordings at other batches
+    unrecorded_ns: int = 0  # of a server's recording: waits for what was not recorded, left out
 
     @property
     def graph(self) -> Graph:
@@ -81,7 +83,12 @@ class Baseline:
     @cached_property
     def launch_bound(self) -> bool:
         """Is the recorded step as long as its host, which the profiler slows down, takes?"""
-        return _launch_bound(self.model, self.replayed.period_ns)
+        return launch_bound(self.model, self.replayed.period_ns)
+
+    @cached_property
+    def served(self) -> ServedIteration | None:
+        """Return the iteration, where the recording is of an inference server."""
+        return of_server(self.tables)
 
     @property
     def step_ns(self) -> int:
@@ -105,6 +112,7 @@ class Answer:
     exposed_ns: int | None = None
     idle_ns: int | None = None
     tokens_per_s: float | None = None
+    tpot_ns: float | None = None  # of a server
     mfu_pct: float | None = None
     peak_memory: int | None = None
     p_oom: float | None = None
@@ -170,8 +178,13 @@ def baseline(
 ) -> Baseline:
     """`others`: recordings of the same job at other batches, with those where known; `site`: rates
     that the site measured of its GPUs."""
+    tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)
-    start = Baseline(tables, step_model(tables, graph, site), replayed, judged)
+    if unrecorded_ns:
+        remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
+        judged = replace(judged, remarks=(*judged.remarks, remark))
+    scene = step_model(tables, graph, site)
+    start = Baseline(tables, scene, replayed, judged, unrecorded_ns=unrecorded_ns)
     if not others or start.refused:
         return start
     return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
@@ -254,6 +267,7 @@ def predict(
         else after(start.memory, asked, edited.activation_scale)
     )
     exposed_ns, idle_ns = _parts(edited, replayed, step)
+    served = edited.served or start.served
     return Answer(
         edits=asked,
         measured_ns=measured,
@@ -262,7 +276,10 @@ def predict(
         sigma_by_cause=sigmas,
         exposed_ns=exposed_ns,
         idle_ns=idle_ns,
-        tokens_per_s=start.rates.tokens_per_s(edited.samples, step),
+        tokens_per_s=served.tokens_per_s(step)
+        if served
+        else start.rates.tokens_per_s(edited.samples, step),
+        tpot_ns=served.tpot_ns(step) if served else None,
         mfu_pct=None
         if math.isnan(edited.work)
         else start.rates.mfu_pct(each * edited.work / edited.peak, step),
@@ -273,8 +290,8 @@ def predict(
         effective=tuple(edited.touched),
         samples_ratio=edited.samples,
         devices_ratio=edited.devices,
-        launch_bound=_launch_bound(edited, replayed.period_ns),
-        under_a_wave=_under_a_wave(edited, each),
+        launch_bound=launch_bound(edited, replayed.period_ns),
+        under_a_wave=under_a_wave(edited, each),
         waterfall=waterfall(edited, start.replayed.period_ns, change, measured / start.step_ns),
         assumptions=edited.assumptions,
         narrow=narrowing(asked, sigmas),
@@ -365,27 +382,3 @@ def _verdict(start: Baseline, change: int) -> str:
     if within and change:
         return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
     return start.gate.verdict
-
-
-def _launch_bound(edited: StepModel, here: int) -> bool:
-    """Does the step get longer when the host is slower?"""
-    on_cpu = edited.graph.edges("call", "host_gap", "handover") & (edited.weight > 0)
-    slower = edited.weight + np.where(on_cpu, np.rint(edited.weight * _SLOWER_HOST), 0).astype(
-        np.int64
-    )
-    wraps = edited.wrap_weight.copy()
-    between = np.isin(edited.graph.wrap_dst, edited.graph.call_start)
-    wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
-    moved = replay(edited.graph, slower, wraps).period_ns - here
-    return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
-
-
-def _under_a_wave(edited: StepModel, each: float) -> bool:
-    """Is most time of matrix products in ones that do not fill the GPU once?"""
-    matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
-    with_blocks = matrix & ~np.isnan(edited.facts.blocks)
-    if not with_blocks.any():
-        return False
-    length = edited.lengths()[with_blocks]
-    few = edited.facts.blocks[with_blocks] * each < 1
-    return bool(length[few].sum() > 0.5 * length.sum())

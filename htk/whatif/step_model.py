@@ -21,6 +21,7 @@ from htk.models.detected import detected, devices
 from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
 from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
+from htk.whatif.served_iteration import ServedIteration
 
 CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
@@ -100,6 +101,7 @@ class StepModel:
     work: float = 1.0  # times the model FLOPs of a sample; NaN: not known
     links: float = 1.0  # times the rate of a GPU's links
     parallel: int = 0  # ranks of data parallelism, where collectives no longer tell
+    served: ServedIteration | None = None  # a server's iteration that an edit asked for
     tensor: int = 0  # ranks of tensor parallelism that an edit asked for; 0: as recorded
     arrival_scale: float = 1.0  # times how late unrecorded ranks come
     added: Mapping[str, int] = field(default_factory=dict)  # ns to the step as a whole, by cause

@@ -57,6 +57,7 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
         "change_pct": None if ratio is None else 100 * (ratio - 1),
         "time_per_sample_change_pct": None if ratio is None else 100 * (ratio / each - 1),
         "tokens_per_s": a.tokens_per_s,
+        "tpot_ns": None if a.tpot_ns is None else round(a.tpot_ns),
         "tokens_per_s_per_gpu": None if a.tokens_per_s is None else a.tokens_per_s / a.gpus,
         "mfu_pct": a.mfu_pct,
         "exposed_comm_ns": a.exposed_ns,

@@ -21,6 +21,7 @@ _FIRST = (
     *("change %", "per sample %", "P(OOM) %"),
     *("MFU %", "exposed comm", "idle", "peak memory", "tokens/s"),
 )
+_OF_SERVERS = ("step time", "90 % interval", "mark", "time/token", "tokens/s")
 _OF_ADVICE = ("step time", "90 % interval", "change %", "per sample %", "gain/sigma", "if wrong %")
 _LEAST_SIGMA = 0.05  # percent
 _REMEDIES = {
@@ -106,7 +107,8 @@ def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
     cells = _cells(rows)
     if not wide:
         advice = str(result.coverage.get("rows") or "").startswith("what can be changed")
-        cells = _short(cells, (*_OF_ADVICE, *_FIRST) if advice else _FIRST)
+        first = _OF_ADVICE if advice else _OF_SERVERS if "time/token" in cells else ()
+        cells = _short(cells, (*first, *_FIRST))
     return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
 
 
@@ -171,6 +173,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "90 % interval": _interval(90),
     "change %": _or("change_pct", _signed),
     "per sample %": _or("time_per_sample_change_pct", _signed),
+    "time/token": _or("tpot_ns", format_duration),
     "tokens/s": _or("tokens_per_s", lambda v: f"{v:,.0f}"),
     "MFU %": _or("mfu_pct", lambda v: f"{v:.1f}"),
     "exposed comm": _or("exposed_comm_ns", format_duration),

@@ -19,7 +19,7 @@ EDIT_HELP = {
     "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
     "seq": "Tokens of a sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
-    "serving": "An inference server's requests=2x,context=4096,prefill=512,captured=64.",
+    "serving": "A server's requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2.",
     "checkpointing": "Recompute activations in the backward pass: on, off, selective.",
     "tp": "Ranks of tensor parallelism. Low confidence.",
     "sp": "Sequence parallelism beside it: on. Low confidence.",

@@ -33,19 +33,32 @@ class Tokens:
 
 def tokens_of(range_name: str) -> Tokens | None:
     """What the name of a range tells, if it is one of an iteration."""
+    sides = sides_of(range_name)
+    if sides is None:
+        return None
+    prompts, answers = sides
+    return Tokens(
+        prompts.queries + answers.queries,
+        prompts.keys + answers.keys,
+        prompts.pairs + answers.pairs,
+    )
+
+
+def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
+    """Return the same of requests that are read, and of those that are answered."""
     alone = _READ_ALONE.match(range_name)
     if alone:
         queries, products = int(alone[1]), int(alone[2])
-        return Tokens(queries, queries, (products + queries) // 2)
+        return Tokens(queries, queries, (products + queries) // 2), Tokens(0, 0, 0)
     match = _RANGE.match(range_name)
     if not match:
         return None
     numbers = [int(n) for n in match.groups()]
-    queries, keys, pairs = 0, 0, 0
-    for q, k, squares, products in (numbers[:4], numbers[4:]):
-        queries, keys = queries + q, keys + k
-        pairs += products - (squares - q) // 2
-    return Tokens(queries, keys, pairs)
+    prompts, answers = (
+        Tokens(q, k, products - (squares - q) // 2)
+        for q, k, squares, products in (numbers[:4], numbers[4:])
+    )
+    return prompts, answers
 
 
 def is_served(name: str) -> bool:

@@ -2,7 +2,8 @@
 
 Matrix products by the fastest product measured on either, attention by the share of the peak that
 the same kernels reach on either architecture, all else by memory bandwidth, transfers by the links
-of their level. CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.84 times
+of their level; of a server's iteration, products and attention by what bounds them at its tokens.
+CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.84 times
 on 39 jobs, so this is no more than a first guess.
 """
 
@@ -13,7 +14,9 @@ import numpy as np
 from htk.errors import UsageError
 from htk.models.hardware import Gpu, gpu
 from htk.models.site_rates import NARROWED, SiteRates
+from htk.serving.formats import WEIGHTS
 from htk.whatif.edits.batch import SHORTEST_NS
+from htk.whatif.served_iteration import Bounds, of_server
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency
 
@@ -41,6 +44,14 @@ def apply(scene: StepModel, value: str) -> StepModel:
     products = site.over("products", now.achievable_half_tflops / other.achievable_half_tflops)
     memory = site.over("memory", now.memory_gbps / other.memory_gbps)
     attention = _attention_tflops(now) / _attention_tflops(other)
+    served = scene.served or of_server(scene.facts.tables)
+    if served is not None and served.tokens:
+        here, there, kept = Bounds(now), Bounds(other), WEIGHTS["bf16"]
+        bound = "memory" if served.tokens < there.balance else "products"
+        slower = there.products(served.tokens, kept) / here.products(served.tokens, kept)
+        products = site.over(bound, slower)
+        looked = here.attention(served)
+        attention = site.over("memory", there.attention(served) / looked) if looked else memory
     ratio = np.where(matrix, products, np.where(attends, attention, memory))
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio

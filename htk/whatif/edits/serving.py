@@ -1,112 +1,174 @@
-"""An inference server with other requests, contexts, prompts or captured batches.
+"""An inference server with other requests, contexts, prompts, captured batches, weights or GPUs.
 
-Kernels on all tokens of an iteration read weights first: below the balance of the GPU (its matrix
-rate over its memory rate, in tokens) more tokens cost nothing, above it they cost in proportion.
-Attention reads the keys and values of all requests, and looks at pairs of tokens of prompts. A
-captured graph computes as many tokens as it was captured for.
+Kernels on all tokens of an iteration read weights first: below the balance of the GPU more tokens
+cost nothing, above it they cost in proportion; narrower weights are read sooner. Attention reads
+the keys and values of all requests, and looks at pairs of tokens of prompts. A captured graph
+computes as many tokens as it was captured for. GPUs that share a model by tensor parallelism divide
+products and attention, and sum activations twice a layer.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.analyses.run.serving_iterations import serving_iterations
-from htk.columns.arrow import numbers
-from htk.errors import AnalysisError, MissingTable, UsageError
+from htk.core.humanize import format_bytes
+from htk.errors import UsageError
+from htk.models.decoder import Decoder, decoder
+from htk.serving.formats import weight_format
+from htk.serving.iteration import ServerCompute
+from htk.serving.server import Server
 from htk.whatif.edit_arguments import against, pairs, positive_integer
+from htk.whatif.served_iteration import (
+    Bounds,
+    ServedIteration,
+    product_ratio,
+    recorded,
+    recorded_formats,
+)
 from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import Work, inserted
 
 NAME = "serving"
-HELP = "requests=2x,context=4096,prefill=512,captured=64: of an iteration of a server."
+HELP = "A server's requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2."
 
-_KNOWN = ("requests", "context", "prefill", "captured")
-_BALANCE = 200.0  # tokens, of usual GPUs
+_KNOWN = ("requests", "context", "prefill", "captured", "weights", "model", "tp")
 _SHORTEST_NS = 2_500.0
+_MATRIX = ("gemm", "convolution", "moe")
 
 
 @dataclass(frozen=True)
-class Iteration:
-    requests: float  # being answered, a token each
-    context: float  # tokens of each
-    prefill: float  # tokens of prompts
-    captured: float = 0.0  # tokens that a graph computes, whatever is asked; 0: as asked
-
-    @property
-    def tokens(self) -> float:
-        return max(self.requests, self.captured) + self.prefill
-
-    @property
-    def pairs(self) -> float:
-        """Tokens looked at: contexts of requests, and half of the square of the prompts."""
-        return self.requests * self.context + self.prefill * self.prefill / 2
+class _Asked:
+    iteration: ServedIteration
+    requests: float  # times the recorded ones
+    model: Decoder | None
+    tensor: int
+    weights: str | None
 
 
 def apply(scene: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, _KNOWN)
-    now = recorded(scene)
+    now = scene.served or recorded(scene.facts.tables)
+    return _changed(scene, now, _asked(scene, now, options))
+
+
+def _asked(scene: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
     how = "the recorded one is not known (ranges round iterations tell)"
-    new = now
-    for name in ("requests", "context", "prefill"):
-        if name in options:
-            was = getattr(now, name)
-            new = replace(new, **{name: was * against(options[name], was, name, how)})
+    times = {
+        name: against(options[name], was, name, how) if name in options else 1.0
+        for name, was in (
+            ("requests", now.requests), ("context", now.context), ("prefill", now.prompt_tokens)
+        )
+    }  # fmt: skip
+    new = now.asked(times["requests"], times["context"], times["prefill"])
     if "captured" in options:
         new = replace(new, captured=float(positive_integer(options["captured"], "captured")))
         if new.captured < new.requests:
             raise UsageError(f"captured={new.captured:g} does not hold {new.requests:g} requests")
-    return _changed(scene, now, new)
+    elif new.requests > new.captured:
+        new = replace(new, captured=0.0)
+    weights = options.get("weights")
+    if weights is not None:
+        if scene.device is None:
+            raise UsageError(f"weights={weights}: the catalogue does not hold the recorded GPU")
+        new = replace(new, weights=weight_format(weights, scene.device))
+    model = decoder(options["model"]) if "model" in options else None
+    tensor = positive_integer(options["tp"], "tp") if "tp" in options else 1
+    if tensor > 1 and model is None:
+        raise UsageError(f"tp={tensor} wants model=NAME, whose width the GPUs' sums have")
+    return _Asked(new, times["requests"], model, tensor, weights)
 
 
-def recorded(scene: StepModel) -> Iteration:
-    """The median iteration of the recording."""
-    tables = scene.facts.tables
-    try:
-        iterations = serving_iterations.function(
-            tables["annotations"], tables["kernels"], tables["kernel_links"], match=None
-        )
-    except (AnalysisError, MissingTable, UsageError) as why:
-        raise UsageError(f"{NAME}: no iterations of a server are seen: {why}") from None
-
-    def median(name: str) -> float:
-        values = numbers(iterations[name].drop_null())
-        return float(np.median(values)) if len(values) else 0.0
-
-    requests = median("decode_requests")
-    context = median("context_tokens") / requests if requests else 0.0
-    padded = median("padded_tokens")
-    prefill = median("prefill_tokens")
-    return Iteration(requests, context, prefill, max(padded - prefill, 0.0))
-
-
-def _changed(scene: StepModel, now: Iteration, new: Iteration) -> StepModel:
-    gpu = scene.device
-    balance = _BALANCE
-    if gpu is not None:
-        balance = 1e3 * gpu.achievable_half_tflops / gpu.memory_gbps
+def _changed(scene: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
     if not now.tokens:
         raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
-    dense = max(new.tokens, balance) / max(now.tokens, balance)
-    looked = new.pairs / now.pairs if now.pairs else 1.0
+    new, bounds = asked.iteration, Bounds(scene.device)
+    names = _kernel_names(scene)
     families = scene.facts.family
-    attention = np.array([f == "attention" for f in families], bool)
-    matrix = np.array([f in ("gemm", "convolution") for f in families], bool)
+    attends = np.array([f == "attention" for f in families], bool)
+    matrix = np.array([f in _MATRIX for f in families], bool)
+    looked = bounds.attention(now)
+    attention = bounds.attention(new) / looked if looked else 1.0
+    products = product_ratio(recorded_formats(names), (bounds, now), (bounds, new))
+    ratio = np.where(matrix, products / asked.tensor, new.tokens / now.tokens)
+    ratio = np.where(attends, attention / asked.tensor, ratio)
     length = scene.lengths().astype(np.float64)
     floor = np.minimum(length, _SHORTEST_NS)
-    rest = np.where(matrix, dense, new.tokens / now.tokens)
-    ratio = np.where(attention, looked, rest)
     changed = scene.with_lengths(scene.is_compute, floor + (length - floor) * ratio)
-    served = new.requests / now.requests if now.requests else new.prefill / max(now.prefill, 1.0)
+    served = asked.requests if now.requests else new.prompt_tokens / max(now.prompt_tokens, 1.0)
+    computed = (new.requests + new.prompt_tokens) / (now.requests + now.prompt_tokens)
+    changed = replace(
+        changed,
+        samples=scene.samples * served,
+        work=scene.work * computed / served,
+        devices=scene.devices * asked.tensor,
+        activation_scale=scene.activation_scale * new.tokens / now.tokens,
+        low_confidence=True,
+        served=new,
+    )
+    changed = _with_sums(changed, asked)
+    words = _words(now, new, bounds.balance)
+    return changed.with_uncertainty("compute", 0.15).with_assumption(*words, *_fit(changed, asked))
+
+
+def _kernel_names(scene: StepModel) -> list[str | None]:
+    kernels = scene.facts.tables.get("kernels")
+    if kernels is None or not kernels.num_rows:
+        return [None] * len(scene.facts.family)
+    return [str(name) for name in kernels["name"].take(scene.facts.rows).to_pylist()]
+
+
+def _server(scene: StepModel, asked: _Asked) -> Server | None:
+    if asked.model is None or scene.device is None:
+        return None
+    per_node = scene.facts.gpus_per_node or 8
+    return Server(
+        asked.model, scene.device, asked.tensor, weights=asked.weights or "bf16",
+        gpus_per_node=max(per_node, asked.tensor),
+    )  # fmt: skip
+
+
+def _with_sums(scene: StepModel, asked: _Asked) -> StepModel:
+    """Add what tensor-parallel GPUs send each other, which nothing hides."""
+    if asked.tensor == 1:
+        return scene
+    server = _server(scene, asked)
+    if server is None:
+        raise UsageError(f"tp={asked.tensor}: the catalogue does not hold the recorded GPU")
+    each = ServerCompute(server).communication_ns(asked.iteration.tokens)
+    acts = scene.graph.activities
+    last = int(np.argmax(scene.graph.time[scene.graph.end]))
+    earlier = np.flatnonzero((acts.lane == acts.lane[last]) & (acts.end <= acts.start[last]))
+    before = tuple(earlier[np.argsort(acts.end[earlier])][-1:].tolist())
+    sums = Work(  # all of them in a row, before the last activity
+        last, each * asked.iteration.count, before, (last,), collective="all_reduce",
+        group_size=asked.tensor, per_node=asked.tensor,
+    )  # fmt: skip
+    return inserted(scene, [sums]).with_uncertainty("communication", 0.5)
+
+
+def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[str, ...]:
+    words = [
+        f"{new.requests:,.0f} requests of {new.context:,.0f} tokens and {new.prompt_tokens:,.0f} "
+        f"of prompts, in place of {now.requests:,.0f}, {now.context:,.0f} and "
+        f"{now.prompt_tokens:,.0f}",
+        f"weights are read once for up to {balance:.0f} tokens",
+    ]
+    if new.weights is not None:
+        words.append("weights are of 16 bits now, but where names of kernels say otherwise")
+    if now.prompt_tokens and now.requests:
+        words.append("eight heads of queries share keys and values")
+    return tuple(words)
+
+
+def _fit(scene: StepModel, asked: _Asked) -> tuple[str, ...]:
+    """Tell of a known model whether keys and values fit."""
+    server = _server(scene, asked)
+    if server is None:
+        return ()
+    new = asked.iteration
+    held = server.kv_bytes(new.requests, new.context)
+    fits = held <= server.kv_room_bytes
     return (
-        replace(
-            changed,
-            samples=scene.samples * served,
-            activation_scale=scene.activation_scale * new.tokens / now.tokens,
-            low_confidence=True,
-        )
-        .with_uncertainty("compute", 0.15)
-        .with_assumption(
-            f"{new.requests:g} requests of {new.context:g} tokens and {new.prefill:g} of prompts, "
-            f"in place of {now.requests:g}, {now.context:g} and {now.prefill:g}; weights are read "
-            f"once for up to {balance:.0f} tokens"
-        )
+        f"keys and values of {new.requests:,.0f} requests take {format_bytes(held)} of a GPU, which"
+        f" {'fits' if fits else 'does not fit'} beside the weights",
     )

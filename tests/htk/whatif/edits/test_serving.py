@@ -3,10 +3,14 @@
 import pytest
 
 from htk.errors import UsageError
+from htk.models.decoder import decoder
+from htk.models.hardware import gpu
 from htk.schema import DERIVED, TABLES
-from htk.whatif.edits import serving
+from htk.serving.iteration import ServerCompute
+from htk.serving.server import Server
+from htk.whatif.edits import hardware, serving
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, length, small_scene
+from tests.htk.whatif.small_step_model import Act, length, period, small_scene
 from tests.tables import make
 
 STEP = (
@@ -14,23 +18,21 @@ STEP = (
     Act("attention", 52_500, family="attention"),
     Act("norm", 12_500, family="norm"),
 )
+DECODE = "execute_context_0(0)_generation_8(sq8sk8192)"
+MIXED = "execute_40_context_1(sq32sk32sqsq1024sqsk1024)_generation_8(sq8sk8192sqsq8sqsk8192)"
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 
 
-def server(name: str = "execute_context_0(0)_generation_8(sq8sk8192)") -> StepModel:
+def server(name: str = DECODE, device: str | None = None) -> StepModel:
     tables = {n: schema.empty_table() for n, schema in {**TABLES, **DERIVED}.items()}
-    made = {"name": name, "on_gpu": False, "start_ns": 0, "end_ns": 10, "thread": "1"}
-    tables["annotations"] = make("annotations", [made])
-    return small_scene(STEP, tables=tables)
+    iteration = {"name": name, "on_gpu": False, "start_ns": 0, "end_ns": 10, "thread": "1"}
+    tables["annotations"] = make("annotations", [iteration])
+    return small_scene(STEP, tables=tables, device_name=device)
 
 
-def lengths(value: str) -> list[int]:
-    found = serving.apply(server(), value)
-    return [length(found, name) for name in ("mm", "attention", "norm")]
-
-
-def test_what_is_recorded() -> None:
-    found = serving.recorded(server())
-    assert (found.requests, found.context, found.prefill) == (8, 1024, 0)
+def lengths(value: str, scene: StepModel | None = None) -> list[int]:
+    changed = serving.apply(scene or server(), value)
+    return [length(changed, name) for name in ("mm", "attention", "norm")]
 
 
 def test_more_requests_share_the_weights() -> None:
@@ -51,6 +53,59 @@ def test_a_captured_batch_is_computed_whole() -> None:
     assert lengths("captured=32") == [102_500, 52_500, 42_500]
     with pytest.raises(UsageError, match="does not hold"):
         lengths("captured=4")
+
+
+def test_prompts_cost_pairs_and_answers_reading() -> None:
+    """32 tokens of a prompt look at 32 · 33 / 2; eight heads share what answers read."""
+    read, computed = 8192.0, 32 * 33 / 2 * 8 / 200
+    attention = 2500 + 50_000 * (read + 4 * computed) / (read + computed)
+    rest = 2500 + 10_000 * (8 + 64) / (8 + 32)
+    assert lengths("prefill=2x", server(MIXED)) == [102_500, round(attention), round(rest)]
+    assert serving.apply(server(MIXED), "prefill=2x").samples == 1  # as many are answered
+
+
+def test_narrow_weights_are_read_sooner() -> None:
+    """8 tokens wait for weights: of 4 bits and a scale of 20 for each 128."""
+    scene = server(device=A100)
+    assert lengths("weights=int4", scene)[0] == round(2500 + 100_000 * (0.5 + 2.5 / 128) / 2)
+    assert lengths("weights=fp8", scene)[0] == 2500 + 100_000 // 2
+    assert lengths("weights=bf16", scene) == [102_500, 52_500, 12_500]
+    with pytest.raises(UsageError, match="catalogue does not hold"):
+        lengths("weights=int4")
+
+
+def test_many_tokens_gain_nothing_from_weights_that_are_unpacked() -> None:
+    crowd = server(DECODE.replace("8(sq8sk8192)", "800(sq800sk8192)"), A100)
+    assert lengths("weights=int4", crowd)[0] == 102_500
+    faster = server(DECODE.replace("8(sq8sk8192)", "800(sq800sk8192)"), H100)
+    assert lengths("weights=fp8", faster)[0] == round(2500 + 100_000 * 794.5 / 1402.6)
+
+
+def test_gpus_that_share_a_model_sum_its_activations() -> None:
+    scene = server(device=A100)
+    shared = serving.apply(scene, "tp=2,model=llama3-8b")
+    assert [length(shared, n) for n in ("mm", "attention", "norm")] == [52_500, 27_500, 12_500]
+    assert (shared.devices, shared.samples) == (2, 1)
+    own = Server(decoder("llama3-8b"), gpu("a100-80gb"), 2)
+    sums = ServerCompute(own).communication_ns(8)
+    assert period(shared) == pytest.approx(52_500 + 27_500 + 12_500 + sums, abs=2)
+    assert any("which fits" in words for words in shared.assumptions)
+    with pytest.raises(UsageError, match="wants model="):
+        lengths("tp=2", scene)
+
+
+def test_a_model_that_does_not_fit_is_said() -> None:
+    many = serving.apply(server(device=A100), "requests=4000,model=llama3-8b")
+    assert any("does not fit" in words for words in many.assumptions)
+
+
+def test_another_gpu_reads_sooner_where_tokens_are_few() -> None:
+    """Products of 8 tokens follow memory, 2000 to 3350 GB/s, not matrix units."""
+    changed = hardware.apply(server(device=A100), "h100")
+    assert length(changed, "mm") == round(2500 + 100_000 * 2000 / 3350)
+    assert length(changed, "attention") == round(2500 + 50_000 * 2000 / 3350)
+    crowd = server(DECODE.replace("8(sq8sk8192)", "800(sq800sk8192)"), A100)
+    assert length(hardware.apply(crowd, "h100"), "mm") == round(2500 + 100_000 * 271.2 / 794.5)
 
 
 def test_no_server_no_requests() -> None:

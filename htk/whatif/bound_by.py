@@ -1,0 +1,34 @@
+"""Whether a step is as long as its host takes, and whether its products fill a GPU."""
+
+import numpy as np
+
+from htk.graph.replay import replay
+from htk.whatif.step_model import StepModel
+
+_SLOWER_HOST = 0.1  # tried, to see whether the step follows
+_LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
+_MATRIX = ("gemm", "attention", "convolution")
+
+
+def launch_bound(edited: StepModel, here: int) -> bool:
+    """Does the step get longer when the host is slower?"""
+    on_cpu = edited.graph.edges("call", "host_gap", "handover") & (edited.weight > 0)
+    slower = edited.weight + np.where(on_cpu, np.rint(edited.weight * _SLOWER_HOST), 0).astype(
+        np.int64
+    )
+    wraps = edited.wrap_weight.copy()
+    between = np.isin(edited.graph.wrap_dst, edited.graph.call_start)
+    wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
+    moved = replay(edited.graph, slower, wraps).period_ns - here
+    return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
+
+
+def under_a_wave(edited: StepModel, each: float) -> bool:
+    """Is most time of matrix products in ones that do not fill the GPU once?"""
+    matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
+    with_blocks = matrix & ~np.isnan(edited.facts.blocks)
+    if not with_blocks.any():
+        return False
+    length = edited.lengths()[with_blocks]
+    few = edited.facts.blocks[with_blocks] * each < 1
+    return bool(length[few].sum() > 0.5 * length.sum())

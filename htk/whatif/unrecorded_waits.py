@@ -1,0 +1,79 @@
+"""A server's recording without the time in which it waited for work that was not recorded.
+
+A recording of one iteration begins while the one before still runs: a call that blocks until that
+is done, while nothing recorded runs, is no part of what the iteration takes. All times after such
+a wait move up by its length; nothing else changes.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import numbers, with_column
+from htk.columns.types import Ints
+from htk.graph.build import READS
+from htk.whatif.served_iteration import of_server
+
+_LEAST_NS = 1_000_000  # a wait that matters
+_TIMES = ("start_ns", "end_ns", "queued_ns", "launch_start_ns", "launch_end_ns")
+_CAUSE = "unrecorded_gpu_work_suspected"
+
+
+def without_unrecorded_waits(
+    tables: Mapping[str, pa.Table],
+) -> tuple[Mapping[str, pa.Table], int]:
+    """Return the tables with such waits taken out, and how long those were, in ns; of a server's
+    recording of one rank without marked steps."""
+    if tables["step_windows"].num_rows or tables["rank_windows"].num_rows != 1:
+        return tables, 0
+    if of_server(tables) is None:
+        return tables, 0
+    start, end = _waits(tables["idle_causes"])
+    if not len(start):
+        return tables, 0
+    moved = {name: _moved(tables[name], start, end) for name in READS}
+    return _Moved(tables, moved), int((end - start).sum())
+
+
+class _Moved(Mapping[str, pa.Table]):
+    """Tables of which some have other times."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], moved: Mapping[str, pa.Table]) -> None:
+        self._tables, self._with_other_times = tables, moved
+
+    def __getitem__(self, name: str) -> pa.Table:
+        table = self._with_other_times.get(name)
+        return self._tables[name] if table is None else table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
+    own = np.array([cause == _CAUSE for cause in causes["cause"].to_pylist()], bool)
+    start, end = (numbers(causes[name])[own] for name in ("start_ns", "end_ns"))
+    long = end - start >= _LEAST_NS
+    order = np.argsort(start[long], kind="stable")
+    return start[long][order], end[long][order]
+
+
+def _moved(table: pa.Table, start: Ints, end: Ints) -> pa.Table:
+    for name in _TIMES:
+        if name in table.column_names:
+            table = with_column(table, name, _earlier(table[name], start, end))
+    return table
+
+
+def _earlier(column: pa.ChunkedArray, start: Ints, end: Ints) -> pa.Array:
+    """Return times without the waits before them; what lies within one is at its start."""
+    time = numbers(column)
+    taken = np.append(0, np.cumsum(end - start))
+    before = np.searchsorted(end, time, side="right")
+    inside = np.append(start, np.iinfo(np.int64).max)[before]
+    shifted = np.minimum(time, inside) - taken[before]
+    valid = column.is_valid().combine_chunks()
+    return pa.array(shifted, column.type, mask=~np.asarray(valid))

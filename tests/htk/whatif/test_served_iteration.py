@@ -1,0 +1,91 @@
+"""Iterations as names of ranges tell them, and what bounds their kernels."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from htk.errors import UsageError
+from htk.models.hardware import gpu
+from htk.schema import DERIVED, TABLES
+from htk.serving.formats import WEIGHTS
+from htk.whatif.served_iteration import (
+    Bounds,
+    ServedIteration,
+    of_server,
+    recorded,
+    recorded_formats,
+)
+from tests.tables import make
+
+MIXED = "execute_{}_context_2(sq{}sk40sqsq500sqsk700)_generation_{}(sq{}sk{}sqsq{}sqsk{})"
+
+
+def tables(*names: str, ranks: int = 1) -> dict[str, pa.Table]:
+    rows: list[dict[str, Any]] = [
+        {"name": name, "on_gpu": False, "start_ns": 10 * i, "end_ns": 10 * i + 9, "rank": rank,
+         "thread": "1"}
+        for rank in range(ranks) for i, name in enumerate(names)
+    ]  # fmt: skip
+    empty = {n: schema.empty_table() for n, schema in {**TABLES, **DERIVED}.items()}
+    return empty | {"annotations": make("annotations", rows)}
+
+
+def mixed(requests: int, keys: int, padded: int, prompts: int) -> str:
+    return MIXED.format(padded, prompts, requests, requests, keys, requests, keys)
+
+
+def test_prompts_and_answers_are_told_apart() -> None:
+    iteration = recorded(tables(mixed(8, 8000, 40, 30)))
+    assert (iteration.requests, iteration.context, iteration.prompt_tokens) == (8, 1000, 30)
+    assert iteration.prompt_pairs == 700 - (500 - 30) // 2
+    assert (iteration.captured, iteration.tokens) == (10, 40)  # padded to 40, of which 30 prompts
+
+
+def test_tokens_of_several_iterations_add_up() -> None:
+    names = [mixed(8, 8000, 40, 30), mixed(10, 9000, 40, 30), mixed(12, 24000, 42, 30)]
+    iteration = recorded(tables(*names, ranks=2))  # ranks of one replica repeat each other
+    assert (iteration.count, iteration.answering, iteration.generated) == (3, 3, 30)
+    assert (iteration.requests, iteration.context) == (10, 900)
+    assert iteration.tpot_ns(3e6) == 1e6 and iteration.tokens_per_s(3e6) == pytest.approx(10_000)
+
+
+def test_an_iteration_that_answers_nobody_has_no_time_for_a_token() -> None:
+    iteration = recorded(tables("execute_context_1(9_81)_generation_0(0)"))
+    assert iteration.prompt_tokens == 9 and iteration.prompt_pairs == 45
+    assert iteration.tpot_ns(1e6) is None and iteration.tokens_per_s(1e6) is None
+
+
+def test_other_recordings_are_of_no_server() -> None:
+    assert of_server(tables("ProfilerStep#3", "decode image")) is None
+    assert of_server({}) is None
+    with pytest.raises(UsageError, match="no iterations of a server"):
+        recorded(tables("a range"))
+    with pytest.raises(UsageError, match="capture_32_DECODE is of a server that captures"):
+        recorded(tables("capture_32_DECODE"))
+
+
+def test_products_wait_for_weights_or_for_matrix_units() -> None:
+    h100 = Bounds(gpu("h100"))
+    rate, gbps = 794.5e3, 0.8 * 3350
+    assert h100.balance == pytest.approx(rate / gbps)
+    assert h100.products(8, WEIGHTS["bf16"]) == pytest.approx(2 / gbps)
+    assert h100.products(8, WEIGHTS["fp8"]) == pytest.approx(1 / gbps)
+    assert h100.products(5000, WEIGHTS["bf16"]) == pytest.approx(2 * 5000 / rate)
+    assert h100.products(5000, WEIGHTS["fp8"]) == pytest.approx(2 * 5000 / 1402.6e3)
+    unknown = Bounds(None)
+    assert unknown.products(200, WEIGHTS["bf16"]) == unknown.products(3, WEIGHTS["bf16"]) == 1
+
+
+def test_attention_of_answers_reads() -> None:
+    some = ServedIteration(requests=4, context=100)
+    more = some.asked(2, 3, 1)
+    bounds = Bounds(gpu("h100"))
+    assert bounds.attention(more) == pytest.approx(6 * bounds.attention(some))
+    assert (more.requests, more.context) == (8, 300)
+
+
+def test_names_of_kernels_tell_formats() -> None:
+    names = ["_matmul_ogs_NNT_bf16xbf16xmxfp4_128", "cutlass_fp8_gemm", "ampere_bf16_gemm", None]
+    formats = recorded_formats(names)
+    assert formats == [WEIGHTS[n] for n in ("mxfp4", "fp8", "bf16", "bf16")]
