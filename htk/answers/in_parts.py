@@ -108,7 +108,7 @@ def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
     by their files, or all fit."""
     names = base_tables(tables_read(chosen))
     ranks = [list(of_rank) for _, of_rank in groupby(trace.selected_files, key=lambda f: f.rank)]
-    if len(ranks) < 2 or not all(_of_one_rank(file, names) for files in ranks for file in files):
+    if len(ranks) < 2:
         return
     sizes = [sum(_work_bytes(file, names) for file in files) for files in ranks]
     workers = trace.work.mapper.workers
@@ -116,6 +116,8 @@ def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
     if trace.work.is_elsewhere:
         limit = min(limit, sum(sizes) // (workers * _BATCHES_PER_WORKER))
     elif sum(sizes) <= limit:
+        return
+    if not all(_of_one_rank(file, names) for files in ranks for file in files):
         return
     batch: list[TraceFile] = []
     filled = 0
@@ -138,5 +140,4 @@ def _of_one_rank(file: TraceFile, names: Collection[str]) -> bool:
 
 def _work_bytes(file: TraceFile, names: Collection[str]) -> int:
     """Return the memory that an answer from a file's tables takes at most."""
-    tables = file.entry.tables
-    return _WORK_PER_BYTE * sum(int(tables[name].nbytes) for name in names if name in tables)
+    return _WORK_PER_BYTE * sum(file.entry.size_bytes(name) for name in names)

@@ -21,9 +21,9 @@ from htk.errors import TraceError
 from htk.io.object_folder import ObjectFolder
 from htk.io.raw_files import reason
 from htk.io.remote import is_url
-from htk.io.store import META, Store, meta_of
+from htk.io.store import META, PARSED, Store, meta_of
 from htk.io.table_code import table_code
-from htk.io.table_file import TEMPORARY, read_table
+from htk.io.table_file import ENDING, TEMPORARY, read_tables
 from htk.schema import DERIVED, TABLES
 
 MARK = "htk-store.json"  # tells a store from a folder of traces
@@ -75,7 +75,7 @@ class SharedStore:
         try:
             with zipfile.ZipFile(packed / "zip", "w") as archive:
                 for folder in folders:
-                    for file in (*sorted(folder.glob("*.arrow")), folder / META):
+                    for file in (*sorted(folder.glob(f"*{ENDING}")), folder / META):
                         archive.write(file, f"{folder.name}/{file.name}")
             self._folder.put_file(packed / "zip", _code(), f"{key}.zip")
         finally:
@@ -127,15 +127,13 @@ def _unpacked(packed: Path, key: str, target: Path) -> list[Path]:
 
 
 def _check(folder: Path) -> None:
-    """Refuse an entry whose tables are not those that it names, or could not have been written."""
-    meta = meta_of((folder / META).read_bytes(), folder.name)
-    names = {file.stem for file in folder.glob("*.arrow")}
-    if not set(meta["tables"]) <= names:
-        raise ValueError("tables are missing")
-    for name in names:
-        table = read_table(folder / f"{name}.arrow", folder.name, name, thorough=True)
-        table.validate(full=True)
-        schema = {**TABLES, **DERIVED}[name.removeprefix("derived-")]
-        for field in table.schema:
-            if schema.field(field.name).type != field.type:
-                raise ValueError(f"column {name}.{field.name} is {field.type}")
+    """Refuse an entry whose tables are not those that were written, or could not have been."""
+    meta_of((folder / META).read_bytes(), folder.name)
+    for file in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:
+        stored = read_tables(file, folder.name, file.name, thorough=True)
+        for name in stored.index:
+            table = stored[name]
+            table.validate(full=True)
+            for field in table.schema:
+                if {**TABLES, **DERIVED}[name].field(field.name).type != field.type:
+                    raise ValueError(f"column {name}.{field.name} is {field.type}")

@@ -1,9 +1,9 @@
 """The cache: a parsed file's tables on disk, memory-mapped when it is opened again.
 
 An entry is a folder named by what the file is (its identity), which code read it and how; it holds
-a sealed file for each table and `meta.json`. What is not as it was written is made anew. Entries
-appear whole (a rename) or not at all, so two processes may work at once and a kill leaves nothing
-but a temporary folder, swept later.
+a sealed file of the parsed tables, one for each table derived from them, and `meta.json`. What is
+not as it was written is made anew. Entries appear whole (a rename) or not at all, so two processes
+may work at once and a kill leaves nothing but a temporary folder, swept later.
 """
 
 import hashlib
@@ -29,10 +29,19 @@ from htk.core.version import VERSION
 from htk.errors import UsageError
 from htk.io.cache_folder import cache_root
 from htk.io.table_code import table_code
-from htk.io.table_file import TEMPORARY, TableFolder, inside, is_ruin, read_table
+from htk.io.table_file import (
+    ENDING,
+    TEMPORARY,
+    StoredTables,
+    TableFolder,
+    inside,
+    is_ruin,
+    read_tables,
+)
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
+PARSED = "parsed"  # the file of the tables that the parser made
 _DERIVED = "derived-"
 _STALE_S = 24 * 3600
 _TRIES = 5
@@ -47,6 +56,10 @@ class Entry(Protocol):
     @property
     def tables(self) -> Mapping[str, pa.Table]: ...
 
+    def size_bytes(self, name: str) -> int:
+        """Return about how large a parsed table is, without reading it; 0: there is none."""
+        ...
+
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table: ...
 
 
@@ -58,6 +71,9 @@ class MemoryEntry:
         self.tables = parsed.tables
         self._derived: dict[str, pa.Table] = {}
 
+    def size_bytes(self, name: str) -> int:
+        return int(self.tables[name].nbytes) if name in self.tables else 0
+
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
             self._derived[name] = make()
@@ -65,24 +81,25 @@ class MemoryEntry:
 
 
 class _Mapped(Mapping[str, pa.Table]):
-    """Tables of a folder, each mapped when first asked for."""
+    """Tables of a file, each read when first asked for."""
 
-    def __init__(self, folder: TableFolder, names: list[str]) -> None:
-        self._folder, self._names = folder, names
+    def __init__(self, stored: StoredTables) -> None:
+        self._stored = stored
         self._open: dict[str, pa.Table] = {}
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name not in self._names:
-            raise KeyError(name)
         if name not in self._open:
-            self._open[name] = self._folder.read(name)
+            self._open[name] = self._stored[name]
         return self._open[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored.index
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._stored.index)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._stored.index)
 
 
 class StoredEntry:
@@ -91,15 +108,13 @@ class StoredEntry:
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
         self._folder = TableFolder(folder, folder.name)
         self._meta = meta
-        self.tables = _Mapped(self._folder, list(meta["tables"]))
+        self._stored = self._folder.read(PARSED)
+        self.tables = _Mapped(self._stored)
         self.parsed = Parsed(
             self.tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"]
         )
         self.others = int(meta.get("others", 0))  # further processes of the file
         self._derived: dict[str, pa.Table] = {}
-        for name in self.tables:  # a dozen: mapping them shows whether they are what was written
-            self.tables[name]
-        self._folder.note()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Sent to another process, it is the name of a folder that both can read."""
@@ -113,6 +128,9 @@ class StoredEntry:
     def source_name(self) -> str:
         return str(self._meta["source"])
 
+    def size_bytes(self, name: str) -> int:
+        return self._stored.index.get(name, (0, 0))[1]
+
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         if name not in self._derived:
             stored = self._find(name)
@@ -121,15 +139,13 @@ class StoredEntry:
 
     def _find(self, name: str) -> pa.Table | None:
         try:
-            table = self._folder.read(_DERIVED + name)
-        except (OSError, ValueError, pa.ArrowException):
+            return self._folder.read(_DERIVED + name)[name]
+        except (OSError, ValueError, KeyError, pa.ArrowException):
             return None
-        self._folder.note()
-        return table
 
     def _keep(self, name: str, table: pa.Table) -> pa.Table:
         try:
-            self._folder.write(_DERIVED + name, table)
+            self._folder.write(_DERIVED + name, {name: table})
         except FileNotFoundError:  # another process removed the entry; what is mapped stays
             return table
         except OSError as error:
@@ -244,10 +260,9 @@ class Store:
         intact, damaged = 0, []
         for folder in list(self._folders()):
             try:
-                names = {*_meta(folder)["tables"], *(f.stem for f in folder.glob("*.arrow"))}
-                for name in names:
-                    path = folder / f"{name}.arrow"
-                    read_table(path, folder.name, name, thorough=True)
+                _meta(folder)
+                for path in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:
+                    read_tables(path, folder.name, path.name, thorough=True)
                 intact += 1
             except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
                 if not (folder / META).is_file():
@@ -270,14 +285,11 @@ class Store:
                 yield folder
 
     def _fill(self, folder: Path, key: str, parsed: Parsed, source_name: str) -> None:
-        files = TableFolder(folder, key)
-        for name, table in parsed.tables.items():
-            files.write(name, table)
+        TableFolder(folder, key).write(PARSED, parsed.tables)
         meta = {
             "key": key,
             "source": source_name,
             "created": time.time(),
-            "tables": list(parsed.tables),
             "rank": parsed.rank,
             "world_size": parsed.world_size,
             "facts": dict(parsed.facts),

@@ -1,6 +1,7 @@
-"""A table on disk: an Arrow file, and after it a seal that says whose it is and what it held.
+"""Tables on disk: one file holds one or several, as Arrow streams, and after them an index and a
+seal that say whose they are and what they held.
 
-The seal holds the entry's key and the table's name (two files that were swapped differ), the length
+The seal holds the entry's key and the file's name (two files that were swapped differ), the length
 (one that was cut differs) and a checksum (one that was changed differs).
 """
 
@@ -9,15 +10,23 @@ import json
 import os
 import struct
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
-_SEAL = struct.Struct("<8s16sQI")  # what it is, whose, length of the table, checksum
-_MAGIC = b"htktable"
-_CHECKED = "checked.json"
+# What it is, whose, the length of all before the seal, that of the index, and a checksum of both.
+_SEAL = struct.Struct("<8s16sQQI")
+_MAGIC = b"htktabls"
+_CHECKED = "checked.txt"
+ENDING = ".arrow"
+_IN_MEMORY = 32 << 20  # a larger table goes to the file buffer by buffer
+_RENAMED = 3  # of the facts of a file, those that a new name does not change
+_ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 TEMPORARY = ".new-"  # how files and folders are called that are not whole yet
 
 
@@ -25,43 +34,91 @@ class DamagedTable(ValueError):
     """A stored table is not what was written."""
 
 
-def write_table(path: Path, table: pa.Table, key: str, name: str) -> None:
-    """Write a table and its seal."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.unify_dictionaries().combine_chunks())
-    with pa.memory_map(str(path)) as mapped:
-        content = mapped.read_buffer()
-    seal = _SEAL.pack(_MAGIC, _owner(key, name), content.size, checksum(content))
-    with path.open("ab") as end:
-        end.write(seal)
+@dataclass(frozen=True)
+class StoredTables:
+    """The tables of a file, mapped; none is read before it is asked for."""
+
+    content: pa.Buffer
+    index: Mapping[str, tuple[int, int]]  # where each begins, and its length
+
+    def __getitem__(self, name: str) -> pa.Table:
+        start, length = self.index[name]
+        return pa.ipc.open_stream(pa.BufferReader(self.content[start : start + length])).read_all()
 
 
-def read_table(path: Path, key: str, name: str, *, thorough: bool) -> pa.Table:
-    """Map a table. Its seal, its length and its footer are looked at always, its checksum where
-    `thorough`."""
+class _Summed:
+    """A file that is written from its beginning to its end, and the checksum of what was."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.length = self.checksum = 0
+        self.closed = False
+
+    def write(self, content: bytes | pa.Buffer) -> int:
+        self._file.write(content)
+        self.checksum = checksum(content, self.checksum)
+        size = len(content)
+        self.length += size
+        return size
+
+    def flush(self) -> None: ...
+
+    def add(self, table: pa.Table) -> tuple[int, int]:
+        """Write a table, as aligned as a mapped file; return where it is, and its length."""
+        self.write(bytes(-self.length % _ALIGNMENT))
+        start = self.length
+        combined = table.unify_dictionaries().combine_chunks()
+        if combined.nbytes <= _IN_MEMORY:  # a hundred small pieces in one
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, combined.schema) as writer:
+                writer.write_table(combined)
+            self.write(sink.getvalue())
+        else:
+            with pa.ipc.new_stream(pa.PythonFile(self, "w"), combined.schema) as writer:
+                writer.write_table(combined)
+        return start, self.length - start
+
+
+def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name: str) -> None:
+    """Write tables, their index and the seal, of a file that will be called `file_name`."""
+    with path.open("wb") as file:
+        content = _Summed(file)
+        index = {name: content.add(table) for name, table in tables.items()}
+        listed = json.dumps(index).encode()
+        content.write(listed)
+        owner = _owner(key, file_name)
+        file.write(_SEAL.pack(_MAGIC, owner, content.length, len(listed), content.checksum))
+
+
+def read_tables(path: Path, key: str, file_name: str, *, thorough: bool) -> StoredTables:
+    """Map the tables of a file. Its seal, its length and its index are looked at always, its
+    checksum where `thorough`."""
     with pa.memory_map(str(path)) as mapped:
         stored = mapped.read_buffer()
     length = stored.size - _SEAL.size
     if length < 0:
-        raise DamagedTable(f"{path}: {stored.size} bytes, expected a table and its seal")
-    magic, owner, sealed_length, sealed_checksum = _SEAL.unpack(stored[length:])
-    if (magic, owner, sealed_length) != (_MAGIC, _owner(key, name), length):
-        raise DamagedTable(f"{path}: not the table {name} that was written")
+        raise DamagedTable(f"{path}: {stored.size} bytes, expected tables and their seal")
+    magic, owner, sealed_length, index_length, sealed_checksum = _SEAL.unpack(stored[length:])
+    if (magic, owner, sealed_length) != (_MAGIC, _owner(key, file_name), length):
+        raise DamagedTable(f"{path}: not the tables that were written")
     content = stored[:length]
     if thorough and checksum(content) != sealed_checksum:
         raise DamagedTable(f"{path}: its checksum differs from the one written")
-    return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    listed = json.loads(content[max(length - index_length, 0) :].to_pybytes())
+    if not isinstance(listed, dict):
+        raise DamagedTable(f"{path}: no index of its tables")
+    return StoredTables(content, {name: (start, size) for name, (start, size) in listed.items()})
 
 
-def checksum(content: bytes | pa.Buffer) -> int:
-    """Return the CRC-32 of bytes, at the speed of memory."""
+def checksum(content: bytes | pa.Buffer, before: int = 0) -> int:
+    """Return the CRC-32 of bytes, at the speed of memory; `before`: that of what comes first."""
     from isal import isal_zlib  # not imported where every table was checked before
 
-    return int(isal_zlib.crc32(content))
+    return int(isal_zlib.crc32(content, before))
 
 
 class TableFolder:
-    """The tables of an entry's folder, each checked whole once in a boot of the machine.
+    """The files of an entry's folder, each checked whole once in a boot of the machine.
 
     What was checked is noted with what the file system says of its last change, so that a file that
     somebody wrote to since is checked again.
@@ -70,52 +127,55 @@ class TableFolder:
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self._key = folder, key
         self._checked = _noted(folder / _CHECKED)
-        self._noted = dict(self._checked)
 
-    def read(self, name: str) -> pa.Table:
-        """Map a table; DamagedTable or an error of Arrow's if it is not what was written."""
-        path = self.folder / f"{name}.arrow"
+    def read(self, file: str) -> StoredTables:
+        """Map the tables of a file; DamagedTable or an error of Arrow's or the system's if it is
+        not what was written."""
+        path = self.folder / f"{file}{ENDING}"
         changed = _last_change(path)  # before it is read: who writes now is seen the next time
-        table = read_table(path, self._key, name, thorough=self._checked.get(name) != changed)
-        self._checked[name] = changed
-        return table
+        is_checked = self._checked.get(file) == changed
+        tables = read_tables(path, self._key, path.name, thorough=not is_checked)
+        if not is_checked:
+            self._note(file, changed)
+        return tables
 
-    def write(self, name: str, table: pa.Table) -> None:
-        """Keep a table; it appears whole or not at all."""
-        temporary = self._temporary(name)
+    def write(self, file: str, tables: Mapping[str, pa.Table]) -> None:
+        """Keep tables in a file; it appears whole or not at all."""
+        path = self.folder / f"{file}{ENDING}"
+        temporary = self.folder / f"{TEMPORARY}{file}-{os.getpid()}-{threading.get_ident()}"
         try:
-            write_table(temporary, table, self._key, name)
-            temporary.replace(self.folder / f"{name}.arrow")
+            write_tables(temporary, tables, self._key, path.name)
+            written = _last_change(temporary)
+            temporary.replace(path)
         finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+        changed = _last_change(path)
+        if changed[:_RENAMED] == written[:_RENAMED]:
+            self._note(file, changed)
 
-    def note(self) -> None:
-        """Note which tables were found right. Where that fails they are checked again, no more."""
-        if self._checked == self._noted:
-            return
-        self._noted = dict(self._checked)
-        temporary = self._temporary(_CHECKED)
-        with suppress(OSError):
-            temporary.write_text(json.dumps({"boot": _boot(), "checked": self._noted}))
-            temporary.replace(self.folder / _CHECKED)
-
-    def _temporary(self, name: str) -> Path:
-        return self.folder / f"{TEMPORARY}{name}-{os.getpid()}-{threading.get_ident()}"
+    def _note(self, file: str, changed: list[str]) -> None:
+        """Note that a file was found right. Where that fails it is checked again, no more."""
+        self._checked[file] = changed
+        line = "\n" + " ".join([_boot(), file, *changed]) + "\n"  # one of its own after half a one
+        with suppress(OSError), (self.folder / _CHECKED).open("ab", buffering=0) as notes:
+            notes.write(line.encode())
 
 
-def _noted(path: Path) -> dict[str, list[int]]:
-    """Return what was noted since the machine started; nothing where that cannot be read."""
+def _noted(path: Path) -> dict[str, list[str]]:
+    """Return what was noted since the machine started, a line for each file; nothing where that
+    cannot be read."""
     try:
-        noted = json.loads(path.read_text())
-        return dict(noted["checked"]) if noted["boot"] == _boot() else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        lines = path.read_text("ascii").splitlines()
+    except (OSError, ValueError):
         return {}
+    boot, noted = _boot(), [line.split(" ") for line in lines]
+    return {words[1]: words[2:] for words in noted if len(words) > 2 and words[0] == boot}
 
 
-def _last_change(path: Path) -> list[int]:
+def _last_change(path: Path) -> list[str]:
     facts = path.stat()
-    return [facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+    return [str(n) for n in (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)]
 
 
 @cache
@@ -147,4 +207,4 @@ def is_ruin(folder: Path) -> bool:
     if folder.name.startswith(TEMPORARY) or not folder.is_dir():
         return False
     names = [path.name for path in inside(folder)]
-    return bool(names) and all(n.endswith(".arrow") or n == _CHECKED for n in names)
+    return bool(names) and all(n.endswith(ENDING) or n == _CHECKED for n in names)

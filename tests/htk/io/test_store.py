@@ -84,7 +84,7 @@ def test_texts_keep_their_codes(tmp_path: Path) -> None:
     assert entry.tables["none"].equals(schema.empty_table())
 
 
-@pytest.mark.parametrize("damage", ["meta.json", "cpu_ops.arrow"])
+@pytest.mark.parametrize("damage", ["meta.json", "parsed.arrow"])
 @pytest.mark.parametrize("left", [0, 20, None])
 def test_a_damaged_entry_is_dropped_and_made_anew(
     tmp_path: Path, damage: str, left: int | None
@@ -134,7 +134,7 @@ def damages(whole: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["cpu_ops.arrow", "launches.arrow", "derived-links.arrow", "meta.json", "checked.json"]
+    "name", ["parsed.arrow", "derived-links.arrow", "meta.json", "checked.txt"]
 )
 def test_damage_to_any_file_of_an_entry_changes_no_answer(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path)
@@ -153,11 +153,11 @@ def test_swapped_files_change_no_answer(tmp_path: Path) -> None:
     store = Store(tmp_path)
     expected = {key: opened_or_made(store, key, first) for key, first in (("k", 0), ("m", 500))}
     assert expected["k"] != expected["m"]
-    names = ["cpu_ops.arrow", "launches.arrow", "derived-links.arrow", "meta.json", "checked.json"]
+    names = ["parsed.arrow", "derived-links.arrow", "meta.json", "checked.txt"]
     for key, first in (("k", 0), ("m", 500)):  # noted as checked too
         opened_or_made(store, key, first)
     pairs = [(f"k/{name}", f"m/{name}") for name in names]
-    pairs += [("k/cpu_ops.arrow", f"k/{name}") for name in names[1:3]]
+    pairs += [("k/parsed.arrow", "k/derived-links.arrow")]
     for one, other in pairs:
         first_file, second_file = tmp_path / one, tmp_path / other
         aside = tmp_path / "aside"
@@ -182,12 +182,12 @@ def test_what_was_checked_is_not_read_whole_again_until_somebody_writes(
     monkeypatch.setattr("htk.io.table_file.checksum", counted)
     opened_or_made(Store(tmp_path), "k")
     assert read == []
-    os.utime(tmp_path / "k" / "launches.arrow")
+    os.utime(tmp_path / "k" / "parsed.arrow")
     opened_or_made(Store(tmp_path), "k")
     assert len(read) == 1
     monkeypatch.setattr("htk.io.table_file._boot", lambda: "another")
     opened_or_made(Store(tmp_path), "k")
-    assert len(read) == 4
+    assert len(read) == 3
 
 
 def test_verify_removes_what_is_not_as_written(tmp_path: Path) -> None:
@@ -195,11 +195,11 @@ def test_verify_removes_what_is_not_as_written(tmp_path: Path) -> None:
     for key in ("k", "m", "o"):
         store.save(key, two_tables(), f"{key}.json")
     assert store.verify() == (3, [])
-    file = tmp_path / "m" / "launches.arrow"
+    file = tmp_path / "m" / "parsed.arrow"
     facts, whole = file.stat(), file.read_bytes()
     file.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    (tmp_path / "o" / "cpu_ops.arrow").unlink()
+    (tmp_path / "o" / "parsed.arrow").unlink()
     whole_ones, damaged = store.verify()
     assert (whole_ones, sorted(damaged)) == (1, ["m.json", "o.json"])
     assert [e.source for e in store.list()] == ["k.json"]
@@ -289,9 +289,9 @@ def test_a_full_disk_fails_nothing(full_disk: Path) -> None:
         big = small.derived("big", lambda: pa.table({"n": np.arange(300_000)}))
     assert big.num_rows == 300_000
     assert sorted(f.name for f in (full_disk / "small").iterdir()) == [
-        "checked.json",
-        "cpu_ops.arrow",
+        "checked.txt",
         "meta.json",
+        "parsed.arrow",
     ]
 
 
@@ -301,7 +301,7 @@ def test_a_disk_that_fails_where_none_can_be_mounted(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("htk.io.table_file.write_table", full)
+    monkeypatch.setattr("htk.io.table_file.write_tables", full)
     with pytest.warns(RuntimeWarning, match="No space left"):
         entry = Store(tmp_path).save("k", parsed())
     assert isinstance(entry, MemoryEntry)
@@ -313,7 +313,7 @@ def test_a_kill_in_the_middle_leaves_no_entry(tmp_path: Path) -> None:
         "import sys, time, htk.io.store as s, htk.io.table_file as f\n"
         "from tests.htk.io.test_store import parsed\n"
         "def slow(*a): open(sys.argv[1] + '/started', 'w'); time.sleep(600)\n"
-        "f.write_table = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
+        "f.write_tables = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     while not (tmp_path / "started").exists() and child.poll() is None:

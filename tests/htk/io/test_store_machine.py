@@ -103,7 +103,7 @@ class Cache(RuleBasedStateMachine):
             del content[spot:]
         elif how == "grow":
             content += b"x"
-        other = self.root / key / "launches.arrow"
+        other = self.root / key / "parsed.arrow"
         file.unlink()
         if how == "swap" and other.exists() and file != other:
             shutil.copy(other, file)

@@ -14,7 +14,7 @@ from htk.cli.main import run
 from htk.errors import TraceError, UsageError
 from htk.io.shared_store import MARK, SharedStore
 from htk.io.store import META, Store
-from htk.io.table_file import read_table, write_table
+from htk.io.table_file import read_tables, write_tables
 from htk.overview.summary import result, verdict
 from htk.trace.mapping import Shard, map_files
 from htk.trace.opening import open_trace
@@ -144,7 +144,7 @@ def test_two_writers_of_an_entry_write_the_same(store: Path, tmp_path: Path) -> 
     for entry, other in zip(entries(store), entries(tmp_path / "other"), strict=True):
         with zipfile.ZipFile(entry) as archive:
             names = [name.partition("/")[2] for name in archive.namelist()]
-        assert "derived-kernel_links.arrow" in names and "kernels.arrow" in names
+        assert "derived-kernel_links.arrow" in names and "parsed.arrow" in names
         for name in set(names) - {META}:  # which says when it was written
             assert member(entry, name) == member(other, name)
 
@@ -162,14 +162,14 @@ def test_a_changed_entry_is_found_and_the_rest_answers(
     store: Path, fresh_cache: Path, damage: str
 ) -> None:
     entry = entries(store)[1]
-    content = bytearray(member(entry, "kernels.arrow"))
+    content = bytearray(member(entry, "parsed.arrow"))
     content[len(content) // 2] ^= 1
     if damage == "flip":
-        changed(entry, "kernels.arrow", bytes(content))
+        changed(entry, "parsed.arrow", bytes(content))
     elif damage == "cut":
         entry.write_bytes(entry.read_bytes()[:-100])
     elif damage == "missing":
-        changed(entry, "kernels.arrow", None)
+        changed(entry, "parsed.arrow", None)
     else:
         changed(entry, "notes.txt" if damage == "strange" else "../../escaped.arrow", b"x")
     trace = open_trace(store)
@@ -179,13 +179,17 @@ def test_a_changed_entry_is_found_and_the_rest_answers(
 
 
 def test_a_table_that_htk_would_not_write_is_refused(store: Path, tmp_path: Path) -> None:
-    entry, path = entries(store)[0], tmp_path / "kernels.arrow"
-    path.write_bytes(member(entry, "kernels.arrow"))
-    table = read_table(path, entry.stem, "kernels", thorough=True)
+    entry, path = entries(store)[0], tmp_path / "parsed.arrow"
+    path.write_bytes(member(entry, "parsed.arrow"))
+    stored = read_tables(path, entry.stem, path.name, thorough=True)
+    tables = {name: stored[name] for name in stored.index}
+    table = tables["kernels"]
     position = table.column_names.index("start_ns")
     texts = pa.array(["x"] * table.num_rows)
-    write_table(path, table.set_column(position, "start_ns", texts), entry.stem, "kernels")
-    changed(entry, "kernels.arrow", path.read_bytes())
+    tables["kernels"] = table.set_column(position, "start_ns", texts)
+    path.unlink()  # it is mapped
+    write_tables(path, tables, entry.stem, path.name)
+    changed(entry, "parsed.arrow", path.read_bytes())
     assert "kernels.start_ns" in open_trace(store).failed[0][1]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from htk.cli.main import run
 from htk.export import merged
-from htk.io.table_file import read_table, write_table
+from htk.io.table_file import read_tables, write_tables
 from htk.trace.opening import OpenOptions, open_trace
 from htk.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, all_checks, outcomes
 from htk.verify.subject import Subject
@@ -38,12 +38,16 @@ def states(subject: Subject, *names: str) -> dict[str, str]:
     return {outcome.check.name: outcome.state for outcome in outcomes(subject, chosen)}
 
 
-def rewrite(file: Path, change: Any) -> None:
-    """Write a cached table anew, sealed as one that a mistaken reader made."""
-    key, name = file.parent.name, file.stem
-    table = change(read_table(file, key, name, thorough=True))
-    file.unlink()  # it is mapped where it was read
-    write_table(file, table, key, name)
+def rewrite(cache: Path, name: str, change: Any) -> None:
+    """Write a table of each entry anew, sealed as one that a mistaken reader made."""
+    for file in cache.glob("*/parsed.arrow"):
+        key = file.parent.name
+        stored = read_tables(file, key, file.name, thorough=True)
+        tables = {table: stored[table] for table in stored.index}
+        if name in tables:
+            tables[name] = change(tables[name])
+        file.unlink()  # it is mapped where it was read
+        write_tables(file, tables, key, file.name)
 
 
 def later(table: pa.Table) -> pa.Table:
@@ -55,8 +59,7 @@ def later(table: pa.Table) -> pa.Table:
 
 def test_a_spoiled_cache_is_noticed(ranks: Path, cache: Path) -> None:
     open_trace(str(ranks))
-    for file in cache.glob("*/kernels.arrow"):
-        rewrite(file, later)
+    rewrite(cache, "kernels", later)
     noticed = ("kernels", "time", "overlap", "cache")
     assert set(states(Subject(str(ranks)), *noticed).values()) == {DIFFERS}
     fresh = Subject(str(ranks), OpenOptions(cache=False))
@@ -65,8 +68,7 @@ def test_a_spoiled_cache_is_noticed(ranks: Path, cache: Path) -> None:
 
 def test_a_lost_row_is_noticed(ranks: Path, cache: Path) -> None:
     open_trace(str(ranks))
-    for file in cache.glob("*/launches.arrow"):
-        rewrite(file, lambda table: table.slice(0, table.num_rows - 1))
+    rewrite(cache, "launches", lambda table: table.slice(0, table.num_rows - 1))
     noticed = ("events", "cache")
     assert states(Subject(str(ranks)), *noticed) == dict.fromkeys(noticed, DIFFERS)
 
@@ -116,8 +118,7 @@ def test_a_merged_file_that_lost_an_event_is_noticed(
 def wrong(ranks: Path, cache: Path) -> Iterator[str]:
     """Two ranks whose cached kernels all last 1 ns too long."""
     open_trace(str(ranks))
-    for file in cache.glob("*/kernels.arrow"):
-        rewrite(file, later)
+    rewrite(cache, "kernels", later)
     yield str(ranks)
 
 
