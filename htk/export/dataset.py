@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from htk.columns.csv_text import write_csv
 from htk.core.parser import Parsed
-from htk.io.store import MemoryEntry
+from htk.io.entry import MemoryEntry
 from htk.schema import TABLES
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace

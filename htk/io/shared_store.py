@@ -18,10 +18,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from htk.errors import TraceError
+from htk.io.entry import PARSED
 from htk.io.object_folder import ObjectFolder
 from htk.io.raw_files import reason
 from htk.io.remote import is_url
-from htk.io.store import META, PARSED, Store, meta_of
+from htk.io.store import META, Store, meta_of
 from htk.io.table_code import table_code
 from htk.io.table_file import ENDING, TEMPORARY, read_tables
 from htk.schema import DERIVED, TABLES

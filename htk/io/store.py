@@ -14,13 +14,12 @@ import tempfile
 import threading
 import time
 import uuid
-import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,11 +27,11 @@ from htk.core.parser import Parsed, ParseOptions, Source
 from htk.core.version import VERSION
 from htk.errors import UsageError
 from htk.io.cache_folder import cache_root
+from htk.io.entry import PARSED, Entry, MemoryEntry, StoredEntry, warn_unkept
 from htk.io.table_code import table_code
 from htk.io.table_file import (
     ENDING,
     TEMPORARY,
-    StoredTables,
     TableFolder,
     inside,
     is_ruin,
@@ -41,118 +40,8 @@ from htk.io.table_file import (
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
-PARSED = "parsed"  # the file of the tables that the parser made
-_DERIVED = "derived-"
 _STALE_S = 24 * 3600
 _TRIES = 5
-
-
-class Entry(Protocol):
-    """The tables of one parsed file, and what is derived from them."""
-
-    @property
-    def parsed(self) -> Parsed: ...
-
-    @property
-    def tables(self) -> Mapping[str, pa.Table]: ...
-
-    def size_bytes(self, name: str) -> int:
-        """Return about how large a parsed table is, without reading it; 0: there is none."""
-        ...
-
-    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table: ...
-
-
-class MemoryEntry:
-    """Kept as long as it is used."""
-
-    def __init__(self, parsed: Parsed) -> None:
-        self.parsed = parsed
-        self.tables = parsed.tables
-        self._derived: dict[str, pa.Table] = {}
-
-    def size_bytes(self, name: str) -> int:
-        return int(self.tables[name].nbytes) if name in self.tables else 0
-
-    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
-        if name not in self._derived:
-            self._derived[name] = make()
-        return self._derived[name]
-
-
-class _Mapped(Mapping[str, pa.Table]):
-    """Tables of a file, each read when first asked for."""
-
-    def __init__(self, stored: StoredTables) -> None:
-        self._stored = stored
-        self._open: dict[str, pa.Table] = {}
-
-    def __getitem__(self, name: str) -> pa.Table:
-        if name not in self._open:
-            self._open[name] = self._stored[name]
-        return self._open[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._stored.index
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored.index)
-
-    def __len__(self) -> int:
-        return len(self._stored.index)
-
-
-class StoredEntry:
-    """Tables on disk."""
-
-    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
-        self._folder = TableFolder(folder, folder.name)
-        self._meta = meta
-        self._stored = self._folder.read(PARSED)
-        self.tables = _Mapped(self._stored)
-        self.parsed = Parsed(
-            self.tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"]
-        )
-        self.others = int(meta.get("others", 0))  # further processes of the file
-        self._derived: dict[str, pa.Table] = {}
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Sent to another process, it is the name of a folder that both can read."""
-        return StoredEntry, (self._folder.folder, self._meta)
-
-    @property
-    def folder(self) -> Path:
-        return self._folder.folder
-
-    @property
-    def source_name(self) -> str:
-        return str(self._meta["source"])
-
-    def size_bytes(self, name: str) -> int:
-        return self._stored.index.get(name, (0, 0))[1]
-
-    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
-        if name not in self._derived:
-            stored = self._find(name)
-            self._derived[name] = self._keep(name, make()) if stored is None else stored
-        return self._derived[name]
-
-    def _find(self, name: str) -> pa.Table | None:
-        try:
-            return self._folder.read(_DERIVED + name)[name]
-        except (OSError, ValueError, KeyError, pa.ArrowException):
-            return None
-
-    def _keep(self, name: str, table: pa.Table) -> pa.Table:
-        try:
-            self._folder.write(_DERIVED + name, {name: table})
-        except FileNotFoundError:  # another process removed the entry; what is mapped stays
-            return table
-        except OSError as error:
-            _warn(self._folder.folder, error)
-            return table
-        stored = self._find(name)  # mapped: what was made need not stay in memory
-        return table if stored is None else stored
 
 
 @dataclass(frozen=True)
@@ -216,7 +105,7 @@ class Store:
             size = _size(temporary)
             self._publish(temporary, self.root / key)
         except (OSError, pa.ArrowException) as error:
-            _warn(self.root, error)
+            warn_unkept(self.root, error)
             return MemoryEntry(parsed)
         finally:
             if temporary is not None:
@@ -396,8 +285,3 @@ def _meta_checksum(meta: Mapping[str, Any]) -> int:
 
 def _size(folder: Path) -> int:
     return sum(f.stat().st_size for f in folder.iterdir())
-
-
-def _warn(where: Path, error: Exception) -> None:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else error
-    warnings.warn(f"nothing kept in {where}: {why}", RuntimeWarning, stacklevel=3)

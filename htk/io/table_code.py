@@ -28,6 +28,13 @@ def table_code(package: Path = Path(__file__).parents[1]) -> str:
 
 
 @cache
+def package_code(name: str) -> str:
+    """Return the hash of all code of one of htk's packages."""
+    folder = str(Path(__file__).parents[1] / name)
+    return _digest(list(_files(folder)), folder)
+
+
+@cache
 def plugin_code(file: str) -> str:
     """Return the hash of a parser of another package: its module, or the folder it is."""
     folder, name = os.path.split(file)

@@ -22,8 +22,9 @@ from htk.core.child_process import ChildProcess, start_child
 from htk.core.humanize import format_bytes, format_duration
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import TraceError, UsageError
+from htk.io.entry import Entry, MemoryEntry
 from htk.io.remote import is_url
-from htk.io.store import Entry, MemoryEntry, Store
+from htk.io.store import Store
 
 _FUNCTION = "htk.trace.confined_child:serve"
 _MOST_PROCESSES = 4

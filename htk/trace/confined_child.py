@@ -18,8 +18,9 @@ import pyarrow.ipc
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.core.process_limits import limit_cpu_seconds, limit_private_bytes, private_bytes
 from htk.errors import HtkError, TraceError
+from htk.io.entry import MemoryEntry
 from htk.io.raw_files import guarded
-from htk.io.store import MemoryEntry, Store
+from htk.io.store import Store
 from htk.trace.parsing import parse, unforeseen
 
 _BUFFER = 1 << 20

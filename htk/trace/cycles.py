@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from htk.io.store import Entry
+from htk.io.entry import Entry
 from htk.trace.file import FileRecording, TraceFile
 
 _POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before

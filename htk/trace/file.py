@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from htk.columns.arrow import constant_text, number
 from htk.core.parser import Source
 from htk.derived import registry
-from htk.io.store import Entry
+from htk.io.entry import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 
 _SAME_RANK = {

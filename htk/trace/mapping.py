@@ -12,9 +12,10 @@ from pathlib import Path
 from htk.core.parser import Source
 from htk.derived import registry
 from htk.errors import HtkError, TraceError, UsageError
+from htk.io.entry import StoredEntry
 from htk.io.shared_store import SharedStore
 from htk.io.sources import content_identity, resolve
-from htk.io.store import Store, StoredEntry
+from htk.io.store import Store
 from htk.spread.workplace import Workplace
 from htk.trace.file import FileRecording, TraceFile
 from htk.trace.opening import Inputs, OpenOptions, key_of, parse_options, read_all, with_sample

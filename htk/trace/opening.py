@@ -14,14 +14,16 @@ from pathlib import Path
 from htk import plugins
 from htk.core.parser import ParseOptions, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
+from htk.io.entry import Entry, MemoryEntry
 from htk.io.sources import content_identity, resolve
-from htk.io.store import Entry, MemoryEntry, Store
+from htk.io.store import Store
 from htk.io.table_code import plugin_code
 from htk.spread.mapper import Lost, Mapper, ThreadMapper
 from htk.spread.workplace import Workplace
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.file import FileRecording, TraceFile, process_of
+from htk.trace.joined import JoinedTables
 from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.trace.placing import placed
 from htk.trace.ranks import ranks_of
@@ -81,7 +83,8 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     parts = placed(_parts(read, options))
     if options.strict:
         _refuse_losses(parts, unread, failed)
-    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed), work=work)
+    joined = JoinedTables(Store(), parts) if options.cache else None
+    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
 
 
 def with_sample(inputs: Inputs) -> Inputs:

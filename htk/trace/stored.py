@@ -7,8 +7,9 @@ from typing import BinaryIO
 
 from htk.core.parser import Source
 from htk.errors import TraceError
+from htk.io.entry import StoredEntry
 from htk.io.shared_store import SharedStore
-from htk.io.store import Store, StoredEntry
+from htk.io.store import Store
 from htk.trace.file import FileRecording, process_of
 
 AGAIN = "run htk map again"

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
+from htk.trace.joined import JoinedTables
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
@@ -66,6 +67,7 @@ class Trace:
     unread: tuple[str, ...] = ()  # files of the folder that no parser knows
     failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
     unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
+    joined: JoinedTables | None = field(default=None, repr=False, compare=False)  # of all files
     began_ns: int | None = None  # of the recording of which this is a part; None: see its files
     work: Workplace = field(
         default_factory=Workplace, repr=False, compare=False
@@ -205,10 +207,16 @@ class Trace:
 
     @cached_property
     def _known_steps(self) -> set[int]:
+        """The steps of all ranks."""
+        steps = self._everyone._kept("steps", self._everyone._steps_of_files)["step"]
+        return set(steps.to_pylist())
+
+    def _steps_of_files(self) -> pa.Table:
         """The steps of all ranks, read file by file: joining the tables would cost more."""
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
-        columns = [file.table(n)["step"] for file in self._everyone.files for n in stepped]
-        return {s for column in columns for s in column.unique().to_pylist()} - {None}
+        columns = [file.table(n)["step"] for file in self.files for n in stepped]
+        steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
+        return pa.table({"step": pa.array(sorted(steps), pa.int64())})
 
     def _chosen(self) -> str:
         """The selection in words, beside what there is to choose from."""
@@ -266,6 +274,17 @@ class Trace:
         return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
 
     def _unselected_table(self, name: str) -> pa.Table:
+        if self.selection.of_files != EVERYTHING:
+            return self._joined_table(name)
+        if self._everyone is not self:
+            return self._everyone.tables[name]
+        return self._kept(name, lambda: self._joined_table(name))
+
+    def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """A table of all files as the cache has it, else as it is made."""
+        return make() if self.joined is None else self.joined.table(name, make)
+
+    def _joined_table(self, name: str) -> pa.Table:
         if name in registry.OVER_RANKS:
             return self._over_ranks(name)
         schema = TABLES.get(name) or DERIVED.get(name)

@@ -19,7 +19,8 @@ import pytest
 from htk.columns.arrow import texts
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import UsageError
-from htk.io.store import MemoryEntry, Store, StoredEntry
+from htk.io.entry import MemoryEntry, StoredEntry
+from htk.io.store import Store
 from htk.schema import TEXT
 from tests.kineto_file import of_rank, op, write
 

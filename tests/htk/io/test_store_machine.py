@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from htk.core.parser import Parsed
-from htk.io.store import Entry, Store, StoredEntry
+from htk.io.entry import Entry, StoredEntry
+from htk.io.store import Store
 
 KEYS = st.sampled_from(["a", "b", "c"])
 STORES = st.integers(0, 1)

@@ -1,0 +1,66 @@
+"""Tables of all files of a recording, kept as they were joined.
+
+With a thousand small files, opening and joining the tables of each costs more than most questions;
+of a recording that was asked before, one file a table is mapped.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from htk.core.parser import Parsed
+from htk.core.version import VERSION
+from htk.io.entry import StoredEntry
+from htk.io.store import Store
+from htk.io.table_code import package_code
+from htk.models.hardware import OWN_FILE
+from htk.trace.file import TraceFile
+
+_FEWEST_FILES = 8  # of fewer, joining costs less than keeping
+_LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
+_SHARE_OF_CACHE = 32  # that one joined table may take
+
+
+class JoinedTables:
+    """Tables made of all files of a recording, each joined once and kept in the cache."""
+
+    def __init__(self, store: Store, files: Sequence[TraceFile]) -> None:
+        self._store, self._files = store, files
+        self._largest = min(_LARGEST_BYTES, store.limit_bytes // _SHARE_OF_CACHE)
+
+    def table(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return a table as it was kept, else as it is made, which is kept unless it is large."""
+        if self._entry is None:
+            return make()
+        return self._entry.derived(name, make, self._largest)
+
+    @cached_property
+    def _entry(self) -> StoredEntry | None:
+        """The entry of the joined tables; None where files are few or are not in the cache."""
+        if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
+            return None
+        entries = [file.entry for file in self._files]
+        folders = [entry.folder for entry in entries if isinstance(entry, StoredEntry)]
+        if len(folders) < max(len(entries), _FEWEST_FILES):
+            return None
+        key = self._key(folders)
+        entry = self._store.find(key)
+        if entry is None:
+            source = f"{Path(self._files[0].file).parent}, {len(entries)} files joined"
+            entry = self._store.save(key, Parsed({}), source)
+        return entry if isinstance(entry, StoredEntry) else None
+
+    def _key(self, folders: Sequence[Path]) -> str:
+        """Return a name that follows from the files' entries, from all else that their tables are
+        made of, and from the code that joins them."""
+        names = [field.name for field in fields(TraceFile) if field.name != "entry"]
+        facts = [[getattr(file, name) for name in names] for file in self._files]
+        code = [VERSION, package_code("trace")]
+        content = [code, [folder.name for folder in folders], names, facts]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:40]

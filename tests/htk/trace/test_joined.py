@@ -1,0 +1,132 @@
+"""Joined tables that are kept are those that files give, and never another recording's."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from htk.answers.ask import ask
+from htk.io.store import Store
+from htk.models.hardware import OWN_FILE
+from htk.overview.summary import summary
+from htk.simulate.config import Config, checked
+from htk.simulate.job import simulate
+from htk.trace.joined import JoinedTables
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+
+JOB = Config(
+    model="gpt3-126m",
+    layers=1,
+    seq=128,
+    nodes=2,
+    gpus_per_node=4,
+    steps=2,
+    carry_in=2,
+    seed=3,
+    stagger_us=500.0,
+)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job") / "ranks"
+    simulate(checked(JOB), folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def joined_files(cache: Path) -> set[str]:
+    """Return the tables that are kept joined."""
+    folders = [e.folder for e in Store(cache).list() if e.source.endswith("files joined")]
+    return {f.stem.removeprefix("derived-") for folder in folders for f in folder.glob("d*.arrow")}
+
+
+def assert_same(trace: Trace, other: Trace) -> None:
+    for name in trace.tables:
+        assert trace.tables[name].equals(other.tables[name], check_metadata=True), name
+
+
+def test_tables_are_those_of_the_files_whether_joined_or_kept(ranks: Path, cache: Path) -> None:
+    by_file = open_trace(ranks, OpenOptions(cache=False))
+    assert by_file.tables["aligned_matches"].num_rows == 80
+    assert_same(open_trace(ranks), by_file)
+    assert joined_files(cache) == set(by_file.tables)
+    again = open_trace(ranks)
+    assert_same(again, by_file)
+    assert again.tables["cpu_ops"]["name"].num_chunks == 1  # a map of what was kept
+    chosen = again.sel(ranks=[1, 6], steps=[1])
+    assert_same(chosen, by_file.sel(ranks=[1, 6], steps=[1]))
+    assert again.has_steps
+    assert joined_files(cache) == {*by_file.tables, "steps"}
+
+
+def test_answers_rest_on_what_is_kept(ranks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = summary(open_trace(ranks)).to_pylist()
+    kernels = ask(open_trace(ranks), "kernel_top").to_pylist()
+
+    def joined(trace: Trace, name: str) -> pa.Table:
+        raise AssertionError(f"{name} was joined again")
+
+    monkeypatch.setattr(Trace, "_joined_table", joined)
+    assert summary(open_trace(ranks)).to_pylist() == expected
+    assert ask(open_trace(ranks), "kernel_top").to_pylist() == kernels
+
+
+def test_another_set_of_files_is_another_join(ranks: Path, cache: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(ranks, moved)
+    first = open_trace(moved).tables["kernels"]
+    shutil.copy(moved / "rank3.pt.trace.json.gz", moved / "rank9.pt.trace.json.gz")
+    assert open_trace(moved, OpenOptions(rank_pattern=r"rank(\d+)")).ranks == [*range(8), 9]
+    nine = open_trace(moved, OpenOptions(rank_pattern=r"rank(\d+)")).tables["kernels"]
+    assert set(nine["rank"].to_pylist()) == {*range(8), 9} and nine.num_rows > first.num_rows
+    (moved / "rank9.pt.trace.json.gz").unlink()
+    assert open_trace(moved).tables["kernels"].equals(first)
+
+
+def test_facts_of_opening_are_part_of_the_name(ranks: Path, cache: Path) -> None:
+    """The same entries under other ranks, times and counts of events."""
+    trace = open_trace(ranks)
+    assert trace.joined is not None
+    changes = ({"rank": 70}, {"cycle": 1}, {"first_event": 5}, {"shift_ns": 7}, {"file": "x"})
+    seen = [trace.tables["kernels"]]
+    for change in changes:
+        files = (*trace.files[:-1], replace(trace.files[-1], **change))
+        joined = JoinedTables(Store(), files)
+        other = replace(trace, files=files, joined=joined).tables[
+            "ranks" if "file" in change else "kernels"
+        ]
+        assert not any(other.equals(table) for table in seen), change
+        seen.append(other)
+
+
+def test_few_files_large_tables_and_own_gpus_are_not_kept(
+    ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    open_trace([ranks / f"rank{k}.pt.trace.json.gz" for k in range(7)]).need("kernels")
+    assert joined_files(cache) == set()
+    monkeypatch.setattr("htk.trace.joined._LARGEST_BYTES", 20_000)
+    trace = open_trace(ranks)
+    assert trace.need("kernels").num_rows and trace.tables["ranks"].num_rows == 8
+    assert joined_files(cache) == {"ranks"}
+    monkeypatch.setenv(OWN_FILE, str(tmp_path / "own.toml"))
+    assert open_trace(ranks).tables["rank_windows"].num_rows
+    assert joined_files(cache) == {"ranks"}
+
+
+def test_what_is_damaged_is_joined_again(ranks: Path, cache: Path) -> None:
+    expected = open_trace(ranks).need("kernels")
+    (kept,) = cache.glob("*/derived-kernels.arrow")
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.unlink()
+    kept.write_bytes(content)
+    assert open_trace(ranks).need("kernels").equals(expected)
