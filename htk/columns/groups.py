@@ -1,6 +1,6 @@
 """Rows grouped by a key, and what can be said of each group: vectorised, exact on integers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,6 +108,18 @@ class Groups:
             high = np.minimum(low + 1, self._starts + self.count - 1)
             quantiles.append(ordered[low] + (position - below) * (ordered[high] - ordered[low]))
         return quantiles
+
+
+def rows_by_number(values: Ints) -> Callable[[int], Ints]:
+    """Return a function that returns the rows of a number, in order; sorts once for all numbers."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+
+    def rows(value: int) -> Ints:
+        first, last = (np.searchsorted(ordered, value, side) for side in ("left", "right"))
+        return order[first:last]
+
+    return rows
 
 
 def row_of(keys: Ints, wanted: Ints) -> Ints:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers
-from htk.columns.groups import Groups
+from htk.columns.groups import Groups, rows_by_number
 from htk.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
 from htk.columns.types import NONE, Ints
 from htk.derived.links import steps_of
@@ -169,11 +169,9 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
     lane, window_lane = _lanes(spans, windows)
     rows, places, starts, ends = [], [], [], []
-    order = np.argsort(lane, kind="stable")
-    lane = lane[order]
+    spans_of, windows_of = rows_by_number(lane), rows_by_number(window_lane)
     for lane_id in np.unique(window_lane).tolist():  # one device of one rank after the other
-        lane_spans = order[slice(*np.searchsorted(lane, [lane_id, lane_id + 1]))]
-        lane_windows = np.flatnonzero(window_lane == lane_id)
+        lane_spans, lane_windows = spans_of(lane_id), windows_of(lane_id)
         lane_windows = lane_windows[np.argsort(from_[lane_windows], kind="stable")]
         cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
         rows.append(lane_spans[cut.row])

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, numbers
-from htk.columns.groups import Groups
-from htk.columns.intervals import Clipped, Spans, clip, subtract, union
+from htk.columns.groups import Groups, rows_by_number
+from htk.columns.intervals import Spans, clip, subtract, union
 from htk.columns.types import NONE, Ints
 
 
@@ -24,11 +24,11 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
     begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
     lanes = Groups.by_keys(np.concatenate([lane, lanes_of(compute)])).group_ids
     ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
-    order, order_too = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
+    own_rows, busy_rows = rows_by_number(ours), rows_by_number(theirs)
     for lane_id in np.unique(ours).tolist():  # one device after the other
-        spans = order[slice(*np.searchsorted(ours[order], [lane_id, lane_id + 1]))]
+        spans = own_rows(lane_id)
         spans = spans[end[spans] > start[spans]]
-        busy = order_too[slice(*np.searchsorted(theirs[order_too], [lane_id, lane_id + 1]))]
+        busy = busy_rows(lane_id)
         computing = union(begin[busy], finish[busy])
         shares[spans, 0] = shared(start[spans], end[spans], None)
         shares[spans, 1] = shared(start[spans], end[spans], computing)
@@ -45,17 +45,19 @@ def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
     """Shared time of each span outside what is covered."""
     if not len(start):
         return np.empty(0, np.int64)
+    if covered is None:
+        return _split(np.arange(len(start)), start, end, len(start))
     extent = Spans(np.array([start.min()]), np.array([end.max()]))
-    free = extent if covered is None else subtract(extent, covered)
+    free = subtract(extent, covered)
     pieces = clip(start, end, free.start, free.end)
-    return _split(pieces, len(start))
-
-
-def _split(pieces: Clipped, length: int) -> Ints:
-    """Pieces cut where any of them begins or ends, each cut shared by those that run in it."""
-    total = np.zeros(length, np.int64)
     some = pieces.end > pieces.start
-    row, start, end = pieces.row[some], pieces.start[some], pieces.end[some]
+    return _split(pieces.row[some], pieces.start[some], pieces.end[some], len(start))
+
+
+def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
+    """Pieces of rows cut where any of them begins or ends, each cut shared by those that run in
+    it."""
+    total = np.zeros(length, np.int64)
     if not len(row):
         return total
     edges = np.unique(np.concatenate([start, end]))

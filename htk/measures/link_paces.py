@@ -37,7 +37,7 @@ class LinkRates:
 
     @classmethod
     def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "LinkRates":
-        names = calls.ranks["device_name"].to_pylist()
+        names = calls.ranks["device_name"].unique().to_pylist()
         links = [rate for rate in map(scale_up_gbps, names) if rate]
         usual = min((d.gpu.scale_out_gbps for d in devices(calls.ranks) if d.gpu), default=None)
         adapters = usual * calls.hosts.per_node if usual else None

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, numbers
-from htk.columns.groups import Groups, paired
+from htk.columns.groups import Groups, paired, rows_by_number
 from htk.columns.intervals import Spans, covered, subtract, union
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
@@ -54,15 +54,10 @@ class OwnTime:
 
     def _by_lane(self, lane: Ints) -> Sequence[tuple[Ints, Ints]]:
         """Return the own times of each device of each rank, and the rows of a table on it."""
-        order = np.argsort(lane, kind="stable")
-        ordered = lane[order]
-        return [
-            (
-                np.flatnonzero((self.lane == device) & self.has_previous),
-                order[slice(*np.searchsorted(ordered, [device, device + 1]))],
-            )
-            for device in np.unique(self.lane).tolist()
-        ]
+        own = np.flatnonzero(self.has_previous)
+        own_of, rows_of = rows_by_number(self.lane[own]), rows_by_number(lane)
+        devices = np.unique(self.lane).tolist()
+        return [(own[own_of(device)], rows_of(device)) for device in devices]
 
 
 def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:

@@ -63,7 +63,11 @@ def devices(ranks: pa.Table) -> list[Device]:
     """Return the accelerator of each row of table `ranks`."""
     columns = (ranks[c].to_pylist() for c in ("device_name", "device_properties"))
     distinct: dict[tuple[str | None, str | None], Device] = {}
-    return [distinct.setdefault(row, device_of(*row)) for row in zip(*columns, strict=True)]
+    rows = list(zip(*columns, strict=True))
+    for row in rows:
+        if row not in distinct:
+            distinct[row] = device_of(*row)
+    return [distinct[row] for row in rows]
 
 
 def common_device(ranks: pa.Table) -> Device | None:

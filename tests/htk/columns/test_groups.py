@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.columns.groups import Groups, numbered, quotient, row_of
+from htk.columns.groups import Groups, numbered, quotient, row_of, rows_by_number
 
 ROWS = st.lists(
     st.tuples(st.integers(-3, 3), st.sampled_from([0, 5, 2**40]), st.integers(-1000, 1000)),
@@ -34,6 +34,13 @@ def test_against_a_plain_twin(rows: list[tuple[int, int, int]]) -> None:
     (p25,) = groups.quantiles(values, (0.25,))
     assert p25.tolist() == pytest.approx([np.quantile(x, 0.25) for x in lists])
     assert [rows[k][:2] for k in groups.first_row.tolist()] == sorted(plain)
+
+
+@given(st.lists(st.integers(-2, 3), max_size=30))
+def test_rows_by_number(values: list[int]) -> None:
+    rows = rows_by_number(np.array(values, np.int64))
+    for value in range(-3, 5):
+        assert rows(value).tolist() == [k for k, v in enumerate(values) if v == value]
 
 
 def test_keys_too_wide_for_one_number() -> None:
