@@ -61,6 +61,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "kernel_top": MenuEntry("kernels.kernel_top", "Which kernels cost most GPU time?"),
     "late_arrivals": MenuEntry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
     "launch_stats": MenuEntry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
+    "link_counters": MenuEntry("comm.link_counters", "Do the counters of NVLink and network adapters see what collectives should send?"),
     "matrix_calls": MenuEntry("ops.matrix_calls", "Which matrix products, attention calls and convolutions ran, and how fast by shape?"),
     "memory_bandwidth": MenuEntry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
     "memory_peaks": MenuEntry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),

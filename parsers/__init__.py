@@ -29,6 +29,7 @@ ORDER = (
     "rccl_replay",
     "nccl_tests",
     "inspector_prometheus",
+    "link_metrics",
     "nccl_debug",
     "watchdog",
     "python_stacks",

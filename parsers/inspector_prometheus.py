@@ -6,7 +6,6 @@ size bucket (geometric for bandwidth, arithmetic for time) and becomes a row of 
 2.29 it is the last collective, and becomes a row of `collectives`.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +13,17 @@ from typing import Any
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
+from htk.parsers.common.exposition import sample
 from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import bytes_of_rank
 
 NAME = "inspector_prometheus"
 
 _METRIC = re.compile(
-    r"^nccl_(?P<p2p>p2p_)?(?P<what>bus_bandwidth_gbs|algorithm_bandwidth_gbs"
-    r"|(?:collective_)?exec_time_microseconds)\{(?P<labels>.*)\} (?P<value>\S+)\s*$"
+    r"nccl_(?:p2p_)?(?P<what>bus_bandwidth_gbs|algorithm_bandwidth_gbs"
+    r"|(?:collective_)?exec_time_microseconds)"
 )
 _SNIFF = re.compile(rb"^nccl_(?:p2p_)?\w+(?:_gbs|_microseconds)\{", re.MULTILINE)
-_LABEL = re.compile(r'(?<!\w)(\w{1,64})="((?:[^"\\]|\\.)*)"')
 _SIZE = re.compile(r"^([\d.]+)(?:-[\d.]+)?\s*([KMGT]?)i?B$")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _COLUMNS = {
@@ -43,15 +42,16 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     samples: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for offset, line in read_lines(source, issues, options.progress):
-        match = _METRIC.match(line)
-        if match is None:
-            if line.strip() and not line.startswith("#"):
-                issues.add("broken_line", line[:80], offset)
+        if not line.strip() or line.startswith("#"):
             continue
-        value = _number(match["value"])
-        if value is not None:
-            labels = tuple(sorted(_LABEL.findall(match["labels"])))
-            samples.setdefault(labels, {})[_COLUMNS[match["what"]]] = value
+        read = sample(line)
+        match = _METRIC.fullmatch(read.name) if read else None
+        if read is None or match is None:
+            issues.add("broken_line", line[:80], offset)
+            continue
+        if read.value is not None:
+            labels = tuple(sorted(read.labels.items()))
+            samples.setdefault(labels, {})[_COLUMNS[match["what"]]] = read.value
     if not samples:
         raise MalformedTrace(f"{source.name}: no sample of NCCL Inspector in it")
     labelled = [(dict(labels), values) for labels, values in samples.items()]
@@ -68,14 +68,6 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "events": len(samples),
     }
     return Parsed(tables, facts=facts)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def _bytes(text: str) -> int | None:

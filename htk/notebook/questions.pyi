@@ -99,6 +99,9 @@ class Questions:
     def launch_stats(self, *, by: Literal['call', 'kernel', 'operator'] = 'call', call_cutoff_us: float = 50, delay_cutoff_us: float = 100, n: int = 20) -> Result:
         """How long do launches take, and how long does the launched work wait?"""
 
+    def link_counters(self, *, by: Literal['host', 'port'] = 'host', align: bool = True) -> Result:
+        """Do the counters of NVLink and network adapters see what collectives should send?"""
+
     def matrix_calls(self, *, n: int = 20) -> Result:
         """Which matrix products, attention calls and convolutions ran, and how fast by shape?"""
 

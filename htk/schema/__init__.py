@@ -21,6 +21,7 @@ from htk.schema.comm import (
     COMM_NOTES,
     COMM_TRANSPORTS,
     COMM_TUNING,
+    LINK_SAMPLES,
     LOG_LINES,
     PROXY_STEPS,
     PYTHON_STACKS,
@@ -101,6 +102,7 @@ TABLES: dict[str, pa.Schema] = {
     "log_lines": LOG_LINES,
     "proxy_steps": PROXY_STEPS,
     "bench_points": BENCH_POINTS,
+    "link_samples": LINK_SAMPLES,
     "job_operations": JOB_OPERATIONS,
     "job_layouts": JOB_LAYOUTS,
 }
@@ -151,6 +153,7 @@ __all__ = [
     "KERNEL_LINKS",
     "LAUNCHES",
     "LAUNCH_LINKS",
+    "LINK_SAMPLES",
     "LOG_LINES",
     "MEMORY",
     "OP_CALLERS",

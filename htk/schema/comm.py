@@ -190,6 +190,19 @@ BENCH_POINTS = table(
     wrong=(_I64, "Wrong elements; null where unchecked."),
 )
 
+LINK_SAMPLES = table(
+    **_SOURCE,
+    host=(TEXT, "Host, as the exporter names it."),
+    device=(_I32, "GPU index on the host, of links of a GPU."),
+    port=(TEXT, "Adapter and port, or the GPU's device."),
+    link=(TEXT, "nvlink, pcie, infiniband, ethernet."),
+    direction=(TEXT, "sent or received."),
+    metric=(TEXT, "Name of the metric."),
+    time_ns=(_I64, "When it was scraped; null: not said."),
+    bytes_per_s=(_F64, "Rate, of metrics that are rates."),
+    total_bytes=(_I64, "Total since the counter's start, of metrics that count."),
+)
+
 COMM_COUNTS = table(
     **_SOURCE,
     **_COMM,

@@ -29,6 +29,7 @@ TEXTS = {
     ],
     "job_layout": ["layout.yaml"],
     "job_log": ["slurm-4711.out.gz"],
+    "link_metrics": ["dcgm.prom", "node_exporter.openmetrics", "tsdb_dump.txt"],
     "memory_timeline": ["rank0.raw.json.gz", "rank1.json"],
     "nccl_debug": ["two_ranks_interleaved.log", "rccl_coll.log", "tuning_v2.23.log"],
     "nccl_tests": ["all_reduce_perf.txt", "all_reduce_perf_v3.json", "with_nccl_log.txt"],

@@ -25,7 +25,14 @@ def ask() -> Ask:
             name: pa.Table.from_pylist(rows, schema=TABLES.get(name) or DERIVED[name])
             for name, rows in tables.items()
         }
-        for name in ("collectives", "comm_channels", "ranks", "bench_points", "comm_counts"):
+        for name in (
+            "collectives",
+            "comm_channels",
+            "ranks",
+            "bench_points",
+            "comm_counts",
+            "link_samples",
+        ):
             made.setdefault(name, TABLES[name].empty_table())
         for name in ("rank_windows", "activities"):
             made.setdefault(name, DERIVED[name].empty_table())

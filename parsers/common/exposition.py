@@ -1,0 +1,64 @@
+"""Samples as Prometheus' text formats and `promtool tsdb dump` write them.
+
+`name{label="value",…} value [time]`, or `{__name__="name",…} value time`. A time is milliseconds
+since 1970 in the old format, seconds in OpenMetrics; a file that was scraped once has none.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_SAMPLE = re.compile(
+    r"^\s{0,9}(?P<name>[a-zA-Z_:][\w:]{0,255})?"
+    r'(?:\{(?P<labels>[^"}]*(?:"(?:[^"\\]|\\.)*"[^"}]*)*)\})?\s{1,9}'
+    r"(?P<value>[^\s#]{1,64})(?:\s{1,9}(?P<time>-?\d{1,19}(?:\.\d{1,9})?))?\s{0,9}(?:#.*)?$"
+)
+_LABEL = re.compile(r'(?<!\w)(\w{1,64})="((?:[^"\\]|\\.)*)"')
+_MILLISECONDS = 1e11  # a time above it is none in seconds, before the year 5138
+_LATEST_S = 1 << 32
+_ESCAPED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of one series."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float | None  # null: no finite number
+    time_ns: int | None
+
+
+def sample(line: str) -> Sample | None:
+    """Return the sample of a line; None: it is none."""
+    match = _SAMPLE.match(line)
+    if match is None:
+        return None
+    labels = {name: _ESCAPED.sub(_plain, text) for name, text in _labels(match["labels"])}
+    name = match["name"] or labels.pop("__name__", "")
+    try:
+        value = float(match["value"])
+    except ValueError:
+        return None
+    time = _time_ns(match["time"])
+    return Sample(name, labels, value if math.isfinite(value) else None, time) if name else None
+
+
+def _labels(text: str | None) -> list[tuple[str, str]]:
+    return _LABEL.findall(text or "")
+
+
+def _plain(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+def _time_ns(text: str | None) -> int | None:
+    if text is None:
+        return None
+    units, _, fraction = text.partition(".")
+    scale = 10**6 if abs(int(units)) > _MILLISECONDS else 10**9
+    if abs(int(units)) * scale > _LATEST_S * 10**9:
+        return None
+    digits = int(f"{fraction or 0:0<9}")
+    return int(units) * scale + (digits * scale // 10**9 if units[0] != "-" else 0)

@@ -1,0 +1,120 @@
+"""Counters of NVLink, PCIe and network adapters, scraped from Prometheus exporters.
+
+dcgm-exporter: `DCGM_FI_PROF_NVLINK_TX_BYTES`, `…_RX_BYTES` and those of PCIe, which are rates in
+bytes a second whatever type the exporter's list gives them. node_exporter:
+`node_infiniband_port_data_transmitted_bytes_total`, `node_network_transmit_bytes_total` and what is
+received, which are totals. As text that was scraped (once, or again and again into one file), or
+dumped from Prometheus; other metrics in the file are counted and left out.
+"""
+
+import re
+from collections import Counter
+from typing import Any
+
+from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.errors import MalformedTrace
+from htk.parsers.common.exposition import Sample, sample
+from htk.parsers.common.log_records import Issues, read_lines, table_of, whole_number
+
+NAME = "link_metrics"
+
+_SNIFF = re.compile(
+    rb'^(?:\{[^\n]{0,999}__name__=")?'
+    rb"(?:DCGM_FI_(?:PROF|DEV)_\w{1,99}|node_(?:infiniband|network)_\w{1,99})[{\x22 ]",
+    re.MULTILINE,
+)
+SENT, RECEIVED = "sent", "received"
+_RATES = {
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": ("nvlink", SENT),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": ("nvlink", RECEIVED),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": ("pcie", SENT),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": ("pcie", RECEIVED),
+}
+_TOTALS = {
+    "node_infiniband_port_data_transmitted_bytes_total": ("infiniband", SENT),
+    "node_infiniband_port_data_received_bytes_total": ("infiniband", RECEIVED),
+    "node_network_transmit_bytes_total": ("ethernet", SENT),
+    "node_network_receive_bytes_total": ("ethernet", RECEIVED),
+}
+_VIRTUAL = re.compile(r"lo|docker\w*|veth\w*|cali\w*|cni\w*|br-\w*|virbr\w*|flannel\S*|tun\S*")
+_HOSTS = ("Hostname", "hostname", "nodename", "node", "instance", "host")
+_MOST_SAMPLES = 1 << 21
+
+
+def sniff(head: Head) -> bool:
+    return _SNIFF.search(head.data) is not None
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    rows: list[dict[str, Any]] = []
+    others: Counter[str] = Counter()
+    for offset, line in read_lines(source, issues, options.progress):
+        if not line.strip() or line.startswith("#"):
+            continue
+        read = sample(line)
+        if read is None:
+            issues.add("broken_line", line[:80], offset)
+            continue
+        row = _row(read)
+        if row is None:
+            others[read.name] += 1
+        elif len(rows) < _MOST_SAMPLES:
+            rows.append(row)
+        else:
+            issues.add("too_many_samples", f"only the first {_MOST_SAMPLES:,} are read", offset)
+            break
+    if not rows:
+        raise MalformedTrace(
+            f"{source.name}: no counter of NVLink, PCIe or network adapters among its "
+            f"{others.total():,} samples (DCGM_FI_PROF_NVLINK_TX_BYTES, "
+            "node_infiniband_port_data_transmitted_bytes_total, …)"
+        )
+    tables = {
+        "link_samples": table_of("link_samples", rows, of_one_rank=False),
+        "parse_issues": issues.table(),
+    }
+    hosts = {row["host"] for row in rows if row["host"]}
+    host = hosts.pop() if len(hosts) == 1 else None
+    facts: dict[str, object] = {"host": host, "events": len(rows) + others.total()}
+    return Parsed(tables, facts=facts | {"truncated": issues.has("truncated")})
+
+
+def _row(read: Sample) -> dict[str, Any] | None:
+    is_rate = read.name in _RATES
+    link, direction = (_RATES if is_rate else _TOTALS).get(read.name, (None, None))
+    port = _port(read)
+    if link is None or (link == "ethernet" and _VIRTUAL.fullmatch(port or "lo")):
+        return None
+    return {
+        "source": NAME,
+        "host": _host(read),
+        "device": whole_number(read.labels.get("gpu")) if is_rate else None,
+        "port": port,
+        "link": link,
+        "direction": direction,
+        "metric": read.name,
+        "time_ns": read.time_ns,
+        "bytes_per_s": read.value if is_rate and (read.value or 0) >= 0 else None,
+        "total_bytes": None if is_rate else _total(read.value),
+    }
+
+
+def _total(value: float | None) -> int | None:
+    return int(value) if value is not None and 0 <= value < 2**62 else None
+
+
+def _port(read: Sample) -> str | None:
+    labels = read.labels
+    if read.name in _RATES:
+        return labels.get("device") or labels.get("UUID") or None
+    port = labels.get("port")
+    return f"{labels.get('device', '')}/{port}" if port else labels.get("device") or None
+
+
+def _host(read: Sample) -> str | None:
+    """The host's name; that of an exporter's address without its port."""
+    for label in _HOSTS:
+        if text := read.labels.get(label):
+            return text.rpartition(":")[0] or text if label == "instance" else text
+    return None
