@@ -84,13 +84,13 @@ def _show(app: Dash, runs: Runs) -> None:
         if needs_no_run(view.page):
             shown = html.Div(safely(_page, visit), **here)
             if runs.trace(view.run) is None:
-                return [shown, plain_menu(view), [], view.run, []]
+                return [shown, plain_menu(view, runs), [], view.run, []]
             return [shown, menu(visit), [], about(visit), trust(visit)]
         if view.page == "runs" or (not view.run and not runs.has_initial):
-            return [start.page(runs), plain_menu(view), [], "", []]
+            return [start.page(runs), plain_menu(view, runs), [], "", []]
         waiting = _opened(runs, view)
         if waiting is not None:
-            return [waiting, plain_menu(view), [], view.run, []]
+            return [waiting, plain_menu(view, runs), [], view.run, []]
         shown = html.Div(safely(_page, visit), **here)
         return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
 

@@ -9,6 +9,7 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
+from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.overview.doctor import doctor
@@ -91,7 +92,7 @@ def menu(visit: Visit) -> list[Any]:
     view, trace = visit.view, visit.runs.trace(visit.view.run)
     entries: list[Any] = []
     for group in GROUPS:
-        pages = [p for p in composed().values() if p.group == group and _fits(p, trace)]
+        pages = [p for p in composed().values() if p.group == group and _fits(p, trace, visit.runs)]
         if group and pages:
             entries.append(html.Div(group, className="heading"))
         entries += [_link(view, page.path, page.title) for page in pages]
@@ -113,17 +114,19 @@ def menu(visit: Visit) -> list[Any]:
     return [*entries, every]
 
 
-def plain_menu(view: UrlState) -> list[Any]:
+def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
     """Links to what there is with no recording open."""
-    pages = [page for page in composed().values() if not page.needs_run]
+    pages = [p for p in composed().values() if not p.needs_run and _fits(p, None, runs)]
     here = "" if view.page in {page.path for page in pages} else "here"
-    runs = dcc.Link("Runs", href="/runs", className=here)
+    start = dcc.Link("Runs", href="/runs", className=here)
     bare = UrlState(view.page, run=view.run)
-    return [runs, *(_link(bare, page.path, page.title) for page in pages)]
+    return [start, *(_link(bare, page.path, page.title) for page in pages)]
 
 
-def _fits(page: Page, trace: Trace | None) -> bool:
-    """Whether the recording holds anything that the page shows."""
+def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
+    """Whether there is anything that the page shows."""
+    if page.needs_history and not runs.history_address:
+        return False
     if trace is None or not page.needs:
         return True
     return any(trace.tables[name].num_rows for name in page.needs)

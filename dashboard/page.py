@@ -90,6 +90,7 @@ class Page:
     group: str = ""  # of the menu
     needs: tuple[str, ...] = ()  # tables; a recording with rows in none of them leaves it empty
     needs_run: bool = True  # else there is something to look at with no recording open
+    needs_history: bool = False  # of many runs, which not every dashboard has
 
 
 def panel(path: str, name: str, height: int = 120) -> Any:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from typing import IO, Any
 from htk.answers.ask import ask
 from htk.dashboard.memo import SingleFlightCache
 from htk.errors import HtkError, UsageError
+from htk.history.archive import History
 from htk.output.result import Result
 from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
 from htk.trace.selection import Selection
@@ -28,6 +30,7 @@ MOST_UPLOADS = 8
 MOST_LISTED = 500
 UPLOAD_BYTES = 512 << 20
 _DEPTH = 5
+_FRESH_S = 30  # that runs added to the history may go unseen
 _LIKE_TRACES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".pickle", ".tar.gz", ".zip")
 _UPLOAD = "upload"
 
@@ -77,9 +80,12 @@ class Runs:
         trace: Trace | None = None,
         options: OpenOptions | None = None,
         upload_bytes: int = UPLOAD_BYTES,
+        history_address: str = "",  # of the facts of many runs; nothing: none are kept
     ) -> None:
         self.roots = _named(folders)
         self.upload_bytes = upload_bytes
+        self.history_address = history_address
+        self._histories: SingleFlightCache[History] = SingleFlightCache(2)
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
         self._initial = trace
@@ -121,6 +127,16 @@ class Runs:
         asked = (name, tuple(sorted(options.items())))
         result: Result = self.kept(key, selection, asked, lambda: ask(trace, name, **options))
         return result
+
+    def history(self) -> History:
+        """Return the history with its runs, as it was half a minute ago at most."""
+
+        def read() -> History:
+            history = History(self.history_address)
+            _ = history.runs
+            return history
+
+        return self._histories.get(int(time.monotonic() // _FRESH_S), read)
 
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
         """Anything else that is made of a run, made once.

@@ -49,7 +49,8 @@ MORE = {
 
 def main(wanted: list[str]) -> int:
     FOLDER.mkdir(exist_ok=True)
-    pages = {page.path or "overview": page.path for page in composed().values()}
+    shown = [page for page in composed().values() if not page.needs_history]
+    pages = {page.path or "overview": page.path for page in shown}
     pages = {name: ADDRESSES.get(path, path) for name, path in pages.items()} | MORE
     chosen = {name: path for name, path in pages.items() if not wanted or name in wanted}
     with served() as address, sync_playwright() as p:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from htk.columns.arrow import texts
+from htk.columns.arrow import texts, with_column
 from htk.core.chart import Line
 from htk.core.label import Label
 from htk.errors import UsageError
@@ -91,3 +91,12 @@ def result(history: History, runs: Sequence[KeptRun]) -> Result:
     ]
     facts = {"history": history.address, "files_failed": len(history.unread)}
     return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+
+
+def to_the_minute(answer: Result) -> Result:
+    """Return the same runs with their times as people read them."""
+    times = answer.table["recorded_at"].to_pylist()
+    minutes = texts([time and time[:16].replace("T", " ") for time in times])
+    return Result(
+        answer.analysis, with_column(answer.table, "recorded_at", minutes), answer.coverage
+    )

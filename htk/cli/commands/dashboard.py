@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.cli.commands.common import open_options, opened, parsing_options
-from htk.cli.commands.options import port_option
+from htk.cli.commands.common import open_options, opened, parsing_options, say
+from htk.cli.commands.options import port_option, store_of_history_option
 from htk.core.extras import require
+from htk.errors import HtkError
 
 if TYPE_CHECKING:
     from htk.dashboard.runs import Runs
@@ -31,6 +32,7 @@ THREADS = 8
 @click.option("--max-upload", default=512, show_default=True, help="Largest upload in MiB.")
 @click.option("--token", metavar="TEXT", help="Token to ask for; by default a new one each time.")
 @click.option("--no-token", is_flag=True, help="Ask for no token, on a machine that only you use.")
+@store_of_history_option
 @click.option(
     "--debug", is_flag=True, help="Dash's own server and developer tools; on this machine only."
 )
@@ -42,6 +44,7 @@ def command(
     max_upload: int,
     token: str | None,
     no_token: bool,
+    store: str | None,
     debug: bool,
     **arguments: Any,
 ) -> None:
@@ -60,7 +63,7 @@ def command(
     if debug and not local:
         raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
     token = _token(token, no_token, local)
-    runs = _runs(paths, max_upload << 20, arguments)
+    runs = _runs(paths, max_upload << 20, _history(store), arguments)
     app = create_app(runs, token=token)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
     try:
@@ -77,12 +80,35 @@ def _token(asked: str | None, no_token: bool, local: bool) -> str | None:
     return None if no_token else asked or secrets.token_urlsafe(24)
 
 
-def _runs(paths: tuple[str, ...], upload_bytes: int, arguments: dict[str, Any]) -> "Runs":
+def _history(store: str | None) -> str:
+    """Return the address of the history, or nothing where none is kept.
+
+    One that is named has to be there; one that is not must not keep the dashboard from starting.
+    """
+    from htk.history.archive import History, opened_history
+
+    if store is not None:
+        return opened_history(store).address
+    try:
+        history = History()
+        return history.address if history.is_kept else ""
+    except HtkError as error:
+        say(f"htk: no page of runs over time: {error}")
+        return ""
+
+
+def _runs(
+    paths: tuple[str, ...], upload_bytes: int, history: str, arguments: dict[str, Any]
+) -> "Runs":
     """One run that is opened at once, or folders to choose from."""
     from htk.dashboard.runs import Runs, holds_runs
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]
-    many: dict[str, Any] = {"options": open_options(arguments), "upload_bytes": upload_bytes}
+    many: dict[str, Any] = {
+        "options": open_options(arguments),
+        "upload_bytes": upload_bytes,
+        "history_address": history,
+    }
     if not paths:
         return Runs([Path.cwd()], **many)
     if len(folders) == len(paths) and any(holds_runs(f) for f in folders):

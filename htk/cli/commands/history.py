@@ -12,7 +12,7 @@ from htk.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from htk.history.archive import History
-    from htk.history.changes import Change, RunSeries
+    from htk.history.changes import RunSeries
     from htk.history.listing import Wanted
 
 _METRICS = ("step_time", "mfu", "exposed_comm", "slowdown")  # as htk.history.changes has them
@@ -132,6 +132,7 @@ def changes_(
     """Since which run does a step take longer, use less of the GPU, or communicate more?"""
     from htk.history.archive import opened_history
     from htk.history.changes import changes, result
+    from htk.history.wording import change_in_words
     from htk.output.render import write
 
     history = opened_history(store)
@@ -140,7 +141,7 @@ def changes_(
     changed = changes(tried)
 
     def printer(file: Any) -> None:
-        lines = [sentence(change) for change in changed] or [_nothing(tried)]
+        lines = [change_in_words(change) for change in changed] or [_nothing(tried)]
         file.write("\n".join(map(visible, lines)) + "\n")
 
     write(result(changed, tried), form, output, limit=limit, printer=printer)
@@ -216,21 +217,16 @@ def _tried(runs: Sequence[Any], series_tags: str) -> "list[RunSeries]":
 
 
 def _print_runs(answer: Any, tried: "list[RunSeries]", limit: int, file: Any) -> None:
-    from htk.columns.arrow import texts, with_column
     from htk.history.changes import changes
+    from htk.history.listing import to_the_minute
+    from htk.history.wording import change_in_words
     from htk.output.render import print_table
     from htk.output.result import Result
 
-    table = answer.table.select(_shown(answer))
-    if "recorded_at" in table.column_names:
-        minutes = texts(
-            [time and time[:16].replace("T", " ") for time in table["recorded_at"].to_pylist()]
-        )
-        table = with_column(table, "recorded_at", minutes)
-    shown = Result(answer.analysis, table, answer.coverage)
-    print_table(shown, limit=limit, file=file)
+    table = to_the_minute(answer).table.select(_shown(answer))
+    print_table(Result(answer.analysis, table, answer.coverage), limit=limit, file=file)
     lines = [_line(series) for series in tried if len(series.runs) > 1]
-    lines += [sentence(change) for change in changes(tried)]
+    lines += [change_in_words(change) for change in changes(tried)]
     if lines:
         file.write("\n" + "\n".join(map(visible, lines)) + "\n")
 
@@ -248,36 +244,13 @@ def _shown(answer: Any) -> list[str]:
 
 def _line(series: "RunSeries") -> str:
     """A metric over the runs of a series, a character each (of the last 60)."""
+    from htk.history.wording import metric_value
     from htk.output.sparkline import sparkline
 
     values = series.values[-60:].tolist()
-    low, high = figure(series.metric, min(values)), figure(series.metric, max(values))
+    low, high = metric_value(series.metric, min(values)), metric_value(series.metric, max(values))
     words = series.metric.replace("_", " ")
     return f"{words:<13} {sparkline(values)}  {low} … {high}  ({series.name})"
-
-
-def sentence(change: "Change") -> str:
-    """A change in words."""
-    series, first = change.series, change.series.runs[change.first]
-    metric = series.metric
-    share = f" ({change.change_pct:+.1f} %)" if change.change_pct is not None else ""
-    between = ""
-    if change.earliest < change.latest:
-        names = [series.runs[k].run[:8] for k in (change.earliest, change.latest)]
-        between = f", between {names[0]} and {names[1]}"
-    commit = f", commit {first.tags['commit']}" if "commit" in first.tags else ""
-    return (
-        f"{metric.replace('_', ' ')} {figure(metric, change.before)} → "
-        f"{figure(metric, change.after)}{share} since {first.run[:8]} ({first.when[:16]}{commit})"
-        f"{between}; confidence {100 * change.confidence:.1f} %  [{series.name}]"
-    )
-
-
-def figure(metric: str, value: float) -> str:
-    """A value of a metric as people read it."""
-    if metric == "mfu":
-        return f"{value:.1f} %"
-    return f"{value:.3f}x" if metric == "slowdown" else format_duration(value)
 
 
 def _nothing(tried: "list[RunSeries]") -> str:

@@ -1,0 +1,297 @@
+"""Many runs over time: step time, MFU, exposed communication, their changes, two compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+
+from htk.compare.items import EACH
+from htk.compare.runs import DIFF
+from htk.compare.runs import changes as differences
+from htk.core.analysis import coverage_of
+from htk.core.humanize import format_duration, pluralize
+from htk.dashboard.components import empty, grid, plot, section, select, tile
+from htk.dashboard.history_plots import HEADINGS, over_runs
+from htk.dashboard.page import Page, Visit
+from htk.dashboard.runs import Runs
+from htk.dashboard.url_state import UrlState
+from htk.errors import UsageError
+from htk.history.archive import KeptRun
+from htk.history.changes import LEAST_RUNS, METRICS, Change, RunSeries, changes, series_of
+from htk.history.listing import LABEL, result, to_the_minute
+from htk.history.wording import confidence, metric_value, share
+from htk.output.result import Result
+
+_OPTIONS = {"series": "", "by": "time", "base": "", "new": "", "kind": "kernel"}
+_POINT = {"type": "history-point", "name": ALL}
+_FEW = ("recorded_at", "name", "run", "tags", "mark", "step_time_ns", "exposed_comm_ns", "mfu_pct",
+        "slowdown")  # fmt: skip
+_CHANGED = ("change", "name", "base_ns", "new_ns", "diff_ns", "diff_pct")
+_TILES = {
+    "step_time": "step time",
+    "mfu": "MFU",
+    "exposed_comm": "exposed communication",
+    "slowdown": "slowdown by stragglers",
+}
+_HOW = "Full points were marked good, crosses bad. Click two to compare them."
+_WORDS = {
+    "step_time": ("Steps take {} longer", "Steps take {} less time"),
+    "mfu": ("MFU is {} higher", "MFU is {} lower"),
+    "exposed_comm": ("{} more communication is exposed", "{} less communication is exposed"),
+    "slowdown": ("Stragglers cost {} more", "Stragglers cost {} less"),
+}
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The runs of one kind that the page shows, and what of them changed."""
+
+    visit: Visit
+    runs: Sequence[KeptRun]  # of the whole history
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Names of the series, the longest first."""
+        return list(dict.fromkeys(s.name for m in METRICS for s in self._series(m)))
+
+    @cached_property
+    def kind(self) -> str:
+        asked = self.visit.option("series", "")
+        return asked if asked in self.kinds else next(iter(self.kinds), "")
+
+    @cached_property
+    def metrics(self) -> dict[str, RunSeries]:
+        """The series of each metric that has values."""
+        of_kind = (s for m in METRICS for s in self._series(m) if s.name == self.kind)
+        return {series.metric: series for series in of_kind}
+
+    @cached_property
+    def changed(self) -> list[Change]:
+        return changes(list(self.metrics.values()))
+
+    @cached_property
+    def own(self) -> list[KeptRun]:
+        """The runs of the series, by time."""
+        held = {run.run for series in self.metrics.values() for run in series.runs}
+        return [run for run in self.runs if run.run in held]
+
+    @cached_property
+    def tags(self) -> list[str]:
+        """Tags that the runs may be laid out by."""
+        return sorted({name for run in self.own for name in run.tags})
+
+    @cached_property
+    def by(self) -> str:
+        asked = self.visit.option("by", "time")
+        return asked if asked in self.tags else "time"
+
+    def positions(self, runs: Sequence[KeptRun]) -> list[str]:
+        """Where runs stand on the axis."""
+        if self.by == "time":
+            return [run.when[:23].rstrip("Z") for run in runs]
+        return [run.tags.get(self.by, "none") for run in runs]
+
+    def chosen(self, name: str) -> KeptRun | None:
+        """The run of the address's `base` or `new`."""
+        asked = self.visit.option(name, "")
+        return next((run for run in self.own if asked in (run.run, _label(run))), None)
+
+    def _series(self, metric: str) -> list[RunSeries]:
+        return series_of(self.runs, ("model",), metric)
+
+
+def _shown(visit: Visit) -> _Shown:
+    if not visit.runs.history_address:
+        raise UsageError("no history is kept here; start the dashboard with --store")
+    return _Shown(visit, visit.runs.history().runs)
+
+
+def _label(run: KeptRun) -> str:
+    return f"{run.row['name']} · {run.run[:8]}"
+
+
+def layout(visit: Visit) -> Any:
+    shown = _shown(visit)
+    unread = visit.runs.history().unread
+    if not shown.own:
+        return html.Div([html.H1("Runs over time"), empty(_nothing(visit))])
+    lost = f" {pluralize(len(unread), 'file')} could not be read." if unread else ""
+    return html.Div(
+        [
+            html.H1(_sentence(shown)),
+            html.P(f"{shown.kind}: {pluralize(len(shown.own), 'run')}.{lost}", className="lead"),
+            _tiles(shown),
+            _controls(shown),
+            *_pictures(shown),
+            _compared(shown),
+            section("Runs", _table(shown), note="A click on a run chooses it to compare."),
+        ]
+    )
+
+
+def _nothing(visit: Visit) -> str:
+    where = visit.runs.history_address
+    return f"No run is kept in {where} yet: htk history add RUN --tags commit=…,model=…"
+
+
+def _sentence(shown: _Shown) -> str:
+    """The newest change of the metric that matters most, or that there is none."""
+    if shown.changed:
+        metric = next(m for m in METRICS if any(c.series.metric == m for c in shown.changed))
+        last = [c for c in shown.changed if c.series.metric == metric][-1]
+        run = last.series.runs[last.first]
+        size = abs(last.change_pct or 0.0)
+        words = _WORDS[metric][last.after < last.before].format(f"{size:.1f} %")
+        commit = f", commit {run.tags['commit']}" if "commit" in run.tags else ""
+        return f"{words} since {run.when[:10]} ({run.row['name']}{commit})."
+    if len(shown.own) < LEAST_RUNS:
+        return f"{pluralize(len(shown.own), 'run')}: a change needs {LEAST_RUNS} of one kind."
+    return f"Nothing changed by more than chance over {len(shown.own)} runs."
+
+
+def _tiles(shown: _Shown) -> Any:
+    """The newest value of each metric, and the change before it."""
+    tiles = []
+    for metric, series in shown.metrics.items():
+        own = [c for c in shown.changed if c.series.metric == metric]
+        more = f"{series.runs[-1].row['name']}, the newest run"
+        if own and own[-1].change_pct is not None:
+            since = own[-1].series.runs[own[-1].first]
+            more = f"{share(own[-1])} since {since.when[:10]}, {confidence(own[-1])} sure"
+        value = metric_value(metric, float(series.values[-1]))
+        tiles.append(tile(_TILES[metric], value, more))
+    return html.Div(tiles, className="tiles")
+
+
+def _controls(shown: _Shown) -> Any:
+    runs = [_label(run) for run in reversed(shown.own)]
+    chosen = [shown.chosen(name) for name in ("base", "new")]
+    base, new = ("" if run is None else _label(run) for run in chosen)
+    wide: dict[str, Any] = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
+    return html.Div(
+        [
+            select("series", shown.kinds, shown.kind, label="runs of one kind", w=320),
+            select("by", ["time", *shown.tags], shown.by, label="laid out by", w=130),
+            select("base", runs, base, **wide, label="compare", placeholder="or click a point"),
+            select("new", runs, new, **wide, label="with", placeholder="and another"),
+        ],
+        className="controls",
+    )
+
+
+def _pictures(shown: _Shown) -> list[Any]:
+    chosen = [run.run for name in ("base", "new") if (run := shown.chosen(name)) is not None]
+    drawn: list[Any] = []
+    for metric, series in shown.metrics.items():
+        own = [c for c in shown.changed if c.series.metric == metric]
+        positions = shown.positions(series.runs)
+        fig = over_runs(series, own, positions, chosen, dark=shown.visit.dark)
+        point_id = {"type": _POINT["type"], "name": metric}
+        note = "" if drawn else _HOW
+        picture = plot(fig, HEADINGS[metric], point_id, 290)
+        drawn.append(section(HEADINGS[metric], picture, note=note))
+    return [drawn[0], html.Div(drawn[1:], className="halves")]
+
+
+def _compared(shown: _Shown) -> Any:
+    base, new = shown.chosen("base"), shown.chosen("new")
+    if base is None or new is None:
+        text = "Click two runs, in a picture or in the table, to see what differs between them."
+        return section("Two runs", empty(text))
+    answer = _differences(shown, base, new)
+    change = (new.row["step_time_ns"] or 0) - (base.row["step_time_ns"] or 0)
+    word = "longer" if change > 0 else "shorter"
+    heading = f"{_label(new)} against {_label(base)}: a step {format_duration(abs(change))} {word}"
+    kind = shown.visit.option("kind", "kernel")
+    asked = {"base": base.run, "new": new.run, "kind": kind}
+    table = grid(answer, shown.visit, asked, rows=10, key="history diff", only=_CHANGED)
+    picker = select("kind", list(EACH), kind, label="table of", w=160)
+    return section(heading, picker, table)
+
+
+def _differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
+    history = shown.visit.runs.history()
+    sides = [history.costs(run.run) for run in (base, new)]
+    kind = shown.visit.option("kind", "kernel")
+    kinds = tuple(each for each in EACH if each == kind)
+    if not all(side.steps for side in sides) or not kinds:
+        raise UsageError("only runs with profiled steps can be compared step by step")
+    table = differences(sides[0], sides[1], kinds, 200)
+    return Result(replace(DIFF, name="history_diff"), table, dict(coverage_of(table)))
+
+
+def _exported_differences(visit: Visit) -> Result:
+    shown = _shown(visit)
+    by_name = {run.run: run for run in shown.runs}
+    try:
+        base, new = (by_name[visit.option(name, "")] for name in ("base", "new"))
+    except KeyError:
+        raise UsageError("choose two runs of the history") from None
+    return _differences(shown, base, new)
+
+
+def _table(shown: _Shown) -> Any:
+    answer = to_the_minute(result(shown.visit.runs.history(), shown.own[::-1]))
+    held = [n for n in _FEW if answer.table[n].null_count < len(answer)]
+    return grid(answer, shown.visit, {"series": shown.kind}, rows=8, only=tuple(held))
+
+
+def _exported(visit: Visit) -> Result:
+    shown = _shown(visit)
+    return result(visit.runs.history(), shown.own[::-1])
+
+
+def _register(app: Dash, runs: Runs) -> None:
+    @app.callback(
+        Output("changed", "data", allow_duplicate=True),
+        Input(_POINT, "clickData"),
+        Input({"type": "grid", "name": LABEL.name}, "cellClicked", allow_optional=True),
+        State("address", "pathname"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def choose(_points: Any, cell: Any, pathname: str, search: str) -> Any:
+        """The first run that is clicked is the base, the second is held against it."""
+        view = UrlState.of(pathname, search)
+        shown = _shown(Visit(runs, view))
+        value = ctx.triggered[0]["value"] if ctx.triggered else None
+        run = _clicked(shown, ctx.triggered_id, value)
+        if run is None:
+            return no_update
+        base, new = shown.chosen("base"), shown.chosen("new")
+        pair = (
+            [run, None]
+            if base is None or new is not None
+            else sorted([base, run], key=shown.own.index)
+        )
+        for name, each in zip(("base", "new"), pair, strict=True):
+            view = view.with_option(name, "" if each is None else _label(each), "")
+        return {"of": f"{pathname or '/'}{search or ''}", "search": view.search()}
+
+
+def _clicked(shown: _Shown, trigger: Any, value: Any) -> KeptRun | None:
+    """The run of a clicked point or row."""
+    if not isinstance(trigger, dict) or not value:
+        return None
+    if trigger["type"] == _POINT["type"]:
+        data = value["points"][0].get("customdata") or [""]
+        return next((run for run in shown.own if run.run == data[0]), None)
+    row = str(value.get("rowId", ""))
+    rows = shown.own[::-1]
+    return rows[int(row)] if row.isdigit() and int(row) < len(rows) else None
+
+
+PAGE = Page(
+    "history",
+    "Runs over time",
+    5,
+    layout,
+    {},
+    _OPTIONS,
+    {LABEL.name: _exported, "history_diff": _exported_differences},
+    _register,
+    needs_run=False,
+    needs_history=True,
+)
