@@ -116,16 +116,16 @@ def _level(
 
 def _draw(fig: Any, change: Change, positions: Sequence[str], colours: dict[str, str]) -> None:
     """Mark since which run, between which ones for sure, and say by how much."""
-    at = positions[change.first]
+    x = positions[change.first]
     if change.earliest < change.latest:
         ends = positions[change.earliest], positions[change.latest]
         fig.add_vrect(x0=ends[0], x1=ends[1], fillcolor=colours["idle"], opacity=0.18, line_width=0)
     fig.add_shape(
-        type="line", x0=at, x1=at, y0=0, y1=1, yref="paper",
+        type="line", x0=x, x1=x, y0=0, y1=1, yref="paper",
         line={"color": colours["ink"], "width": 1.2, "dash": "dash"},
     )  # fmt: skip
     fig.add_annotation(
-        x=at, y=1, yref="paper", yanchor="bottom", showarrow=False,
+        x=x, y=1, yref="paper", yanchor="bottom", showarrow=False,
         xanchor="right" if change.first > len(positions) / 2 else "left",
         text=f"<b>{share(change)}</b> · {confidence(change)} sure",
         font={"size": 12, "color": colours["ink"]},
