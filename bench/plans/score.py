@@ -104,10 +104,10 @@ def doubt(found: Sequence[Miss]) -> Doubt:
     return Doubt(base, by_trait)
 
 
-def factors(found: Sequence[Miss]) -> dict[int, float]:
+def factors(found: Sequence[Miss], full: int = 1) -> dict[int, float]:
     """Return how many sigmas intervals reach: as far as sources missed that were left out, each
-    weighing as much."""
-    scores, weights = _left_out(found)
+    weighing as much that has `full` rows, and less that has fewer."""
+    scores, weights = _left_out(found, full)
     order = np.argsort(scores)
     share = np.cumsum(weights[order]) / weights.sum()
     return {
@@ -115,12 +115,12 @@ def factors(found: Sequence[Miss]) -> dict[int, float]:
     }
 
 
-def _left_out(found: Sequence[Miss]) -> tuple[Floats, Floats]:
+def _left_out(found: Sequence[Miss], full: int) -> tuple[Floats, Floats]:
     scores, weights = [], []
     for source, own in _by_source(found).items():
         learned = doubt([m for m in found if m.source != source])
         scores += [abs(m.error) / learned.sigma(m.traits) for m in own]
-        weights += [1 / len(own)] * len(own)
+        weights += [min(len(own), full) / len(own)] * len(own)
     return np.array(scores), np.array(weights)
 
 

@@ -1,7 +1,8 @@
 """Published figures of inference servers, and what `htk plan --serve` says of the same.
 
-published.csv beside this module holds them with where they were published. Batches that begin and
-end together, without a queue; LMDeploy's rows are those whose requests did not wait for memory.
+published.csv beside this module holds them with where they were published: batches that begin and
+end together, servers that all requests are given to at the beginning (`loaded`), an iteration.
+LMDeploy's rows are those whose requests did not wait for memory.
 """
 
 import csv
@@ -12,11 +13,13 @@ from pathlib import Path
 
 from htk.models.decoder import Decoder, decoder
 from htk.models.hardware import gpu
+from htk.serving.iteration import IterationWork
 from htk.serving.server import Server
 from htk.serving.steady import Load, SteadyServer
 
 PUBLISHED = Path(__file__).with_name("published.csv")
-_WHOLE = 1 << 20  # tokens of a chunk: these benchmarks read their prompts at once
+_WHOLE = 1 << 20  # tokens of a chunk: batches that begin together are read at once
+_USUAL = 8192
 _OTHERS = {
     d.name: d
     for d in (
@@ -35,13 +38,27 @@ class Published:
     server: Server
     load: Load
     batch: int
-    metric: str  # tokens_per_s, tokens_per_s_per_gpu, first_token_ms, total_ms
+    metric: str  # tokens_per_s, …_per_gpu, loaded_…; first_token_ms, total_ms, iteration_ms
     value: float
     where: str
 
     @property
     def is_first(self) -> bool:
         return self.metric == "first_token_ms"
+
+    @property
+    def kind(self) -> str:
+        """What the figure is of, in words."""
+        if self.is_first:
+            return "first token"
+        if self.metric == "iteration_ms":
+            return "iteration"
+        return "loaded" if self.is_loaded else "all tokens"
+
+    @property
+    def is_loaded(self) -> bool:
+        """All requests queue from the beginning; as many are answered at once as fit."""
+        return self.metric.startswith("loaded")
 
     @property
     def measured_ns(self) -> float:
@@ -52,7 +69,14 @@ class Published:
 
     @property
     def planned_ns(self) -> float:
-        first, last = SteadyServer(self.server, self.load).static_ns(self.batch)
+        steady = SteadyServer(self.server, self.load)
+        if self.metric == "iteration_ms":
+            work = IterationWork(requests=self.batch, context=self.load.prompt)
+            return steady.compute.iteration(work).total
+        if self.is_loaded and steady.most_requests < self.batch:  # the others wait their turn
+            rate = steady.answering(steady.most_requests).requests_per_s
+            return 1e9 * self.batch / rate
+        first, last = steady.static_ns(self.batch)
         return first if self.is_first else last
 
     @property
@@ -68,9 +92,10 @@ def published(path: Path = PUBLISHED) -> list[Published]:
 def _rows(path: Path) -> Iterator[Published]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
+            chunk = _USUAL if row["metric"].startswith("loaded") else _WHOLE
             server = Server(
                 _OTHERS.get(row["model"]) or decoder(row["model"]), gpu(row["gpu"]),
-                int(row["tp"]), weights=row["weights"], kv_cache=row["kv_cache"], chunk=_WHOLE,
+                int(row["tp"]), weights=row["weights"], kv_cache=row["kv_cache"], chunk=chunk,
                 kernels=row["kernels"],
             )  # fmt: skip
             load = Load(int(row["prompt"]), int(row["generated"]))

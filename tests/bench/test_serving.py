@@ -1,6 +1,7 @@
 """The scorecard of servers."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from bench.plans.score import doubt
 from bench.serving.page import checked, misses, page, reach
 from bench.serving.rows import published
+from htk.serving.iteration import IterationWork, ServerCompute
+from htk.serving.steady import SteadyServer
 
 ROOT = Path(__file__).parents[2]
 ROWS = published()
@@ -29,6 +32,24 @@ def test_rows_are_times_of_whole_batches_or_first_tokens() -> None:
     assert alone.measured_ns == pytest.approx(200e9 / 104.9)
     assert alone.error == pytest.approx(math.log(alone.planned_ns / alone.measured_ns))
     assert all(r.where.startswith("https://") for r in ROWS)
+
+
+def test_a_loaded_server_answers_as_many_as_fit() -> None:
+    (row,) = [r for r in ROWS if r.value == 3803]  # 30,000 requests of 128 + 128 to one H200
+    steady = SteadyServer(row.server, row.load)
+    assert row.kind == "loaded" and steady.most_requests < row.batch == 30_000
+    rate = steady.answering(steady.most_requests).requests_per_s
+    assert row.planned_ns == pytest.approx(30_000 / rate * 1e9)
+    assert row.measured_ns == pytest.approx(30_000 * 128 / 3803 * 1e9)
+    few = replace(row, batch=steady.most_requests)  # all fit: they begin and end together
+    assert few.planned_ns == steady.static_ns(few.batch)[1]
+
+
+def test_a_recorded_iteration_is_one_of_decoding() -> None:
+    (row,) = [r for r in ROWS if r.kind == "iteration"]
+    assert row.measured_ns == 10.45e6
+    work = IterationWork(requests=32, context=1024)
+    assert row.planned_ns == ServerCompute(row.server).iteration(work).total
 
 
 def test_one_row_would_read_weights_faster_than_memory_can() -> None:

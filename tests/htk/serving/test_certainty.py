@@ -32,8 +32,8 @@ def test_traits_are_those_of_the_server() -> None:
 
 def test_what_was_never_checked_is_less_sure() -> None:
     known = certainty(Server(EIGHT, gpu("h100")))
-    new = certainty(Server(EIGHT, gpu("b200")))
-    assert not known.unchecked and new.unchecked == ("blackwell GPUs",)
+    new = certainty(Server(EIGHT, gpu("gaudi2")))
+    assert not known.unchecked and new.unchecked == ("gaudi2 GPUs",)
     assert known.sigma < new.sigma and known.factor(90) < new.factor(90)
     drafted = certainty(Server(EIGHT, gpu("h100"), speculation=Speculation(3, 0.7)))
     assert drafted.sigma > known.sigma and drafted.unchecked == ("speculative decoding",)
