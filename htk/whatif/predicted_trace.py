@@ -32,6 +32,7 @@ from htk.whatif.step_model import StepModel
 _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
 _LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')
 _ON_THREADS = ("cpu_ops", "launches", "python_calls", "overheads")
+_STREAM = re.compile(rb'("(?:tid|stream)"\s*:\s*)"?\d+"?')
 _NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
 
 
@@ -63,6 +64,7 @@ class _Moved:
     start: Ints  # new, absolute; -1: as it was
     length: Ints  # -1: as it was
     keep: Mask
+    restreamed: Mask  # on the new stream from now on
     base_ns: int
     added: list[bytes]
 
@@ -83,6 +85,7 @@ class _Moved:
             np.full(len(keep), -1, np.int64),
             np.full(len(keep), -1, np.int64),
             keep,
+            np.zeros(len(keep), bool),
             int(numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
             [],
         )
@@ -99,6 +102,8 @@ class _Moved:
             text = _TIME.sub(rb"\g<1>" + _us(int(self.start[row]) - self.base_ns), text, count=1)
             if self.length[row] >= 0:
                 text = _LENGTH.sub(rb"\g<1>" + _us(int(self.length[row])), text, count=1)
+            if self.restreamed[row]:
+                text = _STREAM.sub(rb"\g<1>" + str(_NEW_STREAM).encode(), text)
         if self.added:
             text, self.added = b",\n".join([*self.added, text]), []
         return text
@@ -154,6 +159,8 @@ class _Moved:
         self._set(rows, low, high)
         gone = (graph.activities.length[activities] > 0) & (edited.lengths()[activities] <= 0)
         self.keep[rows[gone] - self.first] = False
+        elsewhere = now.activities.lane[activities] != graph.activities.lane[activities]
+        self.restreamed[rows[elsewhere] - self.first] = True
         calls = _of(part, tables["launches"], graph.calls.row)
         rows = numbers(tables["launches"]["event"])[graph.calls.row[calls]]
         low_call = after.steady[now.call_start[calls]] - shift

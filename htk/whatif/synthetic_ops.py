@@ -87,8 +87,15 @@ def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
-def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> StepModel:
-    """The scene with more dependencies, node to node; the untouched step knows none of them."""
+def linked(
+    scene: StepModel,
+    tails: Ints,
+    heads: Ints,
+    kind: str = "event",
+    weights: Ints | None = None,
+) -> StepModel:
+    """The scene with more dependencies, node to node; the untouched step knows none of them.
+    `weights`: ns between the two; None: 0."""
     graph, many = scene.graph, len(tails)
     grown = replace(
         graph,
@@ -99,7 +106,8 @@ def linked(scene: StepModel, tails: Ints, heads: Ints, kind: str = "event") -> S
         observed=np.append(graph.observed, np.zeros(many, bool)),
     )
     numbered, edges = renumbered(grown, len(graph.time))
-    return scene.rewired(numbered, np.zeros(many, np.int64), edges, np.full(many, -1))
+    more = np.zeros(many, np.int64) if weights is None else weights
+    return scene.rewired(numbered, more, edges, np.full(many, -1))
 
 
 def parted(scene: StepModel, chosen: NDArray[np.bool_]) -> StepModel:

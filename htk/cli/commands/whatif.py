@@ -33,6 +33,7 @@ EDIT_HELP = {
     "fix_rank": "This rank (or all) computes as fast as the median rank.",
     "balanced_experts": "All ranks' experts get equally many tokens: on.",
     "no_skew": "All ranks arrive at collectives together: on.",
+    "split": "Transfers of activations beside compute: batch, tensor[=4], fused.",
     "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
     "remove_syncs": "No synchronising call or blocking copy in the step: on.",
     "no_data_wait": "No thread that launches waits for its data loader: on.",

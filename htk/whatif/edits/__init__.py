@@ -29,6 +29,7 @@ from htk.whatif.edits import (
     serving,
     sharding,
     sp,
+    split,
     tp,
     world,
 )
@@ -66,6 +67,7 @@ EDITS: tuple[Edit, ...] = cast(
         fix_rank,
         balanced_experts,
         no_skew,
+        split,
         overlap,
         remove_syncs,
         no_data_wait,

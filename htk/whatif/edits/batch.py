@@ -54,7 +54,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
         samples=scene.samples * ratio,
         activation_scale=scene.activation_scale * ratio,
     )
-    sent = _activations(scene)
+    sent = of_activations(scene)
     if sent.any():
         changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
         changed = changed.with_uncertainty("communication", 0.1).with_assumption(
@@ -82,7 +82,7 @@ def grows(scene: StepModel) -> NDArray[np.bool_]:
     return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
 
 
-def _activations(scene: StepModel) -> NDArray[np.bool_]:
+def of_activations(scene: StepModel) -> NDArray[np.bool_]:
     """Communication of activations: of tensor parallelism, experts, stages."""
     return tensor_reduces(scene) | scene.is_collective("all_to_all", "send", "recv")
 

@@ -15,7 +15,9 @@ HELP = (
     "realistic, serial, today."
 )
 
-_PRIOR = 0.189  # of compute beside communication, where the trace does not tell: arXiv 2507.03114
+USUAL_CONTENTION = (
+    0.189  # of compute beside communication, where the trace does not tell: arXiv 2507.03114
+)
 
 _FITTED = 0.25  # one sigma of a fitted factor, relative
 _TRANSFERS = 0.5  # and of how much quicker transfers are with nothing beside them
@@ -51,7 +53,7 @@ def _hidden(scene: StepModel) -> StepModel:
 def _realistic(scene: StepModel) -> StepModel:
     """The same, and compute is slower for as long as transfers run beside it."""
     fitted = factor(scene)
-    kappa = fitted or _PRIOR
+    kappa = fitted or USUAL_CONTENTION
     length = scene.lengths().astype(np.float64)
     slower = 1 + kappa * _beside(scene)
     if not fitted:  # what the replay settles by itself is only what the trace told
@@ -102,7 +104,7 @@ def _contention_sigma(scene: StepModel) -> float:
     beside = share(scene, scene.graph.time)
     slowed = float((beside * scene.lengths())[scene.is_compute].sum())
     fitted = factor(scene)
-    uncertainty = _FITTED * fitted if fitted else _PRIOR / 2
+    uncertainty = _FITTED * fitted if fitted else USUAL_CONTENTION / 2
     return (
         uncertainty * slowed / len(np.unique(scene.graph.activities.device)) / scene.graph.period_ns
     )

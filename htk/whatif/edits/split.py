@@ -1,0 +1,167 @@
+"""Work cut in pieces, so that the transfer of one runs beside the compute of another.
+
+Three ways that are in use: the batch in two halves that take turns from layer to layer (ISO,
+NanoFlow, DualPipe); a product and the transfer beside it, piece by piece (asynchronous tensor
+parallelism); a product whose tiles are sent as they are done (T3, fused kernels).
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from htk.columns.types import Mask
+from htk.errors import UsageError
+from htk.graph.replay import replay
+from htk.whatif.contention import factor, settled, share
+from htk.whatif.edits import batch
+from htk.whatif.edits.overlap import USUAL_CONTENTION
+from htk.whatif.host_cost import calls_of_all, cpu_edges
+from htk.whatif.splits import (
+    BlockingTransfer,
+    Pieces,
+    blocking,
+    cut_into,
+    hidden,
+    launched_again,
+)
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import latency
+
+NAME = "split"
+HELP = (
+    "Transfers of activations beside compute: batch (two halves take turns), tensor or tensor=4 "
+    "(a product and its transfer in pieces), fused (tiles are sent as they are done)."
+)
+
+_WORDS = {
+    "batch": "the batch in two halves: one is sent while the other computes",
+    "tensor": "products and the transfers beside them, each in {} pieces that overlap",
+    "fused": "products whose {} tiles are sent as each is done",
+}
+_TILES = 16  # of a product: rows of its blocks
+_MOST = 64
+_MATRIX = ("gemm", "attention")
+_OF_PIECES = 0.3  # one sigma: how well pieces follow each other, relative to what moves
+_OF_TRANSFERS = 0.2
+
+
+def apply(scene: StepModel, value: str) -> StepModel:
+    how, count = _asked(scene, value)
+    sent = batch.of_activations(scene)
+    if not sent.any():
+        raise UsageError(
+            f"{NAME}: the step holds no transfer of activations (all-reduces of tensor "
+            "parallelism, all-to-alls of experts)"
+        )
+    blocked = blocking(scene, sent, _cut(scene, how), whole_runs=how == "batch")
+    if how == "fused":
+        blocked = [replace(b, after=()) for b in blocked if b.before]
+    if not blocked:
+        raise UsageError(f"{NAME}: compute waits for none of {int(sent.sum())} transfers")
+    pieces = _pieces(scene, how, count, blocked)
+    changed = _relaunched(scene, how, count, blocked)
+    changed = cut_into(changed, blocked, pieces)
+    changed, words = _bounded(scene, _contended(scene, changed, blocked), blocked)
+    return (
+        replace(changed, low_confidence=True)
+        .with_uncertainty("compute", _OF_PIECES)
+        .with_uncertainty("dependencies", _OF_PIECES)
+        .with_uncertainty("communication", _OF_TRANSFERS)
+        .with_assumption(
+            f"{_WORDS[how].format(count)}; {len(blocked)} of {int(sent.sum())} transfers of "
+            "activations are waited for",
+            *words,
+        )
+    )
+
+
+def _asked(scene: StepModel, value: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(batch|tensor|fused)(?:=(\d{1,3}))?", value)
+    if match is None or (match[1] == "batch" and match[2]):
+        raise UsageError(f"{NAME} {value!r}: batch, tensor, tensor=4, fused or fused=16")
+    how = match[1]
+    ranks = int(scene.facts.group_size[batch.of_activations(scene)].max(initial=2))
+    count = int(match[2] or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
+    if not 2 <= count <= _MOST:
+        raise UsageError(f"{NAME} {value!r}: 2 to {_MOST} pieces were expected")
+    return how, count
+
+
+def _cut(scene: StepModel, how: str) -> Mask:
+    """Compute that may be cut: what works on activations; beside a product's transfer, itself."""
+    growing = batch.grows(scene)
+    if how == "batch":
+        return growing
+    return np.asarray(growing & np.array([f in _MATRIX for f in scene.facts.family], bool))
+
+
+def _pieces(scene: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:
+    """What all pieces take: kernels on a part of the batch as another batch has them, and a
+    latency for each piece that is sent."""
+    lengths = scene.lengths().astype(np.float64)
+    sent = np.zeros(len(lengths), bool)
+    sent[[b.activity for b in blocked]] = True
+    piece = lengths / count
+    if how == "fused":
+        return Pieces(count, lengths, piece)
+    smaller = batch.apply(scene.fresh(), f"{1 / count:.9f}x").lengths() * count
+    fixed = np.minimum(latency(scene), lengths)
+    piece = fixed + (lengths - fixed) / count
+    together = np.where(sent, count * piece, np.maximum(smaller, lengths))
+    return Pieces(count, together, piece)
+
+
+def _relaunched(
+    scene: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
+) -> StepModel:
+    """Each piece is launched; those of a graph go with it, and tiles with their product."""
+    if how == "fused":
+        return scene
+    chosen = np.zeros(len(scene.facts.op), bool)
+    for b in blocked:
+        chosen[[b.activity, *b.before, *b.after]] = True
+    calls = calls_of_all(scene, chosen)
+    launched = np.bincount(
+        scene.graph.activities.call[scene.graph.activities.call >= 0],
+        minlength=len(scene.graph.call_start),
+    )
+    single = calls[launched[calls] == 1]
+    return launched_again(scene, cpu_edges(scene, single), count)
+
+
+def _contended(scene: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
+    """Where the trace does not tell how much slower compute is beside transfers, as is usual."""
+    if factor(scene):
+        return changed  # the replay settles it
+    length = changed.lengths().astype(np.float64)
+    slower = np.ones(len(length))
+    for b in blocked:
+        beside = [*b.before, *b.after]
+        phi = min(float(length[b.activity]) / max(float(length[beside].sum()), 1.0), 1.0)
+        slower[beside] = np.maximum(slower[beside], 1 + USUAL_CONTENTION * phi)
+    return changed.with_lengths(scene.is_compute, length * slower).with_assumption(
+        f"compute with communication beside it takes {1 + USUAL_CONTENTION:.2f} times as long: "
+        "usual; the trace does not tell"
+    )
+
+
+def _bounded(
+    scene: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
+) -> tuple[StepModel, tuple[str, ...]]:
+    """Never better than if nobody waited for these transfers; and how much of that it wins."""
+    kappa, beside = factor(scene), share(scene, scene.graph.time)
+    now = replay(scene.graph, scene.weight, scene.wrap_weight).period_ns
+    bare = hidden(scene, blocked)
+    perfect = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
+    _, after = settled(changed, kappa, beside)
+    short = perfect - after.period_ns
+    if short > 0:
+        changed = changed.add_step_time("communication", short, exposed=short)
+    won, most = now - max(after.period_ns, perfect), now - perfect
+    if most <= 0:
+        return changed, ("nobody waits for them as it is: there is nothing to win",)
+    return changed, (
+        f"of the {most / 1e6:.3g} ms ({100 * most / now:.1f} % of the step) that perfect overlap "
+        f"of these transfers would win, it wins {won / 1e6:.3g} ms ({100 * won / most:.0f} %)",
+    )
