@@ -15,7 +15,7 @@ from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.trace.trace import Trace
 
-IDS = ("ranks", "steps", "time", "name", "annotation")  # of the controls: filter-ranks, …
+IDS = ("ranks", "cycles", "steps", "time", "name", "annotation")  # of the controls: filter-ranks, …
 _OF_TIME = ("from", "to")
 _STEP = 0.001  # of the recording, in the picker of times
 _MOST_NAMES = 400  # suggested
@@ -27,12 +27,19 @@ def pills(visit: Visit) -> list[Any]:
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return []
-    ranks, steps, length_ns = _choices(visit, trace)
+    ranks, cycles, steps, length_ns = _choices(visit, trace)
     chosen = visit.view.filters
     span = _span(visit.view, length_ns)
     shown = [
         _pill(
             "ranks", "Ranks", chosen.get("ranks", ""), _all(ranks), _numbers("ranks", ranks, visit)
+        ),
+        _pill(
+            "cycles",
+            "Cycles",
+            chosen.get("cycles", ""),
+            _all(cycles),
+            _numbers("cycles", cycles, visit),
         ),
         _pill(
             "steps", "Steps", chosen.get("steps", ""), _all(steps), _numbers("steps", steps, visit)
@@ -70,16 +77,17 @@ def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> An
     return html.Span([menu, clear] if value else [menu], className="pill-group")
 
 
-def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], int]:
-    """Ranks, steps and length of the whole recording."""
+def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int], int]:
+    """Ranks, cycles, steps and length of the whole recording."""
 
-    def read() -> tuple[list[int], list[int], int]:
+    def read() -> tuple[list[int], list[int], list[int], int]:
         windows, ranks = trace.tables["step_windows"], trace.tables["ranks"]
         steps = sorted({s for s in windows["step"].unique().to_pylist() if s is not None})
         ends = [end for end in ranks["end_ns"].to_pylist() if end is not None]
-        return list(trace.ranks), steps, max([end - trace.origin_ns for end in ends], default=0)
+        length_ns = max([end - trace.origin_ns for end in ends], default=0)
+        return list(trace.ranks), list(trace.cycles), steps, length_ns
 
-    choices: tuple[list[int], list[int], int] = visit.runs.kept(
+    choices: tuple[list[int], list[int], list[int], int] = visit.runs.kept(
         visit.view.run, trace.selection, "filters", read
     )
     return choices
@@ -186,7 +194,7 @@ def _time_words(chosen: Mapping[str, str]) -> str:
 
 def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = None) -> UrlState:
     """The view after a picker was used; `longest_ms` is the end of the picker of times."""
-    if name in ("ranks", "steps"):
+    if name in ("ranks", "cycles", "steps"):
         return view.with_filters(
             **{name: format_int_ranges([int(v) for v in value or []]).replace(" ", "")}
         )

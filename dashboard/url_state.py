@@ -10,7 +10,7 @@ from htk.core.humanize import parse_duration, parse_int_ranges
 from htk.errors import UsageError
 from htk.trace.selection import Selection
 
-FILTERS = ("ranks", "steps", "from", "to", "name", "annotation")
+FILTERS = ("ranks", "cycles", "steps", "from", "to", "name", "annotation")
 _OPTION = "o."  # options of a page, apart from the filters
 _GROUP = "group."  # of them, what a table is grouped by
 
@@ -75,12 +75,14 @@ class UrlState:
         """What of the trace the filters leave."""
         get = self.filters.get
         ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
+        cycles = get("cycles")
         return Selection(
             frozenset(parse_int_ranges(ranks)) if ranks else None,
             frozenset(parse_int_ranges(steps)) if steps else None,
             parse_duration(start) if start else None,
             parse_duration(end) if end else None,
             get("annotation"),
+            frozenset(parse_int_ranges(cycles)) if cycles else None,
         )
 
     def values(self, options: dict[str, Option]) -> dict[str, Any]:

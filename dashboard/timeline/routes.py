@@ -11,7 +11,6 @@ from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UsageError
 from htk.timeline.answers import TraceTimeline
-from htk.trace.selection import Selection
 
 _MOST = 4  # timelines in memory; a million events take 100 MB
 _BINARY = "view"
@@ -24,7 +23,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     kept: SingleFlightCache[TraceTimeline] = SingleFlightCache(_MOST)
 
     def timeline(view: UrlState) -> TraceTimeline:
-        trace = runs.narrowed(view.run, Selection(ranks=view.selection.ranks))
+        trace = runs.narrowed(view.run, view.selection.of_files)
         aligned = request.args.get("aligned") != "0"
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
         return kept.get((id(trace), aligned), lambda: TraceTimeline(trace, aligned=aligned))

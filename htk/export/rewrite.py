@@ -52,9 +52,7 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
     It looks for `"rank": R` with a blank in it, and takes the first file of a rank.
     """
     written = []
-    for part in kineto_parts(trace.files):
-        if part.cycle:
-            continue
+    for part in kineto_parts(trace.of_one_cycle.selected_files):
         rank = part.rank or 0
 
         def entry(key: str, value: bytes, rank: int = rank) -> bytes:

@@ -19,8 +19,7 @@ def event_frames(frames: Frames) -> dict[int, pd.DataFrame]:
     """Return the events of each rank; `index` is the event's row in its file."""
     return {
         file.rank or 0: _chosen(frames, file, _frame(frames, file))
-        for file in frames.trace.files
-        if not file.cycle
+        for file in frames.trace.selected_files
     }
 
 

@@ -6,6 +6,7 @@ unless told otherwise.
 """
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,18 @@ class Frames:
 
     trace: Trace
     include_last_step: bool = False
+
+    def __post_init__(self) -> None:
+        """HTA reads one recording of each rank: here the one that most ranks took part in."""
+        single = self.trace.of_one_cycle
+        if single is not self.trace:
+            (cycle,) = single.cycles
+            warnings.warn(
+                f"{len(self.trace.cycles)} recordings of some ranks: HTA's methods look at cycle "
+                f"{cycle}; htk.hta(trace.sel(cycles=[…])) chooses another",
+                stacklevel=4,
+            )
+            object.__setattr__(self, "trace", single)
 
     @property
     def ranks(self) -> list[int]:

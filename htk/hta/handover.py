@@ -40,7 +40,7 @@ def hta_trace(frames: Frames) -> Any:
         )
         for rank, frame in by_rank.items()
     }
-    files = [file for file in frames.trace.files if not file.cycle]
+    files = frames.trace.selected_files
     trace.trace_path = ""
     trace.trace_files = {file.rank or 0: file.file for file in files}
     trace.symbol_table, trace.meta_data = symbols, {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = """Profiling and trace analysis of jobs on GPUs. Begin with `summary` of a
 recording, then ask the question it points to. Times are ns. Each answer says in `coverage` what it
-rests on; `rows_left_out` counts rows that did not fit: narrow by ranks and steps."""
+rests on; `rows_left_out` counts rows that did not fit: narrow by ranks, steps and cycles."""
 
 
 def server(traces: Traces) -> "MCPServer[None]":

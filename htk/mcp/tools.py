@@ -20,6 +20,7 @@ Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
 Limit = Annotated[int, "Most rows to return."]
 Ranks = Annotated[str | None, "Only these ranks, e.g. 0,2..5."]
 Steps = Annotated[str | None, "Only these profiler steps, e.g. 3..4 or first:2."]
+Cycles = Annotated[str | None, "Only these of a rank's several recordings, counted from 0, e.g. 1."]
 
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
@@ -36,13 +37,16 @@ def _of_analysis(name: str, traces: Traces) -> Tool:
 
     def tool(**arguments: Any) -> str:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
-        trace = traces.select(arguments["path"], arguments.get("ranks"), arguments.get("steps"))
+        trace = traces.select(
+            arguments["path"], *(arguments.get(name) for name in ("ranks", "steps", "cycles"))
+        )
         return bounded(ask(trace, name, **options), arguments["limit"])
 
     common: dict[str, tuple[Any, Any]] = {
         "path": (Recording, inspect.Parameter.empty),
         "ranks": (Ranks, None),
         "steps": (Steps, None),
+        "cycles": (Cycles, None),
         "limit": (Limit, LIMIT),
     }
     parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
@@ -76,11 +80,13 @@ def _commands(traces: Traces) -> list[Tool]:
 
         return bounded(overview.doctor(traces.select(path)), 200)
 
-    def summary(path: Recording, ranks: Ranks = None, steps: Steps = None) -> str:
+    def summary(
+        path: Recording, ranks: Ranks = None, steps: Steps = None, cycles: Cycles = None
+    ) -> str:
         """Where did the time go, and what should be looked at first?"""
         from htk.overview import summary as overview
 
-        return bounded(overview.summary(traces.select(path, ranks, steps)), 100)
+        return bounded(overview.summary(traces.select(path, ranks, steps, cycles)), 100)
 
     def sql(path: Recording, query: str, limit: Limit = LIMIT) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""

@@ -23,11 +23,18 @@ class Traces:
         self._options = options or OpenOptions()
         self._open: OrderedDict[tuple[str, _Identities], Trace] = OrderedDict()
 
-    def select(self, path: str, ranks: str | None = None, steps: str | None = None) -> Trace:
-        """Return a recording, narrowed to ranks and steps such as "0..3,8"."""
+    def select(
+        self,
+        path: str,
+        ranks: str | None = None,
+        steps: str | None = None,
+        cycles: str | None = None,
+    ) -> Trace:
+        """Return a recording, narrowed to ranks, steps and cycles such as "0..3,8"."""
         chosen = self._opened(path).sel(
             ranks=None if ranks is None else parse_int_ranges(ranks),
             steps=steps,
+            cycles=None if cycles is None else parse_int_ranges(cycles),
         )
         chosen.check_selection()
         return chosen

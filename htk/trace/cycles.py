@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from htk.io.entry import Entry
-from htk.trace.file import FileRecording, TraceFile
+from htk.trace.file import FileRecording, TraceFile, steps_of
 
 _POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before
 
@@ -74,13 +74,8 @@ def _times(item: FileRecording) -> tuple[object, object]:
 
 def _begins_anew(earlier: FileRecording, later: FileRecording) -> bool:
     """Whether the steps of the later recording do not go on where the other's ended."""
-    before, after = _steps(earlier), _steps(later)
+    before, after = steps_of(earlier.entry), steps_of(later.entry)
     return bool(before and after) and min(after) <= max(before)
-
-
-def _steps(item: FileRecording) -> list[int]:
-    table = item.entry.tables.get("annotations")
-    return [] if table is None else [s for s in table["step"].unique().to_pylist() if s is not None]
 
 
 def _overlap(recording: FileRecording, other: FileRecording) -> bool:

@@ -34,6 +34,12 @@ def process_of(entry: Entry, position: int) -> int:
     return int(str(entry.parsed.facts.get("process", position)))
 
 
+def steps_of(entry: Entry) -> list[int]:
+    """Return the step numbers that a recording holds."""
+    table = entry.tables.get("annotations")
+    return [] if table is None else [s for s in table["step"].unique().to_pylist() if s is not None]
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """One file: whose it is, and its tables."""

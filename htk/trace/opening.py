@@ -20,6 +20,7 @@ from htk.io.store import Store
 from htk.io.table_code import plugin_code
 from htk.spread.mapper import Lost, Mapper, ThreadMapper
 from htk.spread.workplace import Workplace
+from htk.trace.common_cycles import with_common_cycles
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.file import FileRecording, TraceFile, process_of
@@ -340,6 +341,7 @@ def _parts(read: list[FileRecording], options: OpenOptions) -> list[TraceFile]:
     parts: list[TraceFile] = []
     for (_, rank), items in groups.items():
         parts += cycles_of(rank, items)
+    parts = with_common_cycles(parts)
     return sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -181,6 +182,15 @@ class Trace:
         """Refuse a choice of ranks and cycles none of which was recorded."""
         if self.selection.of_files != EVERYTHING and self._everyone.ranks and not self.ranks:
             raise MissingTable(f"nothing within {self._chosen()}")
+
+    @property
+    def of_one_cycle(self) -> Self:
+        """The recording that most ranks took part in, the first of such: for tools that know one of
+        each rank."""
+        ranks = Counter(part.cycle for part in self.selected_files)
+        if len(ranks) < 2:
+            return self
+        return self.sel(cycles=[max(ranks, key=lambda cycle: (ranks[cycle], -cycle))])
 
     @property
     def cycles(self) -> list[int]:

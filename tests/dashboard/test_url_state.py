@@ -1,10 +1,16 @@
 """The address holds the view."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.dashboard.filters import changed, cleared
+from htk.dashboard.filters import changed, cleared, pills
+from htk.dashboard.page import Visit
+from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import FILTERS, UrlState
+from htk.trace.opening import open_trace
+from tests.kineto_file import kernel, of_rank, step, write
 
 TEXT = st.text(min_size=1).filter(lambda t: t.isprintable() and t.strip() == t)
 NAMES = st.sampled_from(["n", "by", "per"])
@@ -41,3 +47,25 @@ def test_a_picker_of_times_that_rounds_is_no_choice() -> None:
     assert changed(narrowed, "time", [1000.1, 49_990.0], long_ms) == narrowed
     assert changed(view, "ranks", ["0", "2", "3"]).filters == {"ranks": "0,2..3"}
     assert cleared(narrowed, "time") == view
+
+
+def test_cycles_are_chosen_as_on_the_command_line(tmp_path: Path) -> None:
+    """Two recordings of a rank: one kernel in the first, two in the second."""
+    for cycle in (0, 1):
+        events = [kernel("gemm", 1e6 * cycle + 10 * k, 5) for k in range(cycle + 1)]
+        marks = step(7 * cycle, 1e6 * cycle, 100)
+        write(tmp_path / f"c{cycle}.json", marks, *events, **of_rank(0))
+    runs = Runs(trace=open_trace(tmp_path))
+    view = UrlState.of("/kernels", "?cycles=1")
+    assert view.selection.cycles == {1}
+    counts = [
+        sum(row["count"] for row in runs.ask("", chosen, "kernel_top").to_pylist())
+        for chosen in (UrlState().selection, view.selection)
+    ]
+    assert counts == [3, 2]
+    assert changed(UrlState("kernels"), "cycles", ["1"]).filters == {"cycles": "1"}
+    assert any("Cycles" in str(pill) for pill in pills(Visit(runs, view)))
+    whole = runs.trace("")
+    assert whole is not None
+    alone = Runs(trace=whole.part(whole.files[:1]))
+    assert not any("Cycles" in str(pill) for pill in pills(Visit(alone, UrlState())))

@@ -363,3 +363,25 @@ def test_its_frequent_sequence(shared: Path, tmp_path: Path) -> None:
     assert row["pattern"].startswith(right[0]) and row["count"] == right[1]
     assert row["GPU kernel duration (us)"] == right[2]
     assert row["CPU op duration (us)"] == right[3]
+
+
+def test_several_recordings_of_a_rank_are_not_mixed(tmp_path: Path) -> None:
+    """HTA knows one file of a rank; three kernels of 10 us in one cycle, one of 50 in the other."""
+    for rank in (0, 1):
+        for cycle in (0, 1):
+            if (rank, cycle) == (1, 0):
+                continue  # missed
+            count, length = ((1, 50), (3, 10))[cycle]
+            events: list[Event] = [step(7 * cycle, 1e6 * cycle, 900)]
+            for k in range(count):
+                at = 1e6 * cycle + 100 * k
+                correlation = 10 * cycle + k + 1
+                events += [launch(correlation, at + 5), kernel("gemm", at + 9, length, correlation)]
+            write(tmp_path / f"r{rank}c{cycle}.json", *events, **of_rank(rank, 2))
+    with pytest.warns(UserWarning, match="look at cycle 1"):
+        analysis = TraceAnalysis(trace_dir=str(tmp_path))
+    times = analysis.get_temporal_breakdown(visualize=False)
+    assert sorted(times["rank"]) == [0, 1]
+    assert times["compute_time(us)"].tolist() == [30.0, 30.0]
+    chosen = TraceAnalysis.of(htk.open(tmp_path).sel(cycles=[0]))
+    assert chosen.get_temporal_breakdown(visualize=False)["compute_time(us)"].tolist() == [50.0]

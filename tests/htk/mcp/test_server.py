@@ -16,8 +16,10 @@ import pytest
 
 from htk.analyses import ANALYSES
 from htk.mcp.answers import MOST_CHARACTERS
+from htk.mcp.tools import tools
+from htk.mcp.traces import Traces
 from htk.trace.opening import open_trace
-from tests.kineto_file import kernel, of_rank, write
+from tests.kineto_file import kernel, of_rank, step, write
 
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
@@ -68,6 +70,18 @@ def test_every_question_is_a_tool_with_typed_options(root: Path) -> None:
         assert top.input_schema["required"] == ["path"]
 
     conversation(root, talk)
+
+
+def test_a_tool_narrows_to_cycles(tmp_path: Path) -> None:
+    """Two recordings of a rank: one kernel in the first, two in the second."""
+    for cycle in (0, 1):
+        events = [kernel("gemm", 1e6 * cycle + 10 * k, 5) for k in range(cycle + 1)]
+        marks = step(7 * cycle, 1e6 * cycle, 100)
+        write(tmp_path / f"c{cycle}.json", marks, *events, **of_rank(0))
+    named = {name: tool for name, _, tool in tools(Traces([tmp_path]))}
+    for cycles, count in ((None, 3), ("0", 1), ("1", 2)):
+        answer = json.loads(named["kernel_top"](path=".", cycles=cycles, limit=5))
+        assert [row["count"] for row in answer["rows"]] == [count]
 
 
 def test_answers_are_those_of_the_registry(root: Path) -> None:
