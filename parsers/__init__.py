@@ -16,6 +16,7 @@ ORDER = (
     "rocpd",
     "nsight",
     "rocprof_json",
+    "rocprof_perfetto",
     "xplane",
     "flight_recorder",
     "memory_snapshot",

@@ -1,9 +1,10 @@
-"""rocprofv3: its SQLite database, `rocprofv3 --output-format rocpd` (ROCm 7, schema 3).
+"""rocprofv3: its SQLite database, `rocprofv3 --output-format rocpd` (ROCm 7; schemas 3 and 4).
 
 A database may hold several processes (each with tables of its own, named by an id, once databases
 were joined): each is a recording of its own. Read: kernel dispatches, memory copies, regions
 (calls of HIP and HSA, ranges of roctx, calls of RCCL), GPUs, the environment. Not read: counters,
-samples, allocations, arguments of calls. The file's own views are not used.
+samples, allocations, arguments of calls. The file's own views are not used. In schema 4 rows name a
+track, which has the process, thread, agent, queue and stream, and categories have their own table.
 """
 
 import json
@@ -15,29 +16,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, text, valid
+from htk.columns.arrow import number, numbers, text, valid
 from htk.columns.types import Ints
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.derived.links import look_up
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
-from htk.parsers.common.nccl_ranges import collectives
-from htk.parsers.common.rocprof_tables import (
-    ApiCalls,
-    GpuWork,
-    kernel_name,
-    named,
-    rccl_calls,
-    tables,
-)
-from htk.parsers.common.span_tables import empty, recording, timed
+from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
+from htk.parsers.common.span_tables import timed
 from htk.parsers.common.sqlite_file import MAGIC, Database, open_database
 
 NAME = "rocpd"
 
 _I, _S = pa.int64(), pa.string()
 _SUFFIX = re.compile(r"^rocpd_(?:kernel_dispatch|region|memory_copy)(.*)$")
-_WORK = ("start", "end", "pid", "tid", "event_id")
+_WORK = ("start", "end", "pid", "tid", "event_id", "track_id")
+_TRACK = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 _DISPATCH = (*_WORK, "agent_id", "kernel_id", "queue_id", "stream_id", "group_segment_size")
 _AXES = tuple(f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 _COPY = (*_WORK, "name_id", "dst_agent_id", "src_agent_id", "size", "stream_id", "queue_id")
@@ -60,7 +54,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     if not recordings:
         raise MalformedTrace(
             f"{source.name}: a database of rocprofv3 without dispatches, copies or regions "
-            "(schema 3 is read); record with: rocprofv3 --kernel-trace --hip-trace -- …"
+            "(schemas 3 and 4 are read); record with: rocprofv3 --kernel-trace --hip-trace -- …"
         )
     first, *others = recordings
     tables_of = {**first.tables, "parse_issues": issues.table()}
@@ -75,6 +69,7 @@ class _Set:
     copies: pa.Table
     regions: pa.Table
     strings: Mapping[int, str]
+    categories: Mapping[int, str]
     symbols: pa.Table
     events: pa.Table
     agents: pa.Table
@@ -88,19 +83,24 @@ class _Set:
         def read(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
             return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, _I) | others)
 
+        tracks = read("track", "id", *_TRACK)
+
         def spans(table: str, *integers: str) -> pa.Table:
-            rows = read(table, *integers)
+            rows = _with_track(read(table, *integers), tracks)
             usable = timed(rows["start"], rows["end"], f"rocpd_{table}", issues)
             return rows.filter(pa.array(usable))
 
         threads = read("info_thread", "id", "tid")
         processes = read("info_process", "id", "pid", "nid", environment=_S)
         nodes = read("info_node", "id", hostname=_S)
+        strings = _mapping(read("string", "id", string=_S), "string")
+        categories = _mapping(read("info_category", "id", name=_S), "name")
         return cls(
             spans("kernel_dispatch", *_DISPATCH, *_AXES),
             spans("memory_copy", *_COPY),
             spans("region", *_WORK, "name_id"),
-            _mapping(read("string", "id", string=_S), "string"),
+            strings,
+            categories or strings,
             read(
                 "info_kernel_symbol",
                 "id",
@@ -130,20 +130,10 @@ class _Set:
         pid = whole_number(process.get("pid")) or owner
         calls = self._calls(_of(self.regions, owner))
         kernels = self._kernels(_of(self.dispatches, owner))
-        filled = tables(pid, kernels, self._copies(_of(self.copies, owner)), calls)
+        copies = self._copies(_of(self.copies, owner))
         rank, facts = self._facts(process)
-        parsed = recording(filled, facts, rank, Issues())
-        own = dict(parsed.tables)
-        if not own["events"].num_rows:
-            return None
-        own["collectives"] = collectives(
-            NAME,
-            own.get("kernels", empty("kernels")),
-            own["launches"],
-            rccl_calls(calls, pid),
-            own["annotations"],
-        )
-        return Parsed(own, rank, parsed.world_size, parsed.facts)
+        parsed = one_process(NAME, pid, kernels, copies, calls, facts, rank, Issues())
+        return parsed if parsed.tables["events"].num_rows else None
 
     def _kernels(self, rows: pa.Table) -> GpuWork:
         symbols = self.symbols.to_pylist()
@@ -195,7 +185,7 @@ class _Set:
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
             _looked_up(self.threads, numbers(rows["tid"], -1)),
-            named(category, self.strings),
+            named(category, self.categories),
         )
 
     def _common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
@@ -236,6 +226,22 @@ class _Set:
             "device_properties": compact_json(listed) if listed else None,
             "base_time_ns": 0,
         }
+
+
+def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
+    """Return rows with what their track says of them, where they do not say it themselves."""
+    if not tracks.num_rows or "track_id" not in rows.column_names:
+        return rows
+    ids = numbers(tracks["id"], -1)
+    row_of_track = look_up(ids, np.arange(len(ids)), numbers(rows["track_id"], -2))
+    for name in _TRACK:
+        if name in rows.column_names:
+            of_track = np.append(numbers(tracks[name], -1), -1)[row_of_track]
+            known = valid(rows[name])
+            value = np.where(known, numbers(rows[name], -1), of_track)
+            column = number(value, _I, known | (of_track >= 0))
+            rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
 
 
 def _of(rows: pa.Table, owner: int) -> pa.Table:

@@ -25,16 +25,8 @@ from htk.parsers.common.log_records import (
     text_or_none,
     whole_number,
 )
-from htk.parsers.common.nccl_ranges import collectives
-from htk.parsers.common.rocprof_tables import (
-    ApiCalls,
-    GpuWork,
-    kernel_name,
-    named,
-    rccl_calls,
-    tables,
-)
-from htk.parsers.common.span_tables import FARTHEST_NS, empty, recording
+from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
+from htk.parsers.common.span_tables import FARTHEST_NS
 
 NAME = "rocprof_json"
 
@@ -188,26 +180,20 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
     records = process.buffer_records
     kinds = _Kinds(process.strings)
     calls = _calls(records, kinds, issues)
-    filled = tables(
-        pid,
-        _dispatches(_usable(records.kernel_dispatch, "kernel_dispatch", issues), process, agents),
-        _copies(_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
-        calls,
-    )
     used = {r.dispatch_info.agent_id.handle for r in records.kernel_dispatch}
     driven = {agents[handle] for handle in used if handle in agents}
     facts = _facts(metadata, process.agents)
     facts["host_device"] = driven.pop() if len(driven) == 1 else None
-    parsed = recording(filled, facts, None, issues)
-    own = dict(parsed.tables)
-    own["collectives"] = collectives(
+    return one_process(
         NAME,
-        own.get("kernels", empty("kernels")),
-        own["launches"],
-        rccl_calls(calls, pid),
-        own["annotations"],
+        pid,
+        _dispatches(_usable(records.kernel_dispatch, "kernel_dispatch", issues), process, agents),
+        _copies(_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
+        calls,
+        facts,
+        None,
+        issues,
     )
-    return Parsed(own, None, None, parsed.facts)
 
 
 def _usable(records: list[Any], what: str, issues: Issues) -> list[Any]:

@@ -1,6 +1,6 @@
-"""Writes what rocprofv3 writes, of a job that is made up: as JSON and as a database.
+"""Writes what rocprofv3 writes, of a job that is made up: as JSON, databases, a Perfetto trace.
 
-python sample_traces/rocprof_export.py    # rocprof_json/two_steps.json, rocpd/two_steps.db
+python sample_traces/rocprof_export.py    # rocprof_json/, rocpd/ and rocprof_perfetto/
 
 One process drives GPU 1 of a node with two; two steps, each of a copy, two products, an all-reduce
 and a copy back. Times are nanoseconds since the machine booted.
@@ -173,10 +173,25 @@ _SCHEMA = {
 }
 
 
+_IN_TRACK = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id")
+_SCHEMA_4 = _SCHEMA | {
+    "track": " ".join(("id", *_IN_TRACK)),
+    "info_category": "id name:TEXT",
+    **{
+        table: " ".join(
+            ["id", "track_id", *(c for c in _SCHEMA[table].split()[1:] if c not in _IN_TRACK)]
+        )
+        for table in ("region", "kernel_dispatch", "memory_copy")
+    },
+}
+
+
 class Database:
     """A database that is being written; each run has tables of its own name."""
 
-    def __init__(self, path: Path, *, fresh: bool = True) -> None:
+    def __init__(self, path: Path, *, fresh: bool = True, schema: int = 3) -> None:
+        self.schema = schema
+        self._tracks: dict[tuple[Any, ...], int] = {}
         if fresh:
             path.unlink(missing_ok=True)
         self.connection = sqlite3.connect(path)
@@ -185,7 +200,7 @@ class Database:
 
     def run(self, suffix: str, environment: Row, pid: int = PID, late: int = 0) -> None:
         """The job as one run; `late`: by how much all of it comes later."""
-        for table, listed in _SCHEMA.items():
+        for table, listed in (_SCHEMA_4 if self.schema == 4 else _SCHEMA).items():
             typed = [c.partition(":") for c in listed.split()]
             declared = ", ".join(f'"{n}" {kind or "INTEGER"}' for n, _, kind in typed)
             self.connection.execute(f'CREATE TABLE "rocpd_{table}{suffix}" ({declared})')
@@ -257,12 +272,29 @@ class Database:
         self.add(
             "event",
             id=self._events,
-            category_id=self.string(category),
+            category_id=self.category(category),
             stack_id=row["corr"],
             extdata=extdata,
         )
         span = {"start": row["start"] + late, "end": row["end"] + late}
         return span | {"nid": 1, "pid": 5, "event_id": self._events}
+
+    def category(self, name: str) -> int:
+        if self.schema == 3:
+            return self.string(name)
+        kinds = list(KINDS)
+        if name not in self._strings:  # numbers of their own, which strings have too
+            self._strings[name] = kinds.index(name) + 1
+            self.add("info_category", id=self._strings[name], name=name)
+        return self._strings[name]
+
+    def _track(self, values: Row) -> int:
+        """The track that has what a row of schema 3 says itself."""
+        key = tuple(values.pop(name, None) for name in _IN_TRACK)
+        if key not in self._tracks:
+            self._tracks[key] = len(self._tracks) + 100
+            self.add("track", id=self._tracks[key], **dict(zip(_IN_TRACK, key, strict=True)))
+        return self._tracks[key]
 
     def string(self, value: str) -> int:
         if value not in self._strings:
@@ -271,6 +303,8 @@ class Database:
         return self._strings[value]
 
     def add(self, table: str, **values: Any) -> None:
+        if self.schema == 4 and table in ("region", "kernel_dispatch", "memory_copy"):
+            values["track_id"] = self._track(values)
         names = ", ".join(f'"{name}"' for name in values)
         marks = ", ".join("?" * len(values))
         self.connection.execute(
@@ -284,15 +318,95 @@ class Database:
         self.connection.close()
 
 
-def as_database(path: Path) -> None:
+def as_database(path: Path, schema: int = 3) -> None:
     """One run, as rank 1 of 2."""
-    database = Database(path)
+    database = Database(path, schema=schema)
     database.run("_0a1b", {"RANK": "1", "WORLD_SIZE": "2"})
     database.close()
 
 
+_MARKER_KINDS = {"MARKER_CORE_API": 7, "MARKER_CORE_RANGE_API": 32}
+_SORTS = {"HIP_RUNTIME_API": "hip_api", "RCCL_API": "rccl_api"}
+_OF_AGENT = {CPU: "CPU-0", GPU_0: "GPU-0", GPU_1: "GPU-1"}
+
+
+class Perfetto:
+    """Packets of one sequence, as Perfetto's SDK writes them: names are interned."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._interned: dict[int, dict[str, int]] = {1: {}, 2: {}, 3: {}}
+        thread = _field(1, PID) + _field(2, MAIN)
+        self.packet(_field(13, 1) + _field(60, _field(1, 77) + _field(4, thread)))
+
+    def packet(self, body: bytes) -> None:
+        self.data += _field(1, _field(10, 3) + body)
+
+    def event(self, category: str, name: str, values: Row) -> None:
+        new = b""
+        event = _field(9, 1) + _field(11, 77)
+        for table, number, text in ((1, 3, category), (2, 10, name)):
+            code, told = self._number(table, text)
+            event, new = event + _field(number, code), new + told
+        for key, value in values.items():
+            code, told = self._number(3, key)
+            new += told
+            event += _field(4, _field(1, code) + _field(6 if isinstance(value, str) else 3, value))
+        at = _field(8, values["begin_ns"])
+        self.packet(at + _field(13, 2) + (_field(12, new) if new else b"") + _field(11, event))
+        end = _field(11, _field(9, 2) + _field(11, 77))
+        self.packet(_field(8, values["end_ns"]) + _field(13, 2) + end)
+
+    def _number(self, table: int, text: str) -> tuple[int, bytes]:
+        known = self._interned[table]
+        if text in known:
+            return known[text], b""
+        known[text] = len(known) + 1
+        return known[text], _field(table, _field(1, known[text]) + _field(2, text))
+
+
+def _field(number: int, value: int | bytes | str) -> bytes:
+    """A field of a protocol buffer: a number, or a text or message with its length."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def as_perfetto(path: Path) -> None:
+    trace, rows = Perfetto(), job()
+
+    def common(row: Row) -> Row:
+        times = {"begin_ns": row["start"], "end_ns": row["end"]}
+        return times | {"tid": row.get("thread", MAIN), "corr_id": row["corr"]}
+
+    for row in rows["call"]:
+        kind = _MARKER_KINDS.get(row["kind"], 5)
+        values = common(row) | {"kind": kind, "operation": 1}
+        trace.event(_SORTS.get(row["kind"], "marker_api"), row["message"] or row["name"], values)
+    for row in rows["copy"]:
+        agents = {"src_agent": _OF_AGENT[row["from"]], "dst_agent": _OF_AGENT[row["to"]]}
+        more = agents | {"copy_bytes": row["size"], "stream_ID": row["stream"]}
+        trace.event("memory_copy", row["name"], common(row) | more)
+    for row in rows["kernel"]:
+        name, (own, accumulated) = SYMBOLS[row["symbol"]]
+        more = {"agent": _OF_AGENT[GPU_1], "agent_type": "GPU", "queue": 16, "LDS_Block_Size": 512}
+        more |= {"VGPR_Count": own, "Accum_VGPR_Count": accumulated, "stream_ID": row["stream"]}
+        trace.event("kernel_dispatch", name, common(row) | more | {"grid_size": 1_000})
+    path.write_bytes(trace.data)
+
+
 if __name__ == "__main__":
-    for folder in ("rocprof_json", "rocpd"):
+    for folder in ("rocprof_json", "rocpd", "rocprof_perfetto"):
         (HERE / folder).mkdir(exist_ok=True)
     as_json(HERE / "rocprof_json" / "two_steps.json")
     as_database(HERE / "rocpd" / "two_steps.db")
+    as_perfetto(HERE / "rocprof_perfetto" / "two_steps.pftrace")

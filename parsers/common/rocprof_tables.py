@@ -12,12 +12,16 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, mapped, matching, number, text, texts
 from htk.columns.types import Ints, Mask
-from htk.parsers.common.nccl_ranges import CALL, FACTS
+from htk.core.parser import Parsed
+from htk.parsers.common.log_records import Issues
+from htk.parsers.common.nccl_ranges import CALL, FACTS, collectives
 from htk.parsers.common.span_tables import (
     activities,
     dimensions,
+    empty,
     int_texts,
     optional,
+    recording,
     step_numbers,
     table,
 )
@@ -98,6 +102,29 @@ def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict
     return by_name
 
 
+def one_process(
+    source: str,
+    pid: int,
+    kernels: GpuWork,
+    copies: GpuWork,
+    calls: ApiCalls,
+    facts: Mapping[str, object],
+    rank: int | None,
+    issues: Issues,
+) -> Parsed:
+    """Return the recording of one process, with its collectives."""
+    parsed = recording(tables(pid, kernels, copies, calls), facts, rank, issues)
+    own = dict(parsed.tables)
+    own["collectives"] = collectives(
+        source,
+        own.get("kernels", empty("kernels")),
+        own["launches"],
+        rccl_calls(calls, pid),
+        own["annotations"],
+    )
+    return Parsed(own, rank, parsed.world_size, parsed.facts)
+
+
 def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
     """Calls of RCCL, which tell the type of a collective but not its size."""
     chosen = np.flatnonzero(
@@ -138,7 +165,8 @@ def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
 def _kernels(work: GpuWork) -> pa.Table:
     """rocprofv3 counts work items; the vocabulary counts blocks."""
     blocks = [
-        -(-grid // np.maximum(block, 1)) for grid, block in zip(work.grid, work.block, strict=True)
+        np.where(grid >= 0, -(-grid // np.maximum(block, 1)), -1)
+        for grid, block in zip(work.grid, work.block, strict=True)
     ]
     return activities(
         0,
@@ -190,4 +218,4 @@ def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     return text(inverse, pa.array(listed, pa.string()))
 
 
-__all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "named", "rccl_calls", "tables"]
+__all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "named", "one_process"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from htk import schema as vocabulary
 from htk.columns.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
-from htk.columns.types import Ints, Mask
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.parser import Parsed
 from htk.names.kinds import kind_of
 from htk.parsers.common.log_records import Issues
@@ -112,11 +112,12 @@ def int_texts(values: Ints) -> pa.Array:
 
 
 def dimensions(columns: list[Ints]) -> pa.Array:
-    """Grid or block as compact JSON [x,y,z]."""
+    """Grid or block as compact JSON [x,y,z]; null where an extent is negative: not recorded."""
     stacked = np.stack(columns, axis=1)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     written = [f"[{x},{y},{z}]" for x, y, z in distinct.tolist()]
-    return text(inverse.ravel(), pa.array(written, pa.string()))
+    codes = np.where((stacked >= 0).all(axis=1), inverse.ravel(), NONE)
+    return text(codes, pa.array(written, pa.string()))
 
 
 def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:

@@ -45,7 +45,14 @@ TEXTS = {
 FILES = [(name, file) for name, files in TEXTS.items() for file in files]
 BINARY = sorted(
     path
-    for name in ("rocpd", "nsight", "xplane", "operation_rows", "memory_snapshot")
+    for name in (
+        "rocpd",
+        "rocprof_perfetto",
+        "nsight",
+        "xplane",
+        "operation_rows",
+        "memory_snapshot",
+    )
     for path in (SAMPLES / name).rglob("*")
     if path.is_file() and path.suffix not in (".csv", ".jsonl", ".py", ".md")
 )

@@ -1,0 +1,281 @@
+"""rocprofv3: the Perfetto trace that `rocprofv3 --output-format pftrace` writes, one a process.
+
+Read: kernel dispatches, memory copies, calls of HIP and HSA, ranges of roctx, calls of RCCL. Every
+event of rocprofv3 has its times, thread and correlation among its annotations, so that neither
+tracks nor the clocks of packets are needed. Not in the file: extents of grids (only their product),
+names of GPUs, the rank. A device is the number of its agent, as `--agent-index` counts them. Where
+kernels of one queue overlap, rocprofv3 moves their ends in this output; its database keeps them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from htk.columns.arrow import texts
+from htk.columns.types import Ints
+from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.errors import MalformedTrace
+from htk.parsers.common.log_records import Issues, read_whole
+from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
+from htk.parsers.common.span_tables import FARTHEST_NS
+from htk.parsers.common.wire import BYTES, VARINT, Cut, Field, fields, signed
+
+NAME = "rocprof_perfetto"
+
+# Fields of trace_packet.proto, track_event.proto, debug_annotation.proto, interned_data.proto and
+# track_descriptor.proto.
+_PACKET, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 1, 10, 11, 12, 13, 60
+_CLEARED, _BEGIN = 1, 1  # of sequence_flags; of TrackEvent.type
+_CATEGORY_ID, _ANNOTATION, _TYPE, _NAME_ID, _CATEGORY, _NAME = 3, 4, 9, 10, 22, 23
+_KEY_ID, _UINT, _INT, _TEXT, _KEY, _TEXT_ID = 1, 3, 4, 6, 10, 17
+_CATEGORIES, _NAMES, _KEYS, _TEXTS = 1, 2, 3, 29  # tables of interned text
+_PROCESS, _THREAD = 3, 4
+_LAST_MARKER_KIND = 9  # of the calls of roctx; ranges have a later one
+_DOMAINS = {
+    "hip_api": "HIP_RUNTIME_API",
+    "hsa_api": "HSA_CORE_API",
+    "rccl_api": "RCCL_API",
+    "rocdecode_api": "ROCDECODE_API",
+    "rocjpeg_api": "ROCJPEG_API",
+}
+_GPU_WORK = ("kernel_dispatch", "memory_copy")
+_SORTS = (*_GPU_WORK, *_DOMAINS, "marker_api")
+_MARKS = tuple(name.encode() for name in _SORTS)
+_LAST_NUMBER = re.compile(r"(\d{1,9})\D*$")
+
+
+def sniff(head: Head) -> bool:
+    data = head.data
+    return data[:1] == b"\n" and b"begin_ns" in data and any(mark in data for mark in _MARKS)
+
+
+@dataclass
+class _Event:
+    """What an event says of itself."""
+
+    sort: str
+    name: str
+    values: dict[str, int | str]
+
+    def number(self, *keys: str) -> int:
+        """Return the first of the values that is a whole number, or -1."""
+        for key in keys:
+            value = self.values.get(key)
+            if isinstance(value, int):
+                return value
+        return -1
+
+
+@dataclass
+class _Reader:
+    """Events of a trace; interned text belongs to a sequence of packets."""
+
+    data: bytes
+    issues: Issues
+    events: dict[str, list[_Event]] = field(default_factory=lambda: defaultdict(list))
+    pid: int = 0
+    _text: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        try:
+            for packet in fields(self.data, 0, len(self.data)):
+                if packet.number != _PACKET or packet.kind != BYTES:
+                    continue
+                try:
+                    self._packet(packet)
+                except Cut:
+                    self.issues.add("broken_event", "a packet that is no message")
+        except Cut:
+            self.issues.add("truncated", "the file ends within a packet")
+
+    def _packet(self, packet: Field) -> None:
+        sequence, flags = 0, 0
+        parts: dict[int, Field] = {}
+        for part in fields(self.data, packet.start, packet.end):
+            if part.number == _SEQUENCE and part.kind == VARINT:
+                sequence = part.value
+            elif part.number == _FLAGS and part.kind == VARINT:
+                flags = part.value
+            elif part.kind == BYTES:
+                parts[part.number] = part
+        if flags & _CLEARED or sequence not in self._text:
+            self._text[sequence] = {k: {} for k in (_CATEGORIES, _NAMES, _KEYS, _TEXTS)}
+        text = self._text[sequence]
+        if _INTERNED in parts:
+            self._intern(parts[_INTERNED], text)
+        if _DESCRIPTOR in parts and not self.pid:
+            self._describe(parts[_DESCRIPTOR])
+        if _EVENT in parts:
+            self._event(parts[_EVENT], text)
+
+    def _intern(self, interned: Field, text: dict[int, dict[int, str]]) -> None:
+        for entry in fields(self.data, interned.start, interned.end):
+            if entry.kind != BYTES or entry.number not in text:
+                continue
+            number, name = 0, ""
+            for part in fields(self.data, entry.start, entry.end):
+                if part.number == 1 and part.kind == VARINT:
+                    number = part.value
+                elif part.number == 2 and part.kind == BYTES:
+                    name = self._string(part)
+            text[entry.number][number] = name
+
+    def _describe(self, descriptor: Field) -> None:
+        """Take the process from the description of the main thread's track."""
+        for part in fields(self.data, descriptor.start, descriptor.end):
+            if part.number in (_PROCESS, _THREAD) and part.kind == BYTES:
+                for inner in fields(self.data, part.start, part.end):
+                    if inner.number == 1 and inner.kind == VARINT and inner.value < 1 << 31:
+                        self.pid = self.pid or inner.value
+
+    def _event(self, event: Field, text: dict[int, dict[int, str]]) -> None:
+        category = name = ""
+        kind = 0
+        annotations = []
+        for part in fields(self.data, event.start, event.end):
+            if part.kind == VARINT:
+                if part.number == _TYPE:
+                    kind = part.value
+                elif part.number == _CATEGORY_ID:
+                    category = text[_CATEGORIES].get(part.value, "")
+                elif part.number == _NAME_ID:
+                    name = text[_NAMES].get(part.value, "")
+            elif part.kind == BYTES:
+                if part.number == _ANNOTATION:
+                    annotations.append(part)
+                elif part.number == _CATEGORY:
+                    category = self._string(part)
+                elif part.number == _NAME:
+                    name = self._string(part)
+        if kind == _BEGIN and category in _SORTS:
+            values = dict(self._annotation(part, text) for part in annotations)
+            self.events[category].append(_Event(category, name or "unknown", values))
+
+    def _annotation(self, at: Field, text: dict[int, dict[int, str]]) -> tuple[str, int | str]:
+        key, value = "", -1  # type: str, int | str
+        for part in fields(self.data, at.start, at.end):
+            if part.kind == VARINT:
+                if part.number == _KEY_ID:
+                    key = text[_KEYS].get(part.value, "")
+                elif part.number in (_UINT, _INT):
+                    value = signed(part.value)
+                elif part.number == _TEXT_ID:
+                    value = text[_TEXTS].get(part.value, "")
+            elif part.kind == BYTES:
+                if part.number == _KEY:
+                    key = self._string(part)
+                elif part.number == _TEXT:
+                    value = self._string(part)
+        return key, value
+
+    def _string(self, part: Field) -> str:
+        return self.data[part.start : part.end].decode("utf8", "replace")
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    reader = _Reader(read_whole(source, issues, options.progress), issues)
+    reader.read()
+    timed = {sort: list(_timed(events, sort, issues)) for sort, events in reader.events.items()}
+    if not any(timed.values()):
+        raise MalformedTrace(
+            f"{source.name}: a Perfetto trace without a kernel, copy, call or range of rocprofv3; "
+            "record with: rocprofv3 --kernel-trace --hip-trace --output-format pftrace -- …"
+        )
+    gpus = {_agent(event, "agent") for event in timed.get("kernel_dispatch", ())}
+    devices = {number for number in map(_device, gpus) if number >= 0}
+    facts: dict[str, object] = {"base_time_ns": 0}
+    facts["host_device"] = devices.pop() if len(devices) == 1 else None
+    calls = [event for sort in (*_DOMAINS, "marker_api") for event in timed.get(sort, ())]
+    return one_process(
+        NAME,
+        reader.pid,
+        _kernels(timed.get("kernel_dispatch", [])),
+        _copies(timed.get("memory_copy", []), gpus),
+        ApiCalls(
+            texts([event.name for event in calls]),
+            *_common(calls),
+            _numbers(calls, "tid"),
+            texts([_domain(event) for event in calls]),
+        ),
+        facts,
+        None,
+        issues,
+    )
+
+
+def _timed(events: Sequence[_Event], sort: str, issues: Issues) -> Iterator[_Event]:
+    lost = 0
+    for event in events:
+        if 0 < event.number("begin_ns") <= event.number("end_ns") < FARTHEST_NS:
+            yield event
+        else:
+            lost += 1
+    if lost:
+        issues.add("no_time", f"{sort}: without a usable time", count=lost)
+
+
+def _kernels(events: Sequence[_Event]) -> GpuWork:
+    own, accumulated = _numbers(events, "VGPR_Count"), _numbers(events, "Accum_VGPR_Count")
+    unknown = np.full(len(events), -1, np.int64)
+    return GpuWork(
+        texts([kernel_name(event.name) for event in events]),
+        *_common(events),
+        np.array([_device(_agent(event, "agent")) for event in events], np.int64),
+        _numbers(events, "stream_ID", "queue"),
+        _numbers(events, "LDS_Block_Size", "group_segment_size"),
+        np.where((own >= 0) & (accumulated >= 0), own + accumulated, -1),
+        (unknown, unknown, unknown),
+        (unknown, unknown, unknown),
+    )
+
+
+def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
+    """A copy belongs to the GPU that it reaches, else to the one that it leaves."""
+    unknown = np.full(len(events), -1, np.int64)
+    return GpuWork(
+        texts([event.name for event in events]),
+        *_common(events),
+        np.array([_device_of_copy(event, gpus) for event in events], np.int64),
+        _numbers(events, "stream_ID"),
+        _numbers(events, "copy_bytes"),
+        unknown,
+        (unknown, unknown, unknown),
+        (unknown, unknown, unknown),
+    )
+
+
+def _device_of_copy(event: _Event, gpus: set[str]) -> int:
+    for key in ("dst_agent", "src_agent"):
+        agent = _agent(event, key)
+        if agent in gpus or agent.startswith("GPU"):
+            return _device(agent)
+    return -1
+
+
+def _agent(event: _Event, key: str) -> str:
+    """Return an agent as the file writes it: `GPU-1`, `Agent-5`, or 5."""
+    return str(event.values.get(key, ""))
+
+
+def _device(agent: str) -> int:
+    number = _LAST_NUMBER.search(agent)
+    return int(number[1]) if number and int(number[1]) < 1 << 16 else -1
+
+
+def _domain(event: _Event) -> str:
+    if event.sort != "marker_api":
+        return _DOMAINS[event.sort]
+    later = event.number("kind") > _LAST_MARKER_KIND
+    return "MARKER_CORE_RANGE_API" if later else "MARKER_CORE_API"
+
+
+def _common(events: Sequence[_Event]) -> tuple[Ints, Ints, Ints]:
+    return _numbers(events, "begin_ns"), _numbers(events, "end_ns"), _numbers(events, "corr_id")
+
+
+def _numbers(events: Sequence[_Event], *keys: str) -> Ints:
+    return np.array([event.number(*keys) for event in events], np.int64)
