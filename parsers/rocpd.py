@@ -237,9 +237,9 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
     for name in _TRACK:
         if name in rows.column_names:
             of_track = np.append(numbers(tracks[name], -1), -1)[row_of_track]
-            known = valid(rows[name])
-            value = np.where(known, numbers(rows[name], -1), of_track)
-            column = number(value, _I, known | (of_track >= 0))
+            has_own = valid(rows[name])
+            value = np.where(has_own, numbers(rows[name], -1), of_track)
+            column = number(value, _I, has_own | (of_track >= 0))
             rows = rows.set_column(rows.column_names.index(name), name, column)
     return rows
 

@@ -154,9 +154,11 @@ class _Reader:
             values = dict(self._annotation(part, text) for part in annotations)
             self.events[category].append(_Event(category, name or "unknown", values))
 
-    def _annotation(self, at: Field, text: dict[int, dict[int, str]]) -> tuple[str, int | str]:
+    def _annotation(
+        self, annotation: Field, text: dict[int, dict[int, str]]
+    ) -> tuple[str, int | str]:
         key, value = "", -1  # type: str, int | str
-        for part in fields(self.data, at.start, at.end):
+        for part in fields(self.data, annotation.start, annotation.end):
             if part.kind == VARINT:
                 if part.number == _KEY_ID:
                     key = text[_KEYS].get(part.value, "")
