@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from htk.core.humanize import command_name
 from htk.schema import TABLES as VOCABULARY
 from htk.verify.check import Check
 from htk.verify.reading import TABLES
@@ -100,7 +101,7 @@ def checks() -> list[Check]:
     listed = [Check("events", "rows of each table against the file's events", _events)]
     for name, compared in COMPARED.items():
         shown = ", ".join(value.removesuffix("_ns") for value in compared.values)
-        what = f"{compared.analysis} against the second reading: {shown}"
+        what = f"{command_name(compared.analysis)} against the second reading: {shown}"
         listed.append(Check(name, what, partial(_compare, compared)))
     return listed
 
