@@ -60,6 +60,8 @@ class Reader:
 
     def __init__(self, code: Path, cache: Path, before: Callable[[], None] | None = None) -> None:
         environment = {**os.environ, "PYTHONPATH": str(code), "HTK_CACHE_DIR": str(cache)}
+        if before is not None:  # on a full disk Python would keep modules cut short, unnoticed
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", READER],
             cwd=code,

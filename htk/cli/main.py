@@ -1,5 +1,6 @@
 """The command line: fixed commands, and one derived from each analysis."""
 
+import errno
 import sys
 import types
 import typing
@@ -75,6 +76,10 @@ def htk(ctx: click.Context, version: bool, verbose: bool) -> None:
         click.echo(ctx.get_help())
 
 
+# A disk that is full or ill, whatever was to be written to it.
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
 def run(argv: list[str]) -> int:
     """Run a command; errors become one line and a documented exit code."""
     try:
@@ -95,11 +100,12 @@ def run(argv: list[str]) -> int:
         sys.stderr.write(f"htk: {visible(str(error))}\n")
         return error.exit_code
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _OF_DISKS:
             return _our_fault(error)
         from htk.core.humanize import visible
 
-        sys.stderr.write(visible(f"htk: {error.filename}: {error.strerror}") + "\n")
+        what = error.filename or "what was to be written is not whole"
+        sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
         return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from htk.core.humanize import STEERING, command_name, format_value, shorten, visible
 from htk.core.label import Label
+from htk.core.whole_file import write_whole
 from htk.errors import UsageError
 from htk.output.coverage_text import coverage_lines
 from htk.output.result import Result
@@ -45,7 +46,7 @@ def write(
     elif form in BINARY:
         _write_binary(result, form, output)
     elif output is not None:
-        Path(output).write_text(to_text(result, form, limit=limit), encoding="utf-8")
+        write_whole(output, to_text(result, form, limit=limit))
     elif form == "table":
         print_table(result, limit=limit)
     else:
@@ -58,7 +59,7 @@ def _write_printed(printer: Callable[[IO[str]], None], output: str | None) -> No
         return
     text = io.StringIO()
     printer(text)
-    Path(output).write_text(text.getvalue(), encoding="utf-8")
+    write_whole(output, text.getvalue())
 
 
 def _for_screen(text: str) -> str:
@@ -364,7 +365,7 @@ def to_bytes(result: Result, form: str) -> bytes:
 
 def _write_binary(result: Result, form: str, output: str | None) -> None:
     if output is not None:
-        Path(output).write_bytes(to_bytes(result, form))
+        write_whole(output, to_bytes(result, form))
     elif sys.stdout.isatty():
         raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
     else:

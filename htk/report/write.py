@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from htk.core.whole_file import write_whole
 from htk.report.content import Report
 
 
@@ -16,7 +17,7 @@ def write(report: Report, form: str, output: str | None) -> Path | None:
             sys.stdout.write(text)
             return None
         target = Path(output)
-        target.write_text(text, encoding="utf-8")
+        write_whole(target, text)
         return target
     target = Path(output or f"report.{form}")
     if form == "xlsx":
@@ -24,7 +25,7 @@ def write(report: Report, form: str, output: str | None) -> Path | None:
         from htk.overview.summary import result
 
         answers = [a.result for s in report.sections for a in s.answers if a.result is not None]
-        target.write_bytes(workbook([result(report.verdict), *answers]))
+        write_whole(target, workbook([result(report.verdict), *answers]))
         return target
     from htk.report.page import page
 
@@ -33,5 +34,5 @@ def write(report: Report, form: str, output: str | None) -> Path | None:
 
         printed(page(report), target)
     else:
-        target.write_text(page(report), encoding="utf-8")
+        write_whole(target, page(report))
     return target

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from htk.core.user_toml import read_toml
+from htk.core.whole_file import write_whole
 from htk.errors import UsageError
 from htk.models.hardware import catalogue
 from htk.sites.site import GpuAtSite, Rate, Site, StepFactor
@@ -38,7 +39,7 @@ def write_site(site: Site, path: Path) -> None:
                 f"steps = {{ log_mean = {steps.log_mean:.5f}, log_spread = {steps.log_spread:.5f}, "
                 f"steps = {steps.steps} }}  # measured steps over their plans"
             )
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(path, "\n".join(lines) + "\n")
 
 
 def read_site(path: Path) -> Site:

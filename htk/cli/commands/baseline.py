@@ -1,12 +1,12 @@
 """`htk baseline`: what a recording's steps cost, as a file to commit and compare with later."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import ranks_option, steps_option
+from htk.core.whole_file import write_whole
 from htk.errors import MissingTable
 
 
@@ -33,7 +33,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
             f"{paths[0]}: no complete step to make a baseline of; call prof.step() in the loop"
         )
     text = to_json(costs)
-    Path(output).write_text(text, encoding="utf-8")
+    write_whole(output, text)
     few = "" if costs.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
     say(
         f"{output}: {pluralize(costs.steps, 'step')}, {pluralize(len(costs.ranks), 'rank')}, "

@@ -1,13 +1,13 @@
 """`htk diff`: two recordings, or two ranks, side by side; with limits, the gate of a CI."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import say, trace_options
 from htk.cli.commands.options import store_of_history_option, tags_option
+from htk.core.whole_file import write_whole
 from htk.errors import GateFailed
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _by_baselines(
     if gate["md"]:
         _write_markdown(gate["md"], markdown(judged, changed, base, new))
     if gate["junit"]:
-        Path(gate["junit"]).write_bytes(junit(judged, gate["fail_unjudged"]))
+        write_whole(gate["junit"], junit(judged, gate["fail_unjudged"]))
     _say(changed)
     _enforce(judged, gate["fail_unjudged"])
 

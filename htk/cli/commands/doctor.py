@@ -5,13 +5,13 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import opening_options, writing_options
 from htk.core.humanize import visible
+from htk.core.whole_file import write_whole
 
 if TYPE_CHECKING:
     from htk.output.result import Result
@@ -36,7 +36,7 @@ def command(
     if form != "table":
         write(diagnosis, form, output, limit=limit)
     elif output is not None:
-        Path(output).write_text(_text(diagnosis, limit, _ENDLESS), encoding="utf-8")
+        write_whole(output, _text(diagnosis, limit, _ENDLESS))
     else:
         wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
         click.echo(_text(diagnosis, limit, wide), nl=False)

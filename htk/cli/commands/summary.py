@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.cli.commands.common import trace_options, working_options
+from htk.core.whole_file import write_whole
 
 if TYPE_CHECKING:
     from htk.overview.summary import Verdict
@@ -33,8 +34,7 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_whole(output, text)
 
 
 def _lines(verdict: "Verdict") -> list[str]:

@@ -7,6 +7,7 @@ import click
 
 from htk.cli.commands.common import opening_options, say
 from htk.cli.commands.options import align_option, ranks_option, title_option
+from htk.core.whole_file import write_whole
 
 
 @click.command("timeline")
@@ -38,5 +39,5 @@ def command(
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
     text = page(TraceTimeline(trace, aligned=align), name)
     target = Path(output)
-    target.write_text(text, encoding="utf-8")
+    write_whole(target, text)
     say(f"{target}: {target.stat().st_size / 2**20:.1f} MiB")

@@ -1,11 +1,11 @@
 """`htk verify`: is this number right?"""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.cli.commands.common import opening_options, writing_options
+from htk.core.whole_file import write_whole
 
 if TYPE_CHECKING:
     from htk.verify.outcome import Outcome
@@ -76,7 +76,7 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
     if output is None:
         click.echo(summary(results))
     else:
-        Path(output).write_text("\n".join([*lines, summary(results), ""]), encoding="utf-8")
+        write_whole(output, "\n".join([*lines, summary(results), ""]))
     return results
 
 

@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -342,6 +344,36 @@ def _save(root: str) -> int:
         entry.derived("links", lambda: pa.table({"x": [1]}))
         rows += entry.tables["cpu_ops"].num_rows
     return rows
+
+
+def test_who_asks_while_a_slow_disk_still_writes_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is half written: nobody sees it, another reader keeps its own, and in the end there
+    is one, whole."""
+    halfway, go_on = threading.Event(), threading.Event()
+    fill = Store._fill
+
+    def slowly(store: Store, *arguments: Any) -> None:
+        fill(store, *arguments)
+        if threading.current_thread() is slow:
+            halfway.set()
+            assert go_on.wait(180)
+
+    monkeypatch.setattr(Store, "_fill", slowly)
+    kept = []
+    slow = threading.Thread(target=lambda: kept.append(Store(tmp_path).save("k", parsed(), "t")))
+    slow.start()
+    assert halfway.wait(180)
+    other = Store(tmp_path)
+    assert other.find("k") is None and other.list() == []
+    entry = other.save("k", parsed(), "t")
+    assert entry.tables["cpu_ops"].equals(parsed().tables["cpu_ops"])
+    go_on.set()
+    slow.join()
+    assert kept[0].tables["cpu_ops"].equals(parsed().tables["cpu_ops"])
+    assert [e.source for e in other.list()] == ["t"]
+    assert [folder.name for folder in tmp_path.iterdir() if folder.is_dir()] == ["k"]
 
 
 def test_several_processes_at_once(tmp_path: Path) -> None:
