@@ -8,8 +8,8 @@
 Expressions are drawn from the packages below, each is changed once (a comparison, an operator, a
 constant by one, a side, a minimum for a maximum, two arguments swapped) in a copy of the tree, and
 the tests run: first the module's mirrored test file, or the one that tests/tested_elsewhere.toml
-names, and those that import it, then the other tests of its package and those of the modules that
-use it, nearest first, up to 10 files. A mutant is killed when a test fails that passes without it,
+names, and those that import it, then those of the modules that use it and the others of its
+package, nearest first, up to 10 files. A mutant is killed when a test fails that passes without it,
 or when the tests end within the limit only without it. Mutants that nobody can tell from the
 original are listed with their reasons in bench/mutation_equivalents.toml and are not counted.
 """
@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")
 EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
 WIDER_FILES = 10  # tests of users of a module: the nearest so many
+TOGETHER = 3  # test files of one process: all of them end within the limit
 PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
 LIMITED = f'ulimit -v {8 << 20}; exec "$@"'  # KiB: a mutant may allocate without end
 
@@ -56,7 +57,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=40)
     parser.add_argument("--seed", type=int, help="of the draw; another one each time unless given")
     parser.add_argument("--path", action="append", help="only modules whose path begins so")
-    parser.add_argument("--limit", type=int, default=300, help="seconds for the tests of a mutant")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for a few test files")
     parser.add_argument("--again", type=Path, help="the survivors that a file of -o lists")
     parser.add_argument("-o", "--output", type=Path, help="where the figures are written as JSON")
     options = parser.parse_args()
@@ -149,21 +150,25 @@ class Tree:
         """Run the tests nearest to the module, then those further off."""
         file = self.root / mutant.path
         original = file.read_bytes()
-        for selection in filter(None, selections):
+        few = [
+            files[k : k + TOGETHER] for files in selections for k in range(0, len(files), TOGETHER)
+        ]
+        for selection in few:
             while True:
                 self._write(file, mutant.apply(original))
                 by = self._failure(selection)
                 self._write(file, original)
                 if by and self._passes(by, selection):
                     return Verdict(mutant, "killed", by)
-                if not by or by in self.broken or "::" not in by:
+                if not by or by in self.broken or ".py" not in by:
                     break
                 self.broken.add(by)
         return Verdict(mutant, "survived")
 
     def _failure(self, selection: tuple[str, ...]) -> str:
         """Return the first test that fails; "" if none does, "time" if they do not end."""
-        done = self._pytest(*selection, *(f"--deselect={test}" for test in self.broken))
+        left_out = [f"--{'deselect' if '::' in t else 'ignore'}={t}" for t in sorted(self.broken)]
+        done = self._pytest(*selection, *left_out)
         if done is None:
             return "time"
         if done.returncode in (0, 5):
@@ -174,6 +179,8 @@ class Tree:
     def _passes(self, test: str, selection: tuple[str, ...]) -> bool:
         """Whether what failed passes in the tree without a mistake; asked once."""
         asked = selection if test in ("time", "import") else (test,)
+        if "::" not in test and asked != selection:  # it could not be imported: can it be without?
+            asked = ("--collect-only", test)
         key = " ".join(asked)
         if key not in self._passing:
             done = self._pytest(*asked)
@@ -234,8 +241,8 @@ def room_of(path: str) -> str:
 
 
 def nearest_tests(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the test files of a module, and those beside them and of the modules that use it."""
-    near = _tests_that_know(path)
+    """Return the test files of a module, and those of the modules that use it and beside them."""
+    near = tuple(dict.fromkeys([*_own_tests(path), *_naming_tests(path)]))
     folder = ROOT / "tests" / Path(path).parent
     beside = sorted(folder.glob("test_*.py")) or sorted(folder.parent.glob("test_*.py"))
     wider: dict[str, None] = {}
@@ -243,22 +250,27 @@ def nearest_tests(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     while front and len(wider) < WIDER_FILES:
         front = sorted({user for module in front for user in users()[module]} - seen)
         seen |= set(front)
-        wider |= dict.fromkeys(test for module in front for test in _tests_that_know(module))
+        wider |= dict.fromkeys(test for module in front for test in _own_tests(module))
+        wider |= dict.fromkeys(test for module in front for test in _naming_tests(module))
         wider |= dict.fromkeys(str(file.relative_to(ROOT)) for file in beside)
     return near, tuple(test for test in wider if test not in near)[:WIDER_FILES]
 
 
 @cache
-def _tests_that_know(path: str) -> tuple[str, ...]:
-    """The mirrored test file, or its package's, the one that is named in its place, and those that
-    name the module or what it makes."""
+def _own_tests(path: str) -> tuple[str, ...]:
+    """The mirrored test file, or its package's, or the one that is named in its place."""
     folder = ROOT / "tests" / Path(path).parent
     mirrored = [folder / f"test_{Path(path).stem}.py", folder.parent / f"test_{folder.name}.py"]
     mirrored += [ROOT / listed[path] for listed in _tested_elsewhere().values() if path in listed]
+    return tuple(str(file.relative_to(ROOT)) for file in mirrored if file.is_file())
+
+
+@cache
+def _naming_tests(path: str) -> tuple[str, ...]:
+    """Test files that name the module or what it makes."""
     names = _spellings(path)
-    files = [file for file in mirrored if file.is_file()]
-    files += [file for file, words in _words_of_tests().items() if names & words]
-    return tuple(dict.fromkeys(str(file.relative_to(ROOT)) for file in files))
+    files = [file for file, words in _words_of_tests().items() if names & words]
+    return tuple(str(file.relative_to(ROOT)) for file in files)
 
 
 @cache
