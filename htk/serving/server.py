@@ -10,7 +10,7 @@ from htk.models.hardware import Gpu
 from htk.models.memory import CONTEXT
 from htk.models.network import NVL72, Fabric, Network, described_network
 from htk.serving.formats import WeightFormat, kv_element_bytes, weight_format
-from htk.serving.kv_cache import request_bytes
+from htk.serving.kv_cache import request_bytes, token_bytes
 
 KERNELS = ("fused", "eager")
 HOST_NS = 500_000.0  # of the host in an iteration that no GPU hides: scheduling, sampling
@@ -148,6 +148,12 @@ class Server:
             self.served, tokens, kv_element_bytes(self.kv_cache), self.tensor_parallel
         )
         return requests * each / self.pipeline_parallel
+
+    @property
+    def kv_token_bytes(self) -> float:
+        """What a further token takes on each GPU, where no window is full."""
+        each = token_bytes(self.served, kv_element_bytes(self.kv_cache), self.tensor_parallel)
+        return each / self.pipeline_parallel
 
     def most_requests(self, tokens: float) -> int:
         """Return how many requests fit whose last token is the so many-th."""

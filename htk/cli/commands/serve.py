@@ -119,7 +119,7 @@ def _facts(server: "Server") -> dict[str, Any]:
         "memory": (
             f"weights {format_bytes(server.weight_bytes)} of a GPU, room for keys and values"
             f" {format_bytes(server.kv_room_bytes)}, of a token"
-            f" {format_bytes(server.kv_bytes(1, 1))}"
+            f" {format_bytes(server.kv_token_bytes)}"
         ),
         "goodput": [],
         "sigma": round(sure.sigma, 4),

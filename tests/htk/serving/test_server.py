@@ -28,6 +28,13 @@ def test_the_most_requests_fit_and_one_more_does_not(tokens: int) -> None:
     assert server.kv_bytes(most + 1, tokens) + (most + 1) * logits > server.kv_room_bytes
 
 
+def test_a_further_token_takes_no_state() -> None:
+    space = Server(decoder("nemotron-3-nano"), H100)
+    assert space.kv_token_bytes == 6 * 2 * 2 * 2 * 128  # layers of attention, heads, K and V
+    assert space.kv_bytes(1, 11) - space.kv_bytes(1, 10) == space.kv_token_bytes
+    assert Server(SEVENTY, H100, 4, 2).kv_token_bytes == 327_680 / 8
+
+
 def test_weights_that_do_not_fit_leave_no_room() -> None:
     assert Server(SEVENTY, H100, 1).kv_room_bytes < 0
     assert Server(SEVENTY, H100, 1).most_requests(10) == 0
