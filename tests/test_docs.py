@@ -24,6 +24,8 @@ from tests.server_recording import write_server
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
+# A job whose ranks share each layer.
+_TENSOR = "--model gpt3-126m --layers 2 --nodes 1 --gpus-per-node 2 --tensor-parallel 2 --steps 3"
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
 _SERVERS = {"dashboard", "mcp", "open"}
 _OF_OTHERS = {"slowest-lap"}  # of a package that another test installs
@@ -89,6 +91,8 @@ def test_commands_of_the_docs_run(
         for name in ("monday", "tuesday", "wednesday"):
             assert main.run(["history", "add", f"runs/{name}", "--tags", "model=llama-8b"]) == 0
             assert main.run(["history", "mark", name, "--good"]) == 0
+    if "runs/tensor/" in words:
+        assert main.run(["simulate", *_TENSOR.split(), "-o", "runs/tensor"]) == 0
     if words[0] in _SERVERS:
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):
