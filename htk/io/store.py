@@ -53,6 +53,7 @@ class ListedEntry:
     created: float
     last_used: float
     folder: Path
+    is_joined: bool = False  # tables of other entries, which can be joined again
 
 
 class Store:
@@ -95,13 +96,15 @@ class Store:
             os.utime(folder / META)
         return entry
 
-    def save(self, key: str, parsed: Parsed, source_name: str = "") -> Entry:
+    def save(
+        self, key: str, parsed: Parsed, source_name: str = "", *, is_joined: bool = False
+    ) -> Entry:
         """Keep what was parsed; where the disk will not, it stays in memory, with a warning."""
         temporary = None
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.root))
-            self._fill(temporary, key, parsed, source_name)
+            self._fill(temporary, key, parsed, {"source": source_name, "joined": is_joined})
             size = _size(temporary)
             self._publish(temporary, self.root / key)
         except (OSError, pa.ArrowException) as error:
@@ -130,6 +133,15 @@ class Store:
         ]
         return [self.save(key, parsed, source_name), *others]
 
+    def size_bytes(self, key: str) -> int:
+        """Return what a file's entries take, of all its processes; 0: it was not parsed yet."""
+        folder = self.root / key
+        if not (folder / META).is_file():
+            return 0
+        with suppress(OSError):  # another process removes it
+            return _size(folder) + sum(map(_size, self.root.glob(f"{key}-*")))
+        return 0
+
     def list(self) -> list[ListedEntry]:
         """What is kept, the last used first."""
         entries = []
@@ -138,7 +150,9 @@ class Store:
                 meta = json.loads((folder / META).read_text())
                 used = (folder / META).stat().st_mtime
                 size = _size(folder)
-                entries.append(ListedEntry(meta["source"], size, meta["created"], used, folder))
+                source, created = meta["source"], meta["created"]
+                is_joined = bool(meta.get("joined"))
+                entries.append(ListedEntry(source, size, created, used, folder, is_joined))
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # being removed by another process
         return sorted(entries, key=lambda e: -e.last_used)
@@ -173,11 +187,11 @@ class Store:
             if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
 
-    def _fill(self, folder: Path, key: str, parsed: Parsed, source_name: str) -> None:
+    def _fill(self, folder: Path, key: str, parsed: Parsed, facts: Mapping[str, Any]) -> None:
         TableFolder(folder, key).write(PARSED, parsed.tables)
         meta = {
+            **facts,
             "key": key,
-            "source": source_name,
             "created": time.time(),
             "rank": parsed.rank,
             "world_size": parsed.world_size,
@@ -216,9 +230,10 @@ class Store:
                 self._room = self._evict(keep)
 
     def _evict(self, keep: str) -> int:
+        """Remove what was joined, then what was used longest ago, until the rest fits."""
         entries = self.list()
         total = sum(e.size_bytes for e in entries)
-        for entry in reversed(entries):
+        for entry in sorted(reversed(entries), key=lambda e: not e.is_joined):
             if total <= self.limit_bytes:
                 break
             if entry.folder.name != keep:

@@ -53,7 +53,7 @@ class JoinedTables:
         entry = self._store.find(key)
         if entry is None:
             source = f"{Path(self._files[0].file).parent}, {len(entries)} files joined"
-            entry = self._store.save(key, Parsed({}), source)
+            entry = self._store.save(key, Parsed({}), source, is_joined=True)
         return entry if isinstance(entry, StoredEntry) else None
 
     def _key(self, folders: Sequence[Path]) -> str:

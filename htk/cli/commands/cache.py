@@ -1,6 +1,7 @@
 """`htk cache`: the parsed traces that are kept, so that the next look is instant."""
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import click
@@ -12,7 +13,7 @@ from htk.errors import GateFailed
 
 @click.group("cache")
 def command() -> None:
-    """List, check or clear the parsed traces that are kept."""
+    """List, check, clear or foresee the parsed traces that are kept."""
 
 
 @command.command("ls")
@@ -41,6 +42,29 @@ def ls(form: str) -> None:
         click.echo(visible(f"{size:>10}  {used}  {entry.source}"))
     total = format_bytes(sum(e.size_bytes for e in entries))
     click.echo(visible(f"{len(entries)} traces, {total}, in {store.root}"))
+
+
+@command.command("need")
+@click.argument("paths", nargs=-1, required=True)
+@list_format_option
+@click.pass_context
+def need(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
+    """Tell how much of the cache files take, before they are parsed.
+
+    Exit code 4 where they do not fit: a question would then parse again what the one before it
+    parsed. HTK_CACHE_LIMIT sets the limit, in bytes.
+    """
+    from htk.cli.commands.common import named
+    from htk.trace.cache_need import cache_need
+
+    needed = cache_need(named(paths))
+    if form == "json":
+        facts = asdict(needed) | {"total_bytes": needed.total_bytes, "fits": needed.fits}
+        click.echo(json.dumps(facts))
+    else:
+        click.echo(visible(needed.text))
+    if not needed.fits:
+        ctx.exit(GateFailed.exit_code)
 
 
 @command.command("verify")

@@ -101,7 +101,7 @@ def asked(name: str, folder: Path, output: Path) -> list[list[str]]:
         "analyses": [[]],
         "formats": [[]],
         "version": [[]],
-        "cache": [["ls"], ["verify"], ["clear"]],
+        "cache": [["ls"], ["need", path], ["verify"], ["clear"]],
         "diff": [[path, path]],
         "diff-tree": [[path, path]],
         "history": [

@@ -242,6 +242,19 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert {e.folder.name for e in store.list()} == {"c", "d"}
 
 
+def test_what_was_joined_goes_before_what_was_parsed(tmp_path: Path) -> None:
+    store = Store(tmp_path, limit_bytes=1 << 40)
+    for k, key in enumerate("abj"):
+        store.save(key, parsed(3000), is_joined=key == "j")
+        os.utime(tmp_path / key / "meta.json", (k, k))
+    assert [(e.folder.name, e.is_joined) for e in store.list()] == [
+        ("j", True), ("b", False), ("a", False)
+    ]  # fmt: skip
+    size = store.list()[0].size_bytes
+    Store(tmp_path, limit_bytes=3 * size + 100).save("d", parsed(3000))
+    assert {e.folder.name for e in store.list()} == {"a", "b", "d"}
+
+
 def test_clear(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.save("k", parsed())

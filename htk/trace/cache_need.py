@@ -1,0 +1,65 @@
+"""What the cache has to hold for a recording to be parsed no more than once."""
+
+from dataclasses import dataclass
+
+from htk.core.humanize import format_bytes, pluralize
+from htk.core.parser import Source
+from htk.io.sources import resolve
+from htk.io.store import Store
+from htk.trace.opening import Inputs, OpenOptions, key_of, parse_options, with_sample
+
+# Bytes kept for each byte of text: events of Kineto as tables, with what is derived from them.
+_KEPT_PER_BYTE = 0.6
+_PACKED = 12  # bytes of text for each byte of a compressed trace, about
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".tgz")
+
+
+@dataclass(frozen=True)
+class CacheNeed:
+    """How much of the cache some files take."""
+
+    files: int
+    parsed_files: int  # that the cache holds
+    parsed_bytes: int  # which those take
+    expected_bytes: int  # which the others will take, about
+    limit_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.parsed_bytes + self.expected_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether all stay, so that no question parses a file again."""
+        return self.total_bytes <= self.limit_bytes
+
+    @property
+    def text(self) -> str:
+        """The need in words, and what to do where it does not fit."""
+        needed, limit = format_bytes(self.total_bytes), format_bytes(self.limit_bytes)
+        about = "about " if self.parsed_files < self.files else ""
+        held = f"{self.parsed_files} of them parsed" if self.parsed_files else "none of them parsed"
+        line = f"{pluralize(self.files, 'file')}, {held}: {about}{needed} of a cache of {limit}"
+        if self.fits:
+            return line
+        return (
+            f"{line}; more than it keeps, so that every question parses files again: set "
+            f"HTK_CACHE_LIMIT={self.total_bytes} (bytes), or ask about some of the files"
+        )
+
+
+def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
+    """Return how much of the cache the files take that the inputs name; nothing is parsed."""
+    store, options = store or Store(), parse_options(OpenOptions())
+    sources = resolve(with_sample(inputs))
+    keys = [key_of(store, source, options) for source in sources]
+    sizes = [0 if key is None else store.size_bytes(key) for key in keys]
+    others = [expected_bytes(s) for s, size in zip(sources, sizes, strict=True) if not size]
+    held = len(sizes) - len(others)
+    return CacheNeed(len(sizes), held, sum(sizes), sum(others), store.limit_bytes)
+
+
+def expected_bytes(source: Source) -> int:
+    """Return about what a file's tables will take."""
+    packed = _PACKED if source.file_name.lower().endswith(_COMPRESSED) else 1
+    return round((source.size or 0) * packed * _KEPT_PER_BYTE)
