@@ -54,6 +54,8 @@ class _Job:
         except MissingTable:
             table = None
         del ranks
+        for file in part.files:
+            file.entry.release()
         release()
         return _Part(table, counts)
 

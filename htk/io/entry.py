@@ -29,6 +29,10 @@ class Entry(Protocol):
 
     def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table: ...
 
+    def release(self) -> None:
+        """Let go of tables that can be read again."""
+        ...
+
 
 class MemoryEntry:
     """Kept as long as it is used."""
@@ -46,6 +50,8 @@ class MemoryEntry:
             self._derived[name] = make()
         return self._derived[name]
 
+    def release(self) -> None: ...
+
 
 class _Mapped(Mapping[str, pa.Table]):
     """Tables of a file, each read when first asked for."""
@@ -55,9 +61,13 @@ class _Mapped(Mapping[str, pa.Table]):
         self._open: dict[str, pa.Table] = {}
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name not in self._open:
-            self._open[name] = self._stored[name]
-        return self._open[name]
+        table = self._open.get(name)
+        if table is None:
+            table = self._open[name] = self._stored[name]
+        return table
+
+    def release(self) -> None:
+        self._open.clear()
 
     def __contains__(self, name: object) -> bool:
         return name in self._stored.index
@@ -102,14 +112,19 @@ class StoredEntry:
         self, name: str, make: Callable[[], pa.Table], largest_bytes: int | None = None
     ) -> pa.Table:
         """Return a table as it was kept, else as it is made; a larger one than that is not kept."""
-        if name not in self._derived:
+        table = self._derived.get(name)
+        if table is None:
             table = self._find(name)
             if table is None:
                 table = make()
                 if largest_bytes is None or table.get_total_buffer_size() <= largest_bytes:
                     table = self._keep(name, table)
             self._derived[name] = table
-        return self._derived[name]
+        return table
+
+    def release(self) -> None:
+        self.tables.release()
+        self._derived.clear()
 
     def _find(self, name: str) -> pa.Table | None:
         try:

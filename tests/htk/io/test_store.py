@@ -71,6 +71,16 @@ def test_derived_tables_are_made_once(tmp_path: Path, rows: list[int]) -> None:
     assert calls == [1]
 
 
+def test_tables_that_were_let_go_are_read_again(tmp_path: Path) -> None:
+    entry = Store(tmp_path).save("k", parsed())
+    links = pa.table({"x": [1, 2]})
+    first = entry.tables["cpu_ops"], entry.derived("links", lambda: links)
+    entry.release()
+    assert entry.tables["cpu_ops"] is not first[0]
+    assert entry.tables["cpu_ops"].equals(first[0])
+    assert entry.derived("links", links.schema.empty_table).equals(links), "read, not made again"
+
+
 def test_texts_keep_their_codes(tmp_path: Path) -> None:
     names = pa.DictionaryArray.from_arrays(
         pa.array([2, None, 0, 2], pa.int32()), pa.array(["c", "unused", "a"])
