@@ -10,7 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
-from htk.core.spread import ByRank
+from htk.core.spread import ByKey, ByRank
 from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.names.kinds import kind_of
 from htk.schema import TEXT, table
@@ -37,11 +37,76 @@ RETURNS = table(
 _MATRIX = ("gemm", "attention", "convolution", "moe")
 
 
+def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Table:
+    """Return count and time of each name of each group: of any ranks, to be added up."""
+    columns = {c: codes_of(kernels[c]) for c in ("family", "kind", "name")}
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    who = pooled(per, kernels, kernel_links["step"])
+    tensor_core = _tensor_core(kernels)
+    codes = [codes for codes, _ in columns.values()]
+    groups = Groups.by_keys(np.column_stack([who, *codes, tensor_core]))
+    whose = dict(zip(("rank", "cycle", "step"), groups.keys[:, :3].T, strict=True))
+    names = {
+        column: text(groups.keys[:, 3 + k], dictionary)
+        for k, (column, (_, dictionary)) in enumerate(columns.items())
+    }
+    return pa.table(
+        whose
+        | names
+        | {
+            "tensor_core": groups.keys[:, 6],
+            "count": groups.count,
+            "total_ns": groups.sum(length),
+        }
+    )
+
+
+def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
+    """Return the answer from the names of all ranks."""
+    (family, families), (kind, kinds), (name, _) = (
+        codes_of(by_name[column]) for column in ("family", "kind", "name")
+    )
+    uses, count, length = (numbers(by_name[c]) for c in ("tensor_core", "count", "total_ns"))
+    who = np.column_stack([numbers(by_name[c]) for c in ("rank", "cycle", "step")])
+    groups = Groups.by_keys(np.column_stack([who, family, kind]))
+    total, activities = groups.sum(length), groups.sum(count)
+    pools = Groups.by_keys(groups.keys[:, :3])
+    share = pools.sum(total)[pools.group_ids]
+    on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
+    matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
+    classified = np.where(matrix, on + off, 0)
+    ties = [
+        _alphabetical(groups.keys[:, 3 + k], texts) for k, texts in enumerate((families, kinds))
+    ]
+    order = np.lexsort((*ties[::-1], -total, *groups.keys[:, 2::-1].T))
+    table = pa.table(
+        [
+            *who_columns(groups.keys),
+            text(groups.keys[:, 3], families),
+            text(groups.keys[:, 4], kinds),
+            number(groups.distinct(name.astype(np.int64)), pa.int64()),
+            number(activities, pa.int64()),
+            number(total, pa.int64()),
+            number(total / np.maximum(activities, 1), pa.float64()),
+            percent(total, share),
+            number(on, pa.int64()),
+            number(off, pa.int64()),
+            number(total - on - off, pa.int64()),
+            percent(on, classified),
+        ],
+        schema=RETURNS,
+    )
+    return table.take(pa.array(order))
+
+
 @analysis(
     returns=RETURNS,
     chart=Bar("family", "total_ns", "family", horizontal=True),
     needs=("kernels",),
-    spread=ByRank(when={"per": ("rank", "step")}),
+    spread=(
+        ByRank(when={"per": ("rank", "step")}),
+        ByKey(when={"per": ("all",)}, part=_by_name, finish=_families),
+    ),
 )
 def kernel_families(
     kernels: pa.Table,
@@ -55,38 +120,15 @@ def kernel_families(
 
     Family and tensor-core use are told from a kernel's name. Times are sums, not unions.
     """
-    family, families = codes_of(kernels["family"])
-    kind, kinds = codes_of(kernels["kind"])
-    name, _ = codes_of(kernels["name"])
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    uses = _tensor_core(kernels)
-    who = pooled(per, kernels, kernel_links["step"])
-    groups = Groups.by_keys(np.column_stack([who, family, kind]))
-    total = groups.sum(length)
-    pools = Groups.by_keys(groups.keys[:, :3])
-    share = pools.sum(total)[pools.group_ids]
-    on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
-    matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
-    classified = np.where(matrix, on + off, 0)
-    order = np.lexsort((-total, *groups.keys[:, 2::-1].T))
-    table = pa.table(
-        [
-            *who_columns(groups.keys),
-            text(groups.keys[:, 3], families),
-            text(groups.keys[:, 4], kinds),
-            number(groups.distinct(name.astype(np.int64)), pa.int64()),
-            number(groups.count, pa.int64()),
-            number(total, pa.int64()),
-            number(total / np.maximum(groups.count, 1), pa.float64()),
-            percent(total, share),
-            number(on, pa.int64()),
-            number(off, pa.int64()),
-            number(total - on - off, pa.int64()),
-            percent(on, classified),
-        ],
-        schema=RETURNS,
-    )
-    return table.take(pa.array(order))
+    return _families(_by_name(kernels, kernel_links, per=per), per=per)
+
+
+def _alphabetical(codes: Ints, dictionary: pa.Array) -> Ints:
+    """Return the rank of each text among all, whatever was read first."""
+    order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
+    ranks = np.empty(len(order) + 1, np.int64)
+    ranks[order], ranks[-1] = np.arange(len(order)), -1
+    return ranks[codes]
 
 
 def _present(families: pa.Array) -> list[str]:

@@ -30,8 +30,8 @@ _SHARE_OF_CACHE = 32  # that one joined table may take
 class JoinedTables:
     """Tables made of all files of a recording, each joined once and kept in the cache."""
 
-    def __init__(self, store: Store, files: Sequence[TraceFile]) -> None:
-        self._store, self._files = store, files
+    def __init__(self, store: Store, files: tuple[TraceFile, ...]) -> None:
+        self._store, self.files = store, files
         self._largest = min(_LARGEST_BYTES, store.limit_bytes // _SHARE_OF_CACHE)
 
     def table(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
@@ -45,14 +45,14 @@ class JoinedTables:
         """The entry of the joined tables; None where files are few or are not in the cache."""
         if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
             return None
-        entries = [file.entry for file in self._files]
+        entries = [file.entry for file in self.files]
         folders = [entry.folder for entry in entries if isinstance(entry, StoredEntry)]
         if len(folders) < max(len(entries), _FEWEST_FILES):
             return None
         key = self._key(folders)
         entry = self._store.find(key)
         if entry is None:
-            source = f"{Path(self._files[0].file).parent}, {len(entries)} files joined"
+            source = f"{Path(self.files[0].file).parent}, {len(entries)} files joined"
             entry = self._store.save(key, Parsed({}), source, is_joined=True)
         return entry if isinstance(entry, StoredEntry) else None
 
@@ -60,7 +60,7 @@ class JoinedTables:
         """Return a name that follows from the files' entries, from all else that their tables are
         made of, and from the code that joins them."""
         names = [field.name for field in fields(TraceFile) if field.name != "entry"]
-        facts = [[getattr(file, name) for name in names] for file in self._files]
+        facts = [[getattr(file, name) for name in names] for file in self.files]
         code = [VERSION, package_code("trace")]
         content = [code, [folder.name for folder in folders], names, facts]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:40]

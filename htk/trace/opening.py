@@ -81,11 +81,11 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
-    parts = placed(_parts(read, options))
+    parts = tuple(placed(_parts(read, options)))
     if options.strict:
         _refuse_losses(parts, unread, failed)
     joined = JoinedTables(Store(), parts) if options.cache else None
-    return Trace(tuple(parts), unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
+    return Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
 
 
 def with_sample(inputs: Inputs) -> Inputs:
@@ -346,7 +346,7 @@ def _parts(read: list[FileRecording], options: OpenOptions) -> list[TraceFile]:
 
 
 def _refuse_losses(
-    parts: list[TraceFile], unread: list[str], failed: list[tuple[str, str]]
+    parts: Sequence[TraceFile], unread: list[str], failed: list[tuple[str, str]]
 ) -> None:
     """--strict: any loss is an error."""
     if failed:

@@ -292,7 +292,9 @@ class Trace:
 
     def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """A table of all files as the cache has it, else as it is made."""
-        return make() if self.joined is None else self.joined.table(name, make)
+        if self.joined is None or self.joined.files is not self.files:
+            return make()
+        return self.joined.table(name, make)
 
     def _joined_table(self, name: str) -> pa.Table:
         if name in registry.OVER_RANKS:
