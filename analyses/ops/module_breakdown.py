@@ -20,7 +20,7 @@ RETURNS = table(
     depth=(pa.int32(), "0 for the outermost."),
     count=(pa.int64(), "Calls of the module; null where the trace records none (no with_stack)."),
     cpu_total_ns=(pa.int64(), "Time inside those calls; null as above."),
-    operators=(pa.int64(), "Outermost operators that ran directly in it."),
+    operators=(pa.int64(), "Outermost operators that ran in it and in the modules inside it."),
     operators_cpu_ns=(pa.int64(), "CPU time of operators in it and in the modules inside it."),
     device_total_ns=(pa.int64(), "GPU time of it and of the modules inside it, both passes."),
     device_self_ns=(pa.int64(), "GPU time of operators that ran directly in it, both passes."),
@@ -78,7 +78,7 @@ def module_breakdown(
     own = direct(times.own)
     calls, inside = _calls(names, python_calls, python_links)
     columns = {
-        "operators": direct(np.ones(len(module), np.int64), kept & top),
+        "operators": _with_inner(direct(np.ones(len(module), np.int64), kept & top), above),
         "operators_cpu_ns": _with_inner(direct(tree.self_time), above),
         "device_total_ns": _with_inner(own, above),
         "device_self_ns": own,

@@ -1,14 +1,14 @@
 """Answer one question about a trace, with the coverage the answer rests on."""
 
-import difflib
 from typing import Any
 
 from htk.analyses import ANALYSES, find
 from htk.answers.in_parts import in_parts
+from htk.answers.option_values import checked_options
 from htk.answers.table import table_of_answer, tables_read
 from htk.core.analysis import coverage_of
 from htk.core.recording_hints import hint
-from htk.errors import MissingTable, UsageError
+from htk.errors import MissingTable
 from htk.output.result import Result
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
@@ -27,10 +27,7 @@ def catalog() -> dict[str, str]:
 def ask(trace: Trace, name: str, **options: Any) -> Result:
     """Return the answer of the analysis called `name`, e.g. `ask(trace, "kernel_top", n=20)`."""
     chosen = find(name)
-    for unknown in sorted(set(options) - set(chosen.options)):
-        near = difflib.get_close_matches(unknown, chosen.options, 1)
-        rest = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(chosen.options)}"
-        raise UsageError(f"{chosen.name} has no option {unknown!r}; {rest}")
+    options = checked_options(chosen, options)
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")

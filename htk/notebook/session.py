@@ -1,5 +1,6 @@
 """A trace as a notebook holds it: every analysis is a method of it."""
 
+import difflib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
@@ -223,9 +224,9 @@ class Session(Questions, Trace):
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or name not in ANALYSES:
-                raise AttributeError(
-                    f"a trace has no {name!r}; htk.catalog() lists the questions it answers"
-                )
+                near = difflib.get_close_matches(name, [*ANALYSES, *_PUBLIC], 3)
+                hint = f"did you mean {', '.join(near)}?" if near else _LISTED
+                raise AttributeError(f"a trace has no {name!r}; {hint}")
             return BoundAnalysis(self, name)
 
     def __dir__(self) -> list[str]:
@@ -250,6 +251,7 @@ def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
     return parse_int_ranges(chosen) if isinstance(chosen, str) else chosen
 
 
+_LISTED = "htk.catalog() lists the questions it answers"
 _PUBLIC = (
     "ask",
     "diff",

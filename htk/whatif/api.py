@@ -1,7 +1,9 @@
 """What-ifs from Python: `htk.whatif(trace).batch(64).sharding("hybrid_shard").run()`."""
 
+import difflib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from htk.errors import UsageError
 from htk.graph.build import READS
@@ -55,6 +57,13 @@ class WhatIf:
     wants_advice: bool = False
     others: tuple[tuple[Trace, float | None], ...] = ()
     shared: SharedBaseline = field(default_factory=SharedBaseline, repr=False, compare=False)
+
+    if not TYPE_CHECKING:  # a type checker knows the methods by name
+
+        def __getattr__(self, name: str) -> Any:
+            near = difflib.get_close_matches(name, [n for n in dir(self) if n[0] != "_"], 3)
+            hint = f"; did you mean {', '.join(near)}?" if near and name[0] != "_" else ""
+            raise AttributeError(f"a what-if has no {name!r}{hint}")
 
     @property
     def stage(self) -> Baseline:

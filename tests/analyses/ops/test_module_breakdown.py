@@ -36,8 +36,8 @@ def test_recorded_hierarchies_and_the_modules_between(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", deep, **of_rank(0)), OpenOptions(cache=False))
     found = ask(trace, "module_breakdown").to_pylist()
     assert {r["module"]: (r["operators"], r["operators_cpu_ns"]) for r in found} == {
-        "Net": (0, 10_000),
-        "Net.Block": (0, 10_000),
+        "Net": (1, 10_000),
+        "Net.Block": (1, 10_000),
         "Net.Block.Linear": (1, 10_000),
     }
     assert all(r["count"] is None for r in found)

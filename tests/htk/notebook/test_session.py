@@ -25,8 +25,10 @@ def test_every_question_is_a_method(trace: Session) -> None:
 
 
 def test_what_is_no_question_says_so(trace: Session) -> None:
-    with pytest.raises(AttributeError, match=r"htk\.catalog"):
+    with pytest.raises(AttributeError, match="did you mean kernel_top"):
         _ = trace.kernel_bottom
+    with pytest.raises(AttributeError, match=r"htk\.catalog"):
+        _ = trace.wholly_unlike
     with pytest.raises(UsageError, match="no option 'm'"):
         trace.kernel_top(m=1)
 

@@ -1,0 +1,74 @@
+"""Values of options, checked alike for Python, SQL and agents, as the command line does."""
+
+import difflib
+import operator
+import types
+import typing
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from htk.core.analysis import Analysis, Option
+from htk.errors import UsageError
+
+
+def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with values of their types; UsageError names the one that is wrong."""
+    for unknown in sorted(set(options) - set(analysis.options)):
+        near = difflib.get_close_matches(unknown, analysis.options, 1)
+        rest = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(analysis.options)}"
+        raise UsageError(f"{analysis.name} has no option {unknown!r}; {rest}")
+    return {
+        name: _checked(analysis.options[name], analysis.options[name].type, value)
+        for name, value in options.items()
+    }
+
+
+def _checked(option: Option, kind: Any, value: Any) -> Any:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        return _checked(option, next(i for i in inner if i is not type(None)), value)
+    if origin is typing.Literal:
+        return _choice(option, inner, value)
+    if origin is tuple:
+        listed = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else value
+        return tuple(_checked(option, inner[0], entry) for entry in listed)
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        raise _wrong(option, value, "True or False")
+    if kind is int:
+        return _whole(option, value)
+    if kind is float:
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+        raise _wrong(option, value, "a number")
+    if kind is str and not isinstance(value, str):
+        raise _wrong(option, value, "a text")
+    return value
+
+
+def _choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
+    if value in choices:
+        return value
+    near = difflib.get_close_matches(str(value), list(map(str, choices)), 1)
+    rest = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(str, choices))}"
+    raise UsageError(f"{option.name}={value!r}: {rest}")
+
+
+def _whole(option: Option, value: Any) -> int:
+    try:
+        number = operator.index(value)  # whole numbers of NumPy too
+    except TypeError:
+        raise _wrong(option, value, "a whole number") from None
+    if isinstance(value, bool):
+        raise _wrong(option, value, "a whole number")
+    if number < 0 <= (option.default or 0):
+        raise UsageError(f"{option.name}={value!r} must be ≥ 0")
+    return number
+
+
+def _wrong(option: Option, value: Any, expected: str) -> UsageError:
+    return UsageError(f"{option.name}={value!r} is not {expected}")
