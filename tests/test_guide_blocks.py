@@ -56,7 +56,8 @@ class _Timers:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A folder with a recording, and what the blocks take as given."""
     torch = pytest.importorskip("torch")
-    shutil.copytree(ROOT / "htk/sample", tmp_path / "runs/latest")
+    for name in ("latest", "new"):
+        shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
     clock = count(0, 1_000_000)  # every step takes as long: none is an outlier
     steady = SimpleNamespace(perf_counter_ns=lambda: next(clock))
