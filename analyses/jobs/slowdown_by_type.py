@@ -26,7 +26,9 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("type", "excess_ms"), needs=("job_operations",))
+@analysis(
+    returns=RETURNS, chart=Bar("type", "excess_ms", horizontal=True), needs=("job_operations",)
+)
 def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Table:
     """Which type of operation slows the job: compute, pipeline transfers or reductions?
 

@@ -28,7 +28,9 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("change", "saved_ms"), needs=("job_operations",))
+@analysis(
+    returns=RETURNS, chart=Bar("change", "saved_ms", horizontal=True), needs=("job_operations",)
+)
 def straggler_whatif(
     job_operations: pa.Table,
     job_layouts: pa.Table,

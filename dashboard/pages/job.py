@@ -8,6 +8,7 @@ from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
 from htk.dashboard.page import Page, Visit, panel
+from htk.straggler.causes import SLOW
 
 
 def layout(_visit: Visit) -> Any:
@@ -36,7 +37,7 @@ def _tiles(visit: Visit) -> Any:
     named = likely["cause"].replace("_", " ") if likely else "none stands out"
     recorded, excess = (int(job[name] * 1e6) for name in ("recorded_ms", "excess_ms"))
     delays = f"launch delays {job['launch_slowdown']:.3f}x"
-    return html.Div(
+    tiles = html.Div(
         [
             tile("slowdown", f"{job['slowdown']:.2f}x", "over a job without stragglers"),
             tile("of a step", format_duration(excess), f"of {format_duration(recorded)}"),
@@ -44,6 +45,18 @@ def _tiles(visit: Visit) -> Any:
             tile("likely cause", named, delays),
         ],
         className="tiles",
+    )
+    return html.Div([html.P(_sentence(job, named), className="lead"), tiles])
+
+
+def _sentence(job: dict[str, Any], cause: str) -> str:
+    """What stragglers cost, in words."""
+    excess, step = (format_duration(int(job[n] * 1e6)) for n in ("excess_ms", "recorded_ms"))
+    if job["slowdown"] < SLOW:
+        return f"Little: a step of {step} is {excess} longer than without stragglers."
+    return (
+        f"A step of {step} would be {excess} shorter if no operation were slower than its peers; "
+        f"likely cause: {cause}."
     )
 
 

@@ -44,12 +44,20 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
-        every = -(-len(marks) // _MOST_MARKS)
-        fig.update_xaxes(tickmode="array", tickvals=marks[:: every or 1])
+        fig.update_xaxes(tickmode="array", tickvals=_apart(marks))
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
     return with_plain_names(fig)
+
+
+def _apart(marks: list[Any]) -> list[Any]:
+    """Return those of ordered marks whose numbers do not run into each other."""
+    kept = marks[:1]
+    for mark in marks[1:]:  # of an axis: steps
+        if mark - kept[-1] >= (marks[-1] - marks[0]) / _MOST_MARKS:
+            kept.append(mark)
+    return kept
 
 
 def _recorded(chart: Chart, table: pa.Table) -> Chart:

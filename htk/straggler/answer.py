@@ -9,7 +9,8 @@ from htk.columns.arrow import numbers
 from htk.core.analysis import with_coverage
 from htk.errors import AnalysisError
 from htk.straggler.fidelity import Fidelity, fidelity
-from htk.straggler.job import Job, job_of
+from htk.straggler.job import Job
+from htk.straggler.streamed import job_of_any_size
 
 _HOUR_NS = 3_600_000_000_000
 
@@ -27,7 +28,7 @@ class Question:
     @classmethod
     def of(cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None) -> "Question":
         """Arrange the rows and hold the replay against them; a replay that is off is refused."""
-        job = job_of(operations)
+        job = job_of_any_size(operations)
         held = fidelity(job)
         if held.verdict.startswith("refused"):
             raise AnalysisError(

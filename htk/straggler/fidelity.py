@@ -71,7 +71,7 @@ def fidelity(job: Job) -> Fidelity:
     replays = [_delayed(block) for block in job.blocks]
     delayed = np.concatenate([steps for steps, _ in replays])
     off = 100 * np.abs(delayed - recorded) / np.maximum(recorded, 1)
-    first = np.cumsum([0, *(len(b.steps) for b in job.blocks)])[:-1]
+    first = np.cumsum([0, *(len(steps) for steps, _ in replays)])[:-1]
     others = np.delete(off, first)  # the first step of each block told its program
     return Fidelity(
         float(off.mean()),

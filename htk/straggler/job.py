@@ -1,6 +1,6 @@
 """A job's operations as arrays: [operation, step, replica] for each program that it runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +19,10 @@ from htk.straggler.lanes import LaneReplay
 from htk.straggler.program import Program, program_of
 
 _MOST_ROWS = 4_000_000  # of a block: what is made of one at a time stays small
+NO_WHOLE_STEP = (
+    "no step is whole: each worker (data-parallel rank and stage) has to log the same operations, "
+    "with forward and backward among them; open the rows of all ranks together"
+)
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
 
 
@@ -81,10 +85,10 @@ class Job:
     replicas: Ints  # data-parallel ranks
     stages: Ints
     rank: Ints  # of each [replica, stage]
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     facts: dict[str, Any] = field(default_factory=dict)  # on what was left out
 
-    @property
+    @cached_property
     def steps(self) -> Ints:
         return np.concatenate([block.steps for block in self.blocks])
 
@@ -134,18 +138,16 @@ def label_codes(program: Program) -> Ints:
 
 def job_of(operations: pa.Table) -> Job:
     """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
-    rows = _Rows.of(operations)
-    blocks = tuple(_blocks(rows))
+    rows = OperationRows.of(operations)
+    check_workers(rows.replicas, rows.stages, len(rows.order))
+    blocks = tuple(blocks_of(rows))
     if not blocks:
-        raise MissingTable(
-            "no step is whole: each worker (data-parallel rank and stage) has to log the same "
-            "operations, with forward and backward among them; open the rows of all ranks together"
-        )
+        raise MissingTable(NO_WHOLE_STEP)
     return Job(rows.replicas, rows.stages, rows.ranks, blocks, rows.facts)
 
 
 @dataclass
-class _Rows:
+class OperationRows:
     """The table's columns, and the rows of known operations by step; workers numbered from 0."""
 
     order: Ints
@@ -164,7 +166,7 @@ class _Rows:
     facts: dict[str, Any]
 
     @classmethod
-    def of(cls, table: pa.Table) -> "_Rows":
+    def of(cls, table: pa.Table) -> "OperationRows":
         facts: dict[str, Any] = {"operations": table.num_rows}
         type_, chosen = _types(table, facts)
         columns = {
@@ -184,7 +186,6 @@ class _Rows:
         bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
         replicas, replica = _dense(columns["dp_rank"], order)
         stages, stage = _dense(columns["stage"], order)
-        _check_workers(replicas, stages, len(order))
         ranks = np.full((len(replicas), len(stages)), -1, np.int64)
         ranks[replica[order], stage[order]] = columns["rank"][order]
         return cls(
@@ -204,6 +205,22 @@ class _Rows:
             facts,
         )
 
+    @property
+    def workers(self) -> Ints:
+        """Return replica, stage and rank of each worker that has rows."""
+        present = np.zeros(self.ranks.shape, bool)
+        present[self.replica[self.order], self.stage[self.order]] = True
+        replica, stage = np.nonzero(present)
+        columns = self.replicas[replica], self.stages[stage], self.ranks[replica, stage]
+        return np.column_stack(columns)
+
+    def number_as(self, replicas: Ints, stages: Ints, ranks: Ints) -> None:
+        """Number the workers as the job does of which these are some steps."""
+        if len(self.order):
+            self.replica = np.searchsorted(replicas, self.replicas)[self.replica]
+            self.stage = np.searchsorted(stages, self.stages)[self.stage]
+        self.replicas, self.stages, self.ranks = replicas, stages, ranks
+
 
 def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
     """The distinct values of some rows, and the place of each row's value among them."""
@@ -213,7 +230,7 @@ def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
     return distinct, codes
 
 
-def _check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
+def check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
     """Neighbours of a pipeline have to be there; each worker needs rows."""
     missing = np.setdiff1d(np.arange(len(stages)), stages)
     if len(missing):
@@ -263,7 +280,7 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
     return np.asarray(lowest[inverse])
 
 
-def _blocks(rows: _Rows) -> Iterator[Block]:
+def blocks_of(rows: OperationRows) -> Iterator[Block]:
     """Blocks of steps that run the same operations on every replica."""
     kept: dict[bytes, list[Ints]] = {}
     kept_steps = dropped = 0
@@ -282,7 +299,7 @@ def _blocks(rows: _Rows) -> Iterator[Block]:
     rows.facts |= {"steps": kept_steps, "steps_left_out": dropped}
 
 
-def _arranged(rows: _Rows, chosen: Ints) -> tuple[Ints | None, bytes]:
+def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
     replicas, stages = len(rows.replicas), len(rows.stages)
     replica, stage, type_ = rows.replica[chosen], rows.stage[chosen], rows.type[chosen]
@@ -294,7 +311,7 @@ def _arranged(rows: _Rows, chosen: Ints) -> tuple[Ints | None, bytes]:
     return chosen[np.lexsort(keys)], count[0].tobytes()
 
 
-def _block(rows: _Rows, members: list[Ints]) -> Block:
+def _block(rows: OperationRows, members: list[Ints]) -> Block:
     shape = (len(members), len(rows.replicas), -1)
     order = np.concatenate(members).reshape(shape).transpose(2, 0, 1)
     start, end = rows.start[order], rows.end[order]

@@ -8,7 +8,6 @@ that a program's edges are tiled over the lanes without a loop.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from htk.columns.types import Ints
 from htk.graph.replay import longest
 from htk.straggler.program import Program
 
+_KEPT = 4  # tilings of a program
 _NODES = 1 << 18  # replayed at once: what fits a processor's cache
 
 
@@ -36,7 +36,7 @@ class LaneReplay:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._edges = _edges(program)
-        self._graph = lru_cache(maxsize=4)(self._tiled)
+        self._graphs: dict[tuple[int, int], LaneGraph] = {}
         last = np.ones(program.operations, bool)
         last[program.tail] = False
         self._last = np.flatnonzero(last)  # nothing waits for these: they end a step
@@ -72,6 +72,14 @@ class LaneReplay:
             time = np.zeros(graph.nodes, np.int64)
             longest(time, graph.src, graph.dst, weight.ravel())
             yield chosen, time.reshape(-1, size, lanes)
+
+    def _graph(self, groups: int, lanes: int) -> LaneGraph:
+        """The program tiled so; the last few are kept, and go when the replay does."""
+        if (groups, lanes) not in self._graphs:
+            if len(self._graphs) == _KEPT:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[groups, lanes] = self._tiled(groups, lanes)
+        return self._graphs[groups, lanes]
 
     def _tiled(self, groups: int, lanes: int) -> LaneGraph:
         """The program's edges for each lane; a meeting over replicas is one node of a group."""

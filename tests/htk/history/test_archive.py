@@ -97,9 +97,12 @@ def test_a_recording_without_times_or_steps_is_refused(tmp_path: Path) -> None:
         run_facts(open_trace(str(tmp_path / "run")), "run")
 
 
-@pytest.mark.parametrize("address", ["folder", "memory://history-of-a-test"])
-def test_a_run_added_twice_is_there_once_with_all_its_tags(tmp_path: Path, address: str) -> None:
-    address = str(tmp_path / address) if "://" not in address else address
+@pytest.mark.parametrize("where", ["folder", "memory", "bucket"])
+def test_a_run_added_twice_is_there_once_with_all_its_tags(
+    tmp_path: Path, where: str, request: pytest.FixtureRequest
+) -> None:
+    addresses = {"folder": str(tmp_path / "history"), "memory": "memory://history-of-a-test"}
+    address = addresses.get(where) or f"{request.getfixturevalue('bucket')}/history"
     history = History(address)
     assert not history.is_kept
     assert history.add(facts(1), {"commit": "a", "model": "m"})
