@@ -4,6 +4,7 @@ A run is named by a key that stands in the address: nothing for the run of the c
 `sample`, `upload/TOKEN`, or a path that begins with the name of an allowed folder.
 """
 
+import gc
 import os
 import secrets
 import shutil
@@ -193,6 +194,8 @@ class Runs:
                 gone = [self._open.popitem(last=False)[0]] if len(self._open) > MOST_OPEN else []
             for old in gone:
                 self._let_go(old)
+            if gone:
+                gc.collect()  # traces refer to themselves, and are too few objects to be seen
         except HtkError as error:
             # Where the server keeps an upload is nobody's business.
             job.error = _without_place(str(error), path)

@@ -1,5 +1,6 @@
 """The traces that an agent may read: those below the folders it was given, a few kept open."""
 
+import gc
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -31,7 +32,10 @@ class Traces:
         cycles: str | None = None,
     ) -> Trace:
         """Return a recording, narrowed to ranks, steps and cycles such as "0..3,8"."""
-        chosen = self._opened(path).sel(
+        opened = self._opened(path)
+        if ranks is None and steps is None and cycles is None:
+            return opened  # what is derived of it is derived once for all questions
+        chosen = opened.sel(
             ranks=None if ranks is None else parse_int_ranges(ranks),
             steps=steps,
             cycles=None if cycles is None else parse_int_ranges(cycles),
@@ -47,6 +51,7 @@ class Traces:
         self._open.move_to_end(key)
         while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)
+            gc.collect()  # traces refer to themselves, and are too few objects to be seen
         return self._open[key]
 
     def inside(self, path: str) -> Path:

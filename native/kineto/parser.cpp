@@ -34,7 +34,7 @@ Ptr Parser::outer_space(Ptr p) {  // between the outer tokens nothing need be ke
 }
 
 Ptr Parser::start(Ptr p) {
-  if (*p == '\xEF' && p < end) {  // a byte order mark
+  if (offset_of(p) == 0 && *p == '\xEF' && p < end) {  // a byte order mark
     if (end - p < 3) throw NeedMore();
     if (!memcmp(p, "\xEF\xBB\xBF", 3)) p += 3;
   }

@@ -181,6 +181,31 @@ def test_damage_is_read_alike(truth, both, seed):
     assert compiled.issue_counts == slow.issue_counts
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"\xef\xbb\xbf",
+        b" \xef\xbb\xbf",
+        b"\0\xef\xef",
+        b"\n\xef\xbb\xbf\n",
+        b"\0\0\xef",
+        b"\xef\xbb ",
+    ],
+)
+def test_a_byte_order_mark_stands_at_the_very_start(truth, both, start):
+    """Behind blanks it is none, also where they were a piece of their own."""
+    text = start + Writer(Random(1)).document()
+    for read in both:
+        pure._BATCH = 1 << 19
+        whole = read(truth.Pieces(text))
+        assert bool(whole.rows) == (start == b"\xef\xbb\xbf")
+        for size in (1, 2, 3):
+            pure._BATCH = 64
+            pieces = read(truth.Pieces(text, lambda size=size: size))
+            assert (pieces.rows, pieces.truncated) == (whole.rows, whole.truncated)
+            assert pieces.issue_counts == whole.issue_counts
+
+
 @FUZZ
 @given(seed=st.integers(0, 2**32))
 def test_pieces_are_read_as_the_whole(truth, both, seed):
