@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -128,6 +129,12 @@ def test_best_intervals_of_two_levels_leave_more_than_one_level() -> None:
     alone = best_checkpointing(1 / HOUR, 600, Checkpointing(1, 120))
     useful = shares(1 / HOUR, 600, best, 120).useful
     assert useful > shares(1 / HOUR, 600, alone).useful + 0.05
+    whole = best.every / best.memory_every  # checkpoints in memory for one on disk
+    assert whole == pytest.approx(round(whole))
+    for other in (0.8, 1.3):  # no other number of them, nor other intervals, are better
+        count = max(round(whole * other), 1)
+        changed = replace(best, every=count * best.memory_every)
+        assert shares(1 / HOUR, 600, changed, 120).useful < useful + 1e-3
 
 
 @pytest.mark.parametrize(("spares", "hours"), [(0, 6.0), (2, 6.0), (3, 1.5)])
