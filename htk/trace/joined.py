@@ -20,25 +20,33 @@ from htk.io.entry import StoredEntry
 from htk.io.store import Store
 from htk.io.table_code import package_code
 from htk.models.hardware import OWN_FILE
+from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
 _FEWEST_FILES = 8  # of fewer, joining costs less than keeping
 _LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
 _SHARE_OF_CACHE = 32  # that one joined table may take
+_SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
 
 
 class JoinedTables:
     """Tables made of all files of a recording, each joined once and kept in the cache."""
 
-    def __init__(self, store: Store, files: tuple[TraceFile, ...]) -> None:
-        self._store, self.files = store, files
-        self._largest = min(_LARGEST_BYTES, store.limit_bytes // _SHARE_OF_CACHE)
+    def __init__(self, store: Store, files: tuple[TraceFile, ...], work: Workplace) -> None:
+        self._store, self.files, self._work = store, files, work
+
+    @cached_property
+    def _largest_bytes(self) -> int:
+        share = min(
+            self._store.limit_bytes // _SHARE_OF_CACHE, self._work.limit_bytes // _SHARE_OF_MEMORY
+        )
+        return min(_LARGEST_BYTES, share)
 
     def table(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
         if self._entry is None:
             return make()
-        return self._entry.derived(name, make, self._largest)
+        return self._entry.derived(name, make, self._largest_bytes)
 
     @cached_property
     def _entry(self) -> StoredEntry | None:

@@ -84,7 +84,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     parts = tuple(placed(_parts(read, options)))
     if options.strict:
         _refuse_losses(parts, unread, failed)
-    joined = JoinedTables(Store(), parts) if options.cache else None
+    joined = JoinedTables(Store(), parts, work) if options.cache else None
     return Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
 
 

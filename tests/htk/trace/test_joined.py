@@ -100,7 +100,7 @@ def test_facts_of_opening_are_part_of_the_name(ranks: Path, cache: Path) -> None
     seen = [trace.tables["kernels"]]
     for change in changes:
         files = (*trace.files[:-1], replace(trace.files[-1], **change))
-        joined = JoinedTables(Store(), files)
+        joined = JoinedTables(Store(), files, trace.work)
         other = replace(trace, files=files, joined=joined).tables[
             "ranks" if "file" in change else "kernels"
         ]
@@ -116,6 +116,10 @@ def test_few_files_large_tables_and_own_gpus_are_not_kept(
     monkeypatch.setattr("htk.trace.joined._LARGEST_BYTES", 20_000)
     trace = open_trace(ranks)
     assert trace.need("kernels").num_rows and trace.tables["ranks"].num_rows == 8
+    assert joined_files(cache) == {"ranks"}
+    monkeypatch.setattr("htk.trace.joined._LARGEST_BYTES", 1 << 30)
+    little = OpenOptions(memory_bytes=4 * 20_000)
+    assert open_trace(ranks, little).need("kernels").num_rows
     assert joined_files(cache) == {"ranks"}
     monkeypatch.setenv(OWN_FILE, str(tmp_path / "own.toml"))
     assert open_trace(ranks).tables["rank_windows"].num_rows
