@@ -10,19 +10,20 @@ from typing import Any
 
 
 class _NotYet:
-    """Finds no pandas."""
+    """Finds neither pandas nor dateutil."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> None:
-        if name == "pandas":
+        if name in ("pandas", "dateutil"):
             raise ImportError(name)
 
 
 def spare_pandas() -> None:
-    """Half a second saved: at its first conversion pyarrow imports pandas, to know a Series.
+    """Keep pyarrow from importing pandas and dateutil at its first conversion, for half a second.
 
-    A command has no Series. pyarrow looks again when to_pandas() asks for it, so nothing is lost.
+    It does so to recognise a Series and a relativedelta, which no command has. It looks again when
+    to_pandas() needs them, so nothing is lost.
     """
     if "pandas" in sys.modules:
         return

@@ -1,6 +1,5 @@
 """What a user names (files, folders, globs, archives, `-`, URLs) as an ordered list of sources."""
 
-import glob
 import hashlib
 import os
 import re
@@ -128,6 +127,8 @@ def _local(name: str, path: Path) -> list[Source]:
 
 
 def _glob(pattern: str) -> list[str]:
+    import glob
+
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise TraceError(f"{pattern}: nothing matches")

@@ -1,6 +1,5 @@
 """An answer: a table, the question it answers, and what it rests on."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +71,9 @@ class Result:
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         """Return one column, e.g. `answer["total_ns"]`."""
         if name not in self.table.column_names:
-            near = difflib.get_close_matches(str(name), self.columns, 1)
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), self.columns, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(self.columns)}"
             raise KeyError(f"{self.analysis.name} has no column {name!r}{hint}")
         return self.table[name]

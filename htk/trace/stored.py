@@ -1,6 +1,5 @@
 """A store of parsed tables, opened as the recording that its entries were made of."""
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -31,6 +30,8 @@ def stored_recordings(
         raise TraceError(f"{shared.address}: the store {why}; {AGAIN}")
     read: list[FileRecording] = []
     failed = []
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for key, outcome in zip(
             keys, pool.map(partial(_fetched, shared, cache), keys), strict=True

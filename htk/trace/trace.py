@@ -4,7 +4,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -342,6 +341,8 @@ class Trace:
         parts = self.selected_files
         if name in TABLES or len(parts) < 2:
             return [part.table(name) for part in parts]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return list(pool.map(lambda part: part.table(name), parts))
 
