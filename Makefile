@@ -14,7 +14,7 @@ SECONDS_OF_FUZZING ?= 30
 
 NIGHTLY := tests properties fuzz mutation kills soak licences oldest newest
 
-.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz docs clean
+.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz bench docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -54,6 +54,9 @@ nightly-licences: $(VENV)/.dev  # of all that an installation brings
 quality: nightly-fuzz nightly-mutation nightly-kills nightly-soak
 	$(MEASURE)/damage.py -o bench/quality/damage.json
 	$(MEASURE)/quality.py
+
+bench: $(VENV)/.dev  # every benchmark of speed, as docs/benchmarks.md; TRACELENS=CHECKOUT beside it
+	PYTHONPATH=. $(BIN)/python -m bench $(if $(TRACELENS),--tracelens $(TRACELENS))
 
 nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
 	.ci/dependencies $* $(PYTHON)

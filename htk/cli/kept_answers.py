@@ -150,7 +150,8 @@ def _inputs(argv: Sequence[str]) -> Iterator[str]:
         if any(c in path for c in "*?[") or not os.path.exists(path):
             continue
         yield path
-        yield os.path.dirname(path) or "."  # what lies beside a file may be read, too
+        if not os.path.isdir(path):
+            yield os.path.dirname(path) or "."  # what lies beside a file may be read, too
         for folder, _, files in os.walk(path):
             count += len(files)
             if count > MOST_FILES:

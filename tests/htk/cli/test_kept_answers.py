@@ -58,6 +58,13 @@ def test_the_same_question_is_answered_without_opening_the_trace(shell: Shell, r
     assert not shell.was_kept("kernel_top", path, HTK_ENGINE="pure")  # another reader
 
 
+def test_a_folder_s_answer_outlives_files_that_appear_beside_it(shell: Shell, run: Path) -> None:
+    write(run / "rank0.json", kernel("gemm", 1, 3), **of_rank(0))
+    assert not shell.was_kept("kernel_top", str(run))
+    (run.parent / "another run").mkdir()
+    assert shell.was_kept("kernel_top", str(run))
+
+
 def test_a_changed_file_is_read_anew(shell: Shell, run: Path) -> None:
     path = write(run / "rank0.json", kernel("gemm", 1, 3), **of_rank(0))
     asked = ("kernel_top", str(run), "--format", "json")

@@ -1,0 +1,181 @@
+"""How long commands take as they are typed, beside other tools' scripts: ratios of one run.
+
+    python bench/commands.py [--rounds 7] [--large TRACE] [--peers FOLDER] [--tracelens CHECKOUT]
+
+CPU seconds of whole processes, imports and children included; contestants take turns, medians
+count. `cold` has an empty cache, `warm` has the tables and a new question, `again` repeats a
+question. Inputs: one large trace, eight small ranks, eight large ranks; --large is the large one
+(default: a simulated rank of some 300,000 events). Prints one JSON object.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.peers import SCRIPTS, interpreters
+
+ROOT = Path(__file__).parents[1]
+SMALL = ROOT / "sample_traces/simulated/llama2-7b"
+_JOB = ("--model", "llama2-7b", "--steps", "12", "--nodes", "1", "--gpus-per-node", "1")
+
+
+@dataclass
+class Contestant:
+    """A command line, made anew for each round, and the CPU seconds that its rounds took."""
+
+    words: Callable[[int], Sequence[str]]
+    before: Callable[[], None] = lambda: None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--large", type=Path)
+    parser.add_argument("--peers", type=Path, help="folder of the other tools' environments")
+    parser.add_argument("--tracelens", type=Path, help="checkout of TraceLens")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        peers = interpreters(args.peers, args.tracelens) if args.peers else {}
+        print(json.dumps(report(Path(scratch), args.large, peers, args.rounds), indent=1))
+
+
+def report(
+    scratch: Path, large: Path | None, peers: Mapping[str, Path], rounds: int
+) -> dict[str, Any]:
+    """Return the medians of each command, their spread, and ratios to an empty Python."""
+    one = large or _simulated(scratch)
+    works = [
+        ("kernel-top", "one large trace", one, "--n"),
+        ("summary", "one large trace", one, None),
+        ("time-breakdown", "8 small ranks", SMALL, None),
+        ("time-breakdown", "8 large ranks", _copies(one, scratch / "ranks"), None),
+    ]
+    rows = [
+        measure(question, what, path, new, scratch, peers, rounds)
+        for question, what, path, new in works
+    ]
+    return {"starting": _starting(rounds), "commands": rows}
+
+
+def measure(
+    question: str,
+    what: str,
+    path: Path,
+    option: str | None,
+    scratch: Path,
+    peers: Mapping[str, Path],
+    rounds: int,
+) -> dict[str, Any]:
+    cold, warm = scratch / "cold", scratch / "warm"
+
+    def asked(k: int) -> list[str]:
+        # A new question of the same cost: another number of rows, or a window that cuts nothing.
+        changed = [option, str(30 + k)] if option else ["--to", f"{10**8 + k}s"]
+        return [*_htk(), question, str(path), *changed]
+
+    same = [*_htk(), question, str(path)]
+    contestants = {
+        "python": Contestant(lambda k: [sys.executable, "-c", "pass"]),
+        "cold": Contestant(lambda k: same, lambda: _emptied(cold), _cache(cold)),
+        "warm": Contestant(asked, environment=_cache(warm)),
+        "again": Contestant(lambda k: same, environment=_cache(warm)),
+    }
+    for tool, python in peers.items():
+        words = [str(python), "-c", SCRIPTS[question][tool], str(path)]
+        contestants[tool] = Contestant(lambda k, words=words: words)
+    _run(same, _cache(warm))
+    take_turns(contestants, rounds)
+    return {"question": question, "input": what, **_figures(contestants)}
+
+
+def take_turns(contestants: Mapping[str, Contestant], rounds: int) -> None:
+    """Run every contestant once a round, so that a busy machine is busy for all of them."""
+    for k in range(rounds):
+        for contestant in contestants.values():
+            contestant.before()
+            contestant.seconds.append(_run(contestant.words(k), contestant.environment))
+
+
+def _figures(contestants: Mapping[str, Contestant]) -> dict[str, Any]:
+    medians = {name: statistics.median(c.seconds) for name, c in contestants.items()}
+    return {
+        "cpu_s": {name: round(value, 4) for name, value in medians.items()},
+        "spread_pct": {
+            name: round(100 * (max(c.seconds) - min(c.seconds)) / 2 / medians[name])
+            for name, c in contestants.items()
+        },
+        "times_python": {n: round(v / medians["python"], 2) for n, v in medians.items()},
+    }
+
+
+def _starting(rounds: int) -> dict[str, Any]:
+    """Return what start-up costs: Python, the libraries of a table, and commands that need none."""
+    contestants = {
+        "python": Contestant(lambda k: [sys.executable, "-c", "pass"]),
+        "import numpy, pyarrow.compute": Contestant(
+            lambda k: [sys.executable, "-c", "import numpy, pyarrow.compute"]
+        ),
+        "import htk": Contestant(lambda k: [sys.executable, "-c", "import htk"]),
+        "htk --help": Contestant(lambda k: [*_htk(), "--help"]),
+        "htk --version": Contestant(lambda k: [*_htk(), "--version"]),
+    }
+    take_turns(contestants, rounds)
+    return _figures(contestants)
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Return the CPU seconds of a command and its children."""
+    child = subprocess.Popen(
+        words,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"} | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stderr is not None
+    words_of_error = child.stderr.read()
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        reason = words_of_error.decode(errors="replace").strip()[-300:]
+        raise SystemExit(f"{' '.join(words)[:200]}: exit code {child.returncode}: {reason}")
+    return used.ru_utime + used.ru_stime
+
+
+def _htk() -> list[str]:
+    """Return how htk is started: as the installed command, not as a module."""
+    return [str(Path(sys.executable).with_name("htk"))]
+
+
+def _cache(folder: Path) -> dict[str, str]:
+    return {"HTK_CACHE_DIR": str(folder)}
+
+
+def _emptied(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _simulated(scratch: Path) -> Path:
+    _run([*_htk(), "simulate", *_JOB, "-o", str(scratch / "job")], {})
+    return next((scratch / "job").glob("*.json*"))
+
+
+def _copies(trace: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for k in range(8):
+        shutil.copy(trace, folder / f"rank{k}.{trace.name.partition('.')[2]}")
+    return folder
+
+
+if __name__ == "__main__":
+    main()
