@@ -25,6 +25,7 @@ ORDER = (
     "operation_rows",
     "operation_timeline",
     "profiler_plugin",
+    "execution_trace",
     "kineto",
     "ras",
     "rccl_replay",

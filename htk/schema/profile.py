@@ -75,6 +75,29 @@ CPU_OPS = table(
     kernel_backend=(TEXT, "Backend of a compiled kernel."),
 )
 
+EXECUTION_NODES = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle of the rank."),
+    event=(_I64, "Number of the node."),
+    record_function_id=(_I64, "Id shared with the profiler's operators."),
+    name=(TEXT, "Operator name."),
+    input_dims=(TEXT, "Shapes of the inputs, compact JSON."),
+    input_types=(TEXT, "Types of the inputs, compact JSON."),
+    input_strides=(TEXT, "Strides of the inputs, compact JSON."),
+    concrete_inputs=(TEXT, "Values of scalar inputs, compact JSON."),
+    kernel_file=(TEXT, "Source of a compiled kernel (Triton, Inductor)."),
+    kernel_backend=(TEXT, "Backend of a compiled kernel."),
+    raw_name=(TEXT, "Collective, as recorded."),
+    group=(TEXT, "Process group name of a collective."),
+    group_desc=(TEXT, "Its description."),
+    group_size=(_I32, "Number of its ranks."),
+    dtype=(TEXT, "Element type of a collective."),
+    in_elements=(_I64, "Elements in."),
+    out_elements=(_I64, "Elements out."),
+    in_split=(TEXT, "Elements to each peer, compact JSON (all-to-all-v)."),
+    out_split=(TEXT, "Elements from each peer, compact JSON (all-to-all-v)."),
+)
+
 LAUNCHES = table(
     **_WHO,
     name=(TEXT, "Runtime or driver call."),

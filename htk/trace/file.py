@@ -11,6 +11,7 @@ from htk.core.parser import Source
 from htk.derived import registry
 from htk.io.entry import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
+from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
@@ -55,14 +56,27 @@ class TraceFile:
     same_rank_files: tuple[tuple[str, str], ...] = ()  # what they are to this one, and their names
     shift_ns: int = 0  # added to all times: the file lost what its times are relative to
     placed_by: str | None = None  # what told the shift; "nothing": its times stay relative
+    execution: Entry | None = None  # an execution trace of the same rank
 
     def table(self, name: str) -> pa.Table:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
         if name == "ranks":
             return self._who()
+        if self.execution is not None and name in FILLED:
+            return self._filled(name, self.execution)
         if name == "parse_issues" and (self.same_rank_files or self.placed_by):
             return pa.concat_tables([self._table(name), self._issues_of_opening()])
         return self._table(name)
+
+    def _filled(self, name: str, execution: Entry) -> pa.Table:
+        nodes, groups = (
+            TABLES[table].empty_table() if (own := execution.tables.get(table)) is None else own
+            for table in ("execution_nodes", "comm_groups")
+        )
+        ops = self._table("cpu_ops")
+        if name == "cpu_ops":
+            return filled_operators(ops, nodes)
+        return filled_collectives(self._table(name), ops, nodes, groups)
 
     def _table(self, name: str) -> pa.Table:
         schema = TABLES[name] if name in TABLES else DERIVED[name]

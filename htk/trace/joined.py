@@ -67,7 +67,9 @@ class JoinedTables:
     def _key(self, folders: Sequence[Path]) -> str:
         """Return a name that follows from the files' entries, from all else that their tables are
         made of, and from the code that joins them."""
-        names = [field.name for field in fields(TraceFile) if field.name != "entry"]
+        names = [
+            field.name for field in fields(TraceFile) if field.name not in ("entry", "execution")
+        ]
         facts = [[getattr(file, name) for name in names] for file in self.files]
         code = [VERSION, package_code("trace")]
         content = [code, [folder.name for folder in folders], names, facts]

@@ -23,6 +23,7 @@ from htk.spread.workplace import Workplace
 from htk.trace.common_cycles import with_common_cycles
 from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
+from htk.trace.execution import FORMAT as EXECUTION_TRACE
 from htk.trace.file import FileRecording, TraceFile, process_of
 from htk.trace.joined import JoinedTables
 from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
@@ -81,7 +82,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
-    parts = tuple(placed(_parts(read, options)))
+    parts = tuple(_with_execution_traces(placed(_parts(read, options))))
     if options.strict:
         _refuse_losses(parts, unread, failed)
     joined = JoinedTables(Store(), parts, work) if options.cache else None
@@ -343,6 +344,19 @@ def _parts(read: list[FileRecording], options: OpenOptions) -> list[TraceFile]:
         parts += cycles_of(rank, items)
     parts = with_common_cycles(parts)
     return sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
+
+
+def _with_execution_traces(files: list[TraceFile]) -> list[TraceFile]:
+    """Give the profiler's files the execution trace of their rank and cycle; where there is one
+    rank and one execution trace that says none, that."""
+    observed = {(f.rank, f.cycle): f.entry for f in files if f.format == EXECUTION_TRACE}
+    profiled = {(f.rank, f.cycle) for f in files if f.format == "kineto"}
+    if len(profiled) == 1 and [*observed] == [(None, 0)]:
+        observed = dict.fromkeys(profiled, observed[None, 0])
+    return [
+        replace(f, execution=observed.get((f.rank, f.cycle))) if f.format == "kineto" else f
+        for f in files
+    ]
 
 
 def _refuse_losses(

@@ -7,6 +7,7 @@ from htk.io.sources import rank_from_name
 from htk.schema import TABLES
 from htk.trace.file import FileRecording
 
+_BESIDE_OTHERS = ("execution_trace",)  # they say more of what another file of the rank holds
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 
 
@@ -16,7 +17,7 @@ def ranks_of(
     """The rank of each file and how it is known; never a guess between several files."""
     ranks = [_rank_of(item, pattern) for item in read]
     lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
-    if lost and len({item.source.name for item in read}) == 1:
+    if lost and len({i.source.name for i in read if i.parser not in _BESIDE_OTHERS}) == 1:
         first, rank_from = (0, "only file") if only_rank is None else (only_rank, "given")
         for k in lost:
             ranks[k] = (first + read[k].process, rank_from)
@@ -76,7 +77,7 @@ def _rank_by_pattern(name: str, pattern: str) -> int | None:
 def _needs_rank(item: FileRecording) -> bool:
     """Whether any of its tables speaks of a rank without naming it."""
     exempt = ("ranks", "parse_issues")
-    return any(
+    return item.parser not in _BESIDE_OTHERS and any(
         name not in exempt and "rank" in TABLES[name].names and "rank" not in table.column_names
         for name, table in item.entry.tables.items()
         if table.num_rows

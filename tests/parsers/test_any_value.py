@@ -22,6 +22,7 @@ from tests.parsers.test_hostile_files import WRONG, outcome, variants
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PARSERS = {parser.NAME: parser for parser in parsers()}
 TEXTS = {
+    "execution_trace": ["rank0_et.json.gz"],
     "inspector": ["verbose/node-a-pid1001.log", "v2.28_no_comm_name/node-a-pid77.log"],
     "inspector_prometheus": [
         f"{folder}/nccl_inspector_metrics_GPU-3a1f0000-1111-2222-3333-444455556666.prom"

@@ -15,10 +15,9 @@ from htk.parsers.common import log_records
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 # Those that write rows; the others write columns.
 WRITERS = (
-    "flight_recorder", "inspector", "inspector_prometheus", "job_layout", "job_log",
-    "link_metrics",
-    "memory_snapshot", "nccl_debug", "nccl_tests", "profiler_plugin", "python_stacks", "ras",
-    "rccl_replay", "watchdog",
+    "execution_trace", "flight_recorder", "inspector", "inspector_prometheus", "job_layout",
+    "job_log", "link_metrics", "memory_snapshot", "nccl_debug", "nccl_tests", "profiler_plugin",
+    "python_stacks", "ras", "rccl_replay", "watchdog",
 )  # fmt: skip
 
 
