@@ -42,11 +42,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     text = read_json(source, issues, options.progress).decode("utf8", "replace")
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         issues.add("truncated", f"cut or broken after whole nodes: {error}")
-        whole = salvaged_json(text, "nodes", ("pid", "schema"))
-    content = whole if isinstance(whole, dict) else {}
+        document = salvaged_json(text, "nodes", ("pid", "schema"))
+    content = document if isinstance(document, dict) else {}
     rows: list[dict[str, Any]] = []
     groups: list[dict[str, Any]] = []
     for node in list_of(content.get("nodes")):
