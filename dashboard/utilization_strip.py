@@ -8,10 +8,11 @@ import pyarrow as pa
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, union
-from htk.columns.types import NO_TIME, Ints, Mask
+from htk.columns.types import Ints
 from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit
+from htk.derived.recorded_spans import recorded_spans
 
 _SLICES = 300
 _LEAST_LOST = 0.5  # %: ranks never begin and end at once
@@ -72,27 +73,11 @@ def busy_layers(
         layers[kind] = (100 * (total - upto) / width / len(gpus)).round(2).tolist()
         upto = total
     held = np.zeros(_SLICES)
-    for k in gpus:
-        recorded = _recorded(table, ranks, origin_ns, int(lanes.keys[k, 0]), gpu == k)
-        held += _covered(recorded, edges)
+    for recorded in recorded_spans(ranks, table).values():
+        held += _covered(recorded, edges + origin_ns)
     lost = np.clip(100 * (1 - held / width / len(gpus)), 0, 100)
     layers["unrecorded"] = np.where(lost > _LEAST_LOST, lost, 0).round(2).tolist()
     return (edges / 1e6).tolist(), {k: v for k, v in layers.items() if any(v)}
-
-
-def _recorded(table: pa.Table, ranks: pa.Table, origin_ns: int, rank: int, of_gpu: Mask) -> Spans:
-    """When a GPU was recorded: from its files' first event to their last, GPU work included."""
-    files = ranks.filter(pa.array(numbers(ranks["rank"], -1) == rank))
-    cycle, of_work = numbers(files["cycle"], 0), numbers(table["cycle"], 0)[of_gpu]
-    start, end = (numbers(table[name])[of_gpu] for name in ("start_ns", "end_ns"))
-    low, high = numbers(files["start_ns"], NO_TIME), numbers(files["end_ns"], NO_TIME)
-    begins, ends = [], []
-    for number in np.unique(of_work).tolist():  # a few recordings
-        own = of_work == number
-        of_file = (cycle == number) & (low != NO_TIME) & (high != NO_TIME)
-        begins.append(min([int(start[own].min()), *low[of_file].tolist()]) - origin_ns)
-        ends.append(max([int(end[own].max()), *high[of_file].tolist()]) - origin_ns)
-    return union(np.array(begins, np.int64), np.array(ends, np.int64))
 
 
 def _covered(spans: Spans, edges: Ints) -> Any:

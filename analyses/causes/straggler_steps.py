@@ -34,7 +34,7 @@ _NODE = 0.7  # of the cost, by the ranks of one node of several
 
 @analysis(
     returns=RETURNS,
-    chart=Heatmap("step", "rank", "lateness_ns"),
+    chart=Heatmap("step", "rank", "lateness_ns", missing="no collective recorded"),
     needs=("collectives", "step_windows"),
 )
 def straggler_steps(

@@ -26,7 +26,11 @@ RETURNS = table(
 _NOTABLE = 1.01
 
 
-@analysis(returns=RETURNS, chart=Heatmap("dp_rank", "stage", "slowdown"), needs=("job_operations",))
+@analysis(
+    returns=RETURNS,
+    chart=Heatmap("dp_rank", "stage", "slowdown", missing="not recorded"),
+    needs=("job_operations",),
+)
 def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Table:
     """Which worker (data-parallel rank and stage) slows the job, and in how many of its steps?
 

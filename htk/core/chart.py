@@ -44,6 +44,7 @@ class Heatmap:
     x: str
     y: str
     value: str
+    missing: str = ""  # what a cell without a row is: shown in the colour of the unrecorded
 
 
 @dataclass(frozen=True)

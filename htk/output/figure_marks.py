@@ -196,14 +196,40 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
     import plotly.graph_objects as go
 
     cells = scaled(table, chart.value, range(table.num_rows))
+    x, y = categories(table, chart.x), categories(table, chart.y)
     return [
         go.Heatmap(
-            x=categories(table, chart.x),
-            y=categories(table, chart.y),
+            x=x,
+            y=y,
             z=cells,
             zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
             colorscale=heat_scale(dark=palette is DARK),
             colorbar={"title": title_of(table, chart.value)},
+        ),
+        *_missing(x, y, cells, chart, palette),
+    ]
+
+
+def _missing(
+    x: list[str], y: list[str], cells: list[Any], chart: Heatmap, palette: dict[str, str]
+) -> list[Any]:
+    """The cells without a value, where the chart says what they are: they are not zero."""
+    import plotly.graph_objects as go
+
+    filled = {(a, b) for a, b, value in zip(x, y, cells, strict=True) if value is not None}
+    lost = [(a, b) for b in dict.fromkeys(y) for a in dict.fromkeys(x) if (a, b) not in filled]
+    if not chart.missing or not lost:
+        return []
+    return [
+        go.Heatmap(
+            x=[a for a, _ in lost],
+            y=[b for _, b in lost],
+            z=[0] * len(lost),
+            name=chart.missing,
+            colorscale=[[0, palette["unrecorded"]], [1, palette["unrecorded"]]],
+            showscale=False,
+            showlegend=True,
+            hovertemplate=f"%{{x}}, %{{y}}: {chart.missing}<extra></extra>",
         )
     ]
 

@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
-from htk.columns.types import Ints
+from htk.columns.intervals import Spans
+from htk.columns.types import Ints, Mask
 from htk.core.humanize import shorten
+from htk.derived.recorded_spans import recorded_spans
 from htk.trace.trace import Trace
 
 CELLS = 1200
 MOST_LANES = 48
 KINDS = ("compute", "comm", "memory")
+UNRECORDED = -2  # the code of cells that no file of the rank reaches into
 _LEAST_BUSY = 0.001  # of the window; streams that do less are left out
 _NAME = 56
 
@@ -29,7 +32,7 @@ class LaneCells:
     lanes: list[str]
     names: list[str]
     kinds: list[int]  # of each name, into KINDS
-    name_codes: NDArray[np.int16]  # lanes × cells, into names; -1: nothing runs
+    name_codes: NDArray[np.int16]  # lanes × cells, into names; -1: nothing runs, -2: not recorded
     busy: NDArray[np.uint8]  # lanes × cells, 255: all the time
     left_out: int
 
@@ -72,6 +75,8 @@ def lanes(trace: Trace) -> LaneCells | None:
     keys, lane_of_row = np.unique(np.stack(keys_of_row), axis=1, return_inverse=True)
     chosen = _chosen(lane_of_row.ravel(), start, end, high - low, keys[0])
     drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
+    recorded = recorded_spans(trace.tables["ranks"], table)
+    lost = [_unrecorded(recorded[int(r), int(d)], low, high) for r, d in keys[:2, [*chosen]].T]
     text = names.to_pylist()
     return LaneCells(
         title,
@@ -80,7 +85,7 @@ def lanes(trace: Trace) -> LaneCells | None:
         [_label(keys[:, k], keys) for k in chosen],
         [_short(str(text[k])) for k in used.tolist()],
         kind_of.tolist(),
-        np.stack([cells for cells, _ in drawn]).astype(np.int16),
+        np.where(lost, UNRECORDED, np.stack([cells for cells, _ in drawn])).astype(np.int16),
         np.stack([busy for _, busy in drawn]),
         keys.shape[1] - len(chosen),
     )
@@ -130,6 +135,13 @@ def _cells(
     nearest = code[np.clip(np.searchsorted(start, edge[1:]) - 1, 0, len(code) - 1)]
     name = np.where((name < 0) & (filled > 0), nearest, name)
     return name, np.rint(255 * np.clip(filled, 0, 1)).astype(np.uint8)
+
+
+def _unrecorded(recorded: Spans, low: int, high: int) -> Mask:
+    """Cells whose middle no recording reaches into."""
+    middle = low + (np.arange(1, 2 * CELLS, 2) * (high - low)) // (2 * CELLS)
+    latest = np.searchsorted(recorded.start, middle, side="right") - 1
+    return np.asarray((latest < 0) | (middle >= recorded.end[np.maximum(latest, 0)]))
 
 
 def _before(points: Ints, times: Ints) -> Ints:

@@ -12,6 +12,7 @@ from htk.output.html import asset, embedded, look, table
 from htk.output.result import Result
 from htk.output.tokens import FONT, MONO, css_variables
 from htk.report.content import Answered, Report, Section
+from htk.report.lanes import UNRECORDED
 from htk.report.tiles import tiles
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import in_words
@@ -117,6 +118,7 @@ def _timeline(report: Report) -> str:
     if lanes is None:
         return ""
     more = f" {lanes.left_out} further streams are not drawn." if lanes.left_out else ""
+    more += " Hatched: not recorded." if (lanes.name_codes == UNRECORDED).any() else ""
     keys = "".join(
         f'<span><i style="background:var(--{kind})"></i>{word}</span>'
         for kind, word in (("compute", "compute"), ("comm", "communication"), ("memory", "copies"))

@@ -52,12 +52,31 @@ function timeline(step) {
         }
         if (k + 1 === step.cells || codes[at + 1] !== here) {
           const room = (k + 1 - from) * scale;
+          if (here === -2) hatch(pen, left + from * scale, y, room);
           if (here >= 0 && room > 64) label(pen, step.names[here], left + from * scale, y, room);
           from = k + 1;
         }
       }
     });
     ticks(pen, high - axis + 4, ink);
+  }
+  function hatch(pen, x, y, room) { // not recorded: neither idle nor busy
+    pen.save();
+    pen.beginPath();
+    pen.rect(x, y, room, row);
+    pen.clip();
+    pen.globalAlpha = 1;
+    pen.fillStyle = colour("--unrecorded");
+    pen.fillRect(x, y, room, row);
+    pen.strokeStyle = colour("--soft");
+    pen.globalAlpha = .5;
+    pen.beginPath();
+    for (let k = x - row; k < x + room; k += 7) {
+      pen.moveTo(k, y + row);
+      pen.lineTo(k + row, y);
+    }
+    pen.stroke();
+    pen.restore();
   }
   function label(pen, text, x, y, room) {
     pen.save();
@@ -88,6 +107,10 @@ function timeline(step) {
     const k = Math.floor((event.offsetX - left) / scale);
     if (lane < 0 || lane >= step.lanes.length || k < 0 || k >= step.cells) return;
     const at = lane * step.cells + k, name = codes[at] < 0 ? "nothing" : step.names[codes[at]];
+    if (codes[at] === -2) {
+      says.textContent = `${step.lanes[lane]}: not recorded then`;
+      return;
+    }
     const when = time(k * step.length_ns / step.cells);
     const share = Math.round(100 * busy[at] / 255);
     says.textContent = `${step.lanes[lane]}, at ${when}: ${name} (${share} % busy)`;

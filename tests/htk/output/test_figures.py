@@ -2,9 +2,10 @@
 
 import pyarrow as pa
 
+from htk.analyses import find
 from htk.core.chart import Bar, Line
 from htk.output.figures import figure
-from htk.output.tokens import LIGHT
+from htk.output.tokens import DARK, LIGHT
 
 
 def test_bars_that_ranks_would_share_are_their_mean() -> None:
@@ -75,3 +76,22 @@ def test_many_ranks_are_a_median_and_a_range() -> None:
     assert list(most.y) == [101, 152, 103] and list(least.y) == [101, 102, 103]
     assert list(middle.y) == [101, 102, 103]
     assert [rank for _, rank in middle.customdata][1] == 5
+
+
+def test_cells_of_a_heat_map_that_were_not_recorded_are_not_zero() -> None:
+    """Rank 1 holds step 3 alone; rank 0 was late by nothing in step 4, which is a value."""
+    from htk.analyses.causes.straggler_steps import RETURNS
+
+    rows = [
+        {"rank": 0, "cycle": 0, "step": 3, "lateness_ns": 7},
+        {"rank": 0, "cycle": 0, "step": 4, "lateness_ns": 0},
+        {"rank": 1, "cycle": 0, "step": 3, "lateness_ns": 9},
+    ]
+    table = pa.Table.from_pylist(rows, schema=RETURNS)
+    for dark in (False, True):
+        cells, lost = figure(table, find("straggler_steps").chart, dark=dark).data
+        assert len(cells.z) == 3 and lost.name == "no collective recorded"
+        assert [(x[-1], y[-1]) for x, y in zip(lost.x, lost.y, strict=True)] == [("4", "1")]
+        assert lost.colorscale[0][1] == (DARK if dark else LIGHT)["unrecorded"]
+    whole = table.slice(0, 2)
+    assert len(figure(whole, find("straggler_steps").chart).data) == 1

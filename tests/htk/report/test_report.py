@@ -13,14 +13,14 @@ import htk
 from htk.errors import UsageError
 from htk.report import pdf
 from htk.report.content import Report, form_of, gathered
-from htk.report.lanes import CELLS, lanes
+from htk.report.lanes import CELLS, UNRECORDED, lanes
 from htk.report.page import page
 from htk.report.text import markdown, to_json
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
 from tests.conftest import CHROMIUM, new_tab
-from tests.kineto_file import kernel, launch, op, step, write
+from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
 EVIL = "</script><img src=x onerror=alert(1)>`|`"
@@ -100,6 +100,43 @@ def test_a_cell_of_the_timeline_holds_what_runs_in_its_middle(tmp_path: Path) ->
     assert row[middle + 2] == "AllReduce_RING_LL" and row[-1] == "last"
     assert row[int(CELLS * 0.8)] == ""
     assert np.mean(found.busy[0]) == pytest.approx(255 * (1.5 * CELLS) / (2 * CELLS), rel=0.02)
+
+
+def test_what_a_cut_file_lacks_is_not_idle(tmp_path: Path) -> None:
+    """Rank 0 works from 0 to 100 and from 900 to 1000 us, rank 1's file ends at 250 us."""
+    for rank, work in ((0, (0, 900)), (1, (0, 150))):
+        events = [kernel("gemm", at, 100) for at in work]
+        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    cells = lanes(open_trace(tmp_path))
+    assert cells is not None and cells.lanes == ["rank 0 · stream 7", "rank 1 · stream 7"]
+    whole, cut = cells.name_codes
+    assert (whole == UNRECORDED).sum() == 0 and (whole == -1).sum() == pytest.approx(0.8 * CELLS, 2)
+    assert (cut == UNRECORDED).tolist() == [False] * (CELLS // 4) + [True] * (CELLS - CELLS // 4)
+    assert (cut[: CELLS // 4] == -1).sum() == pytest.approx(0.05 * CELLS, 2)
+    report = gathered(open_trace(tmp_path), title="cut", command="htk report")
+    assert "Hatched: not recorded." in page(report)
+
+
+def test_a_hatched_cell_says_so(browser: Any, tmp_path: Path) -> None:
+    for rank, work in ((0, (0, 900)), (1, (0, 150))):
+        events = [kernel("gemm", at, 100) for at in work]
+        write(tmp_path / f"rank{rank}.json", *events, **of_rank(rank, 2))
+    report = gathered(open_trace(tmp_path), title="cut", command="htk report")
+    file = tmp_path / "report.html"
+    file.write_text(page(report), encoding="utf-8")
+
+    def look(tab: Any) -> list[str]:
+        said = []
+        width = tab.evaluate("document.getElementById('lanes').clientWidth")
+        for part, lane in ((0.05, 1), (0.22, 1), (0.6, 1), (0.6, 0)):
+            place = {"x": 132 + part * (width - 132), "y": 10 + 29 * lane}
+            tab.locator("#lanes").hover(position=place)
+            said.append(tab.locator("#lane-says").inner_text())
+        return said
+
+    busy, second, lost, idle = opened(browser, file, look)
+    assert "gemm" in busy and "gemm" in second
+    assert lost == "rank 1 · stream 7: not recorded then" and "nothing" in idle
 
 
 def test_markdown_for_a_ticket(sample: Report) -> None:
