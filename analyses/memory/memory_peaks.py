@@ -24,6 +24,7 @@ By = Literal["holder", "category"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
+    cycle=(pa.int32(), "Recording of the rank."),
     device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
     device=(pa.int32(), "Index of the device."),
     peak_ns=(pa.int64(), "When most was allocated, absolute."),

@@ -35,6 +35,7 @@ _PIECE = 2 << 20  # of what the GPU gives: where segments begin and end
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
+    cycle=(pa.int32(), "Recording of the rank."),
     device=(pa.int32(), "Index of the device."),
     case=(
         TEXT,
@@ -100,19 +101,20 @@ def memory_replay(
     split = None if max_split_mib is None else max_split_mib << 20
     lost = failures(memory, use)
     rows = []
-    for device, (rank, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
+    for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
         if kind not in _GPUS:
             continue
         events = _Events.of(use, device)
-        rows.append((rank, index, "recorded", *_recorded(use, device, int(lost[device]))))
+        who = (rank, cycle, index)
+        rows.append((*who, "recorded", *_recorded(use, device, int(lost[device]))))
         cases = {"replayed": np.ones(len(events.size))}
         if any(factor != 1 for factor in factors.values()):
             cases["changed"] = scale[events.row]
         for case, by in cases.items():
-            rows.append((rank, index, case, *_replayed(events, by, capacity, split, None)))
+            rows.append((*who, case, *_replayed(events, by, capacity, split, None)))
             if events.segments is not None:
                 figures = _replayed(events, by, capacity, split, events.segments)
-                rows.append((rank, index, f"{case} warm", *figures))
+                rows.append((*who, f"{case} warm", *figures))
     if not rows:
         return RETURNS.empty_table()
     columns = list(zip(*rows, strict=True))

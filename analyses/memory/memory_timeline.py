@@ -19,6 +19,7 @@ By = Literal["device", "category"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
+    cycle=(pa.int32(), "Recording of the rank."),
     device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
     device=(pa.int32(), "Index of the device."),
     category=(TEXT, "parameter, activation, …; null for the whole device."),

@@ -17,10 +17,13 @@ _KINDS = {0: "cpu", 1: "gpu", 6: "gpu", 12: "xpu", 13: "mps", 20: "privateuse"}
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Allocations and releases, device after device, each in the order of time."""
+    """Allocations and releases of each recording, device after device, in the order of time.
+
+    What was allocated or freed between two recordings is in neither.
+    """
 
     table: pa.Table  # sorted
-    devices: Groups  # keys: rank, device type, device
+    devices: Groups  # keys: rank, cycle, device type, device
 
     @classmethod
     def of(cls, memory: pa.Table) -> "MemoryUse":
@@ -50,20 +53,21 @@ class MemoryUse:
         return np.where(self.devices.max(reserved)[self.devices.group_ids] > 0, reserved, NONE)
 
     def who(self, devices: Ints) -> list[pa.Array]:
-        """Columns rank, device_kind and device of some devices."""
-        rank, kind, device = self.devices.keys[devices].T
+        """Columns rank, cycle, device_kind and device of some devices."""
+        rank, cycle, kind, device = self.devices.keys[devices].T
         names = [*_KINDS.values(), "not recorded"]
         kinds = list(_KINDS)
         codes = [names.index(_KINDS[k]) if k in kinds else len(names) - 1 for k in kind.tolist()]
         return [
             number(rank, pa.int32(), rank >= 0),
+            number(cycle, pa.int32(), cycle >= 0),
             text(np.array(codes, np.int32), pa.array(names)),
             number(device, pa.int32(), device >= 0),
         ]
 
 
 def _devices(memory: pa.Table) -> Ints:
-    columns = ("rank", "device_type", "device")
+    columns = ("rank", "cycle", "device_type", "device")
     return np.column_stack([numbers(memory[c], NONE).astype(np.int64) for c in columns])
 
 
