@@ -18,9 +18,9 @@ def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int
         [numbers(activities[c], -1).astype(np.int64) for c in ("rank", "device", "cycle")]
     )
     start, end = (numbers(activities[name]) for name in ("start_ns", "end_ns"))
-    found, recording = np.unique(keys, axis=1, return_inverse=True)
+    gpus, recording = np.unique(keys, axis=1, return_inverse=True)
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for k, (rank, device, cycle) in enumerate(found.T.tolist()):  # a few recordings
+    for k, (rank, device, cycle) in enumerate(gpus.T.tolist()):  # a few recordings
         own = recording.ravel() == k
         file = timed & (of_file[0] == rank) & (of_file[1] == cycle)
         begin = min([int(start[own].min()), *low[file].tolist()])
