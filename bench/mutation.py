@@ -39,6 +39,7 @@ from htk.derived import registry
 ROOT = Path(__file__).parents[1]
 ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")
 EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
+KEY = ("path", "code", "before", "after")  # names a mutant in files, as Mutant.key does
 WIDER_FILES = 10  # tests of users of a module: the nearest so many
 TOGETHER = 3  # test files of one process: all of them end within the limit
 PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
@@ -89,9 +90,7 @@ def main() -> int:
 
 def draw(count: int, seed: int, prefixes: tuple[str, ...]) -> list[Mutant]:
     """Return mutants of the packages, every expression as likely as any other."""
-    equivalent = {
-        tuple(entry[k] for k in ("path", "code", "before", "after")) for entry in listed()
-    }
+    equivalent = {tuple(entry[k] for k in KEY) for entry in listed()}
     every = [
         mutant
         for path in modules()
@@ -109,7 +108,7 @@ def listed() -> list[dict[str, str]]:
 
 def again(survivors: list[dict[str, str]]) -> list[Mutant]:
     """Return the same mutants in the tree as it stands; what is gone from it is left out."""
-    keys = {tuple(entry[k] for k in ("path", "code", "before", "after")) for entry in survivors}
+    keys = {tuple(entry[k] for k in KEY) for entry in survivors}
     paths = sorted({entry["path"] for entry in survivors})
     every = (m for path in paths for m in mutants(path, (ROOT / path).read_bytes()))
     return list({mutant.key: mutant for mutant in every if mutant.key in keys}.values())

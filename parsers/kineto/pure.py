@@ -179,7 +179,11 @@ class _Document:
         )
 
     def _start(self, text: bytes) -> int:
-        offset = 3 if not self.base and text.startswith(b"\xef\xbb\xbf") else 0
+        offset = 0
+        if not self.base and text.startswith(b"\xef"):  # a byte order mark
+            if len(text) < 3:
+                raise scan.NeedMore
+            offset = 3 if text.startswith(b"\xef\xbb\xbf") else 0
         offset = self._outer_space(text, offset)
         self.bare_list = text[offset] == ord("[")
         if not self.bare_list and text[offset] != ord("{"):

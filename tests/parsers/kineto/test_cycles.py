@@ -15,9 +15,11 @@ So the GPU's steps of rank 0 are 20-60 and 60-260, then 270-290 and 290-390.
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from htk.answers.ask import ask
+from htk.parsers.kineto.cycles import _borders
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from htk.verify.outcome import DIFFERS, outcomes
@@ -181,3 +183,22 @@ def test_a_second_reading_says_that_it_cuts_no_cycles(tmp_path: Path) -> None:
     assert not [name for name, (state, _) in states.items() if state == DIFFERS]
     assert states["steps fill the window"][0] == "ok"
     assert states["kernels"][1].count("holds several cycles") == 2  # once a file
+
+
+@pytest.mark.parametrize(
+    ("steps", "borders"),
+    [
+        ([(7, 0, 10)], []),
+        ([(7, 0, 10), (8, 10, 20)], []),
+        ([(7, 0, 10), (7, 9_000_000, 9_000_010)], [9_000_000]),
+        ([(7, 0, 10), (3, 9_000_000, 9_000_010)], [9_000_000]),
+        ([(7, 0, 9_000_000), (7, 10, 9_000_000)], []),  # marked by two threads
+        ([(1, 0, 10), (2, 20, 30), (1, 9_000_000, 9_000_010), (2, 9_000_020, 9_000_030)],
+         [9_000_000]),
+    ],
+)  # fmt: skip
+def test_a_cycle_begins_at_a_step_that_is_not_beyond_all_before(
+    steps: list[tuple[int, int, int]], borders: list[int]
+) -> None:
+    columns = tuple(np.array(column, np.int64) for column in zip(*steps, strict=True))
+    assert _borders(columns).tolist() == borders  # type: ignore[arg-type]

@@ -206,6 +206,15 @@ def test_a_byte_order_mark_stands_at_the_very_start(truth, both, start):
             assert pieces.issue_counts == whole.issue_counts
 
 
+@pytest.mark.parametrize(
+    "text", [b"\xef", b"\xef\xbb", b"\xef\xbb\xbf", b"\xef\xef", b"\xef\xef\xef"]
+)
+def test_a_mark_and_no_more_is_read_alike(truth, both, text):
+    compiled, slow = (read(truth.Pieces(text)) for read in both)
+    assert (compiled.rows, compiled.truncated) == (slow.rows, slow.truncated)
+    assert compiled.issue_counts == slow.issue_counts
+
+
 @FUZZ
 @given(seed=st.integers(0, 2**32))
 def test_pieces_are_read_as_the_whole(truth, both, seed):
