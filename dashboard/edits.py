@@ -77,14 +77,14 @@ def controls(visit: Visit) -> list[Any]:
     ]
 
 
-_PRESETS = (
+PRESETS = (
     ("Twice the batch", "batch", "2x"),
     ("ZeRO-3", "sharding", "full_shard"),
     ("Hybrid shard", "sharding", "hybrid_shard"),
     ("Twice the network", "network", "bandwidth=2x"),
     ("All communication hidden", "overlap", "perfect"),
     ("No stragglers", "fix_rank", "all"),
-    ("Fused norm", "replace", "(?i)rms_?norm|layer_?norm=fused"),
+    ("Fused norm", "replace", "(?i)rms_?norm=fused"),
     ("CUDA graphs", "graphs", "on"),
     ("H200", "hardware", "h200"),
 )
@@ -96,7 +96,7 @@ def presets(visit: Visit) -> list[Any]:
     sizes = trace.tables["ranks"]["world_size"].to_pylist() if trace is not None else []
     world = max((size for size in sizes if size), default=0)
     doubled = (("Twice the GPUs", "world", str(2 * world)),) if world else ()
-    offered = [p for p in (*_PRESETS, *doubled) if p[1] != "hardware" or p[2] in catalogue()]
+    offered = [p for p in (*PRESETS, *doubled) if p[1] != "hardware" or p[2] in catalogue()]
     return [
         dcc.Link(words, href=opening(visit.view, ((name, value),)))
         for words, name, value in offered

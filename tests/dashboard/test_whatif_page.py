@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from htk.cli.commands.simulate import command as simulate
 from htk.dashboard.app import create_app
+from htk.dashboard.edits import PRESETS, saved_of, written
 from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
 from tests.dashboard.conftest import settled, slow_line, typed, until, visiting
@@ -96,6 +97,12 @@ def test_what_cannot_be_is_said(page: Any, job: str) -> None:
     page.goto(f"{job}/whatif?o.world=none")
     page.wait_for_selector("#whatif-answer [role=alert]")
     assert "world" in page.inner_text("#whatif-answer [role=alert]")
+
+
+def test_presets_can_be_saved_as_scenarios() -> None:
+    """The signs that part scenarios stand in no preset."""
+    for _, name, value in PRESETS:
+        assert saved_of(written([("kept", ((name, value),))])) == [("kept", ((name, value),))]
 
 
 def test_a_query_is_answered_and_lives_in_the_address(page: Any, job: str) -> None:
