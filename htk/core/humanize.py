@@ -170,7 +170,7 @@ def _signature(name: str) -> str:
     depth = 0
     for index, character in enumerate(name):  # one name, for people to read
         depth += (character == "<") - (character == ">")
-        if character == "(" and depth <= 0:
+        if character == "(" and depth <= 0 and index:
             name = name[:index]
             break
     own, bracket, arguments = name.partition("<")

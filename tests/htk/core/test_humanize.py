@@ -67,6 +67,7 @@ def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     assert shorten("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
     enabled = "std::enable_if<(((8) > (0)) && true), void>::type vllm::norm<" + "a" * 60 + ">(int)"
     assert shorten(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
+    assert shorten(f"({'x' * 60})", 21) == "(" + "x" * 12 + "…" + "x" * 6 + ")"
     assert shorten("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 
