@@ -13,6 +13,7 @@ from htk.straggler.job import Job
 from htk.straggler.streamed import job_of_any_size
 
 _HOUR_NS = 3_600_000_000_000
+_SIZES = ("dp_size", "pp_size", "tp_size")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Question:
     @classmethod
     def of(cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None) -> "Question":
         """Arrange the rows and hold the replay against them; a replay that is off is refused."""
+        _refuse_several_jobs(layouts)
         job = job_of_any_size(operations)
         held = fidelity(job)
         if held.verdict.startswith("refused"):
@@ -54,6 +56,17 @@ class Question:
     def gpu_hours(self, ns: float) -> float:
         """GPU hours that a time of the whole job is worth."""
         return ns * self.gpus / _HOUR_NS
+
+
+def _refuse_several_jobs(layouts: pa.Table) -> None:
+    """Refuse rows of jobs that are laid out differently: their workers would become one job's."""
+    sizes = np.array([numbers(layouts[name], 0) for name in _SIZES]).T
+    distinct = np.unique(sizes, axis=0)
+    if len(distinct) > 1:
+        written = " and ".join(f"dp {d} × pp {p} × tp {t}" for d, p, t in distinct[:3].tolist())
+        raise AnalysisError(
+            f"these are the files of {len(distinct)} jobs ({written}): name those of one job"
+        )
 
 
 def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:

@@ -185,3 +185,14 @@ def test_replicas_that_the_layout_has_and_no_row_names_are_counted() -> None:
     layouts = pa.Table.from_pylist([layout], schema=JOB_LAYOUTS)
     answer = find("straggler_slowdown")(simulate(JobPlan(steps=2)), layouts)
     assert coverage_of(answer)["dp_ranks_missing"] == 5
+
+
+def test_files_of_two_jobs_are_refused() -> None:
+    """Their ranks would pass for those of one larger job."""
+    same = {name: 1 for name in JOB_LAYOUTS.names if name != "job"} | {"dp_size": 4}
+    alike, two = ([same, same], [same, same | {"pp_size": 2}])
+    rows = simulate(JobPlan(steps=2))
+    ask = find("straggler_slowdown")
+    assert ask(rows, pa.Table.from_pylist(alike, schema=JOB_LAYOUTS)).num_rows
+    with pytest.raises(AnalysisError, match=r"2 jobs \(dp 4 × pp 1 × tp 1 and dp 4 × pp 2"):
+        ask(rows, pa.Table.from_pylist(two, schema=JOB_LAYOUTS))
