@@ -1,12 +1,13 @@
 """The recorded allocations again, through a model of the framework's allocator, and otherwise."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, texts, valid
 from htk.columns.types import Floats, Ints, Mask
@@ -16,6 +17,7 @@ from htk.core.spread import ByRank
 from htk.errors import UsageError
 from htk.measures.breakdown import percent
 from htk.measures.memory_categories import Categories
+from htk.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
 from htk.measures.memory_use import MemoryUse, failures
 from htk.models.caching_allocator import (
     OWN_SEGMENT,
@@ -39,8 +41,8 @@ RETURNS = table(
     device=(pa.int32(), "Index of the device."),
     case=(
         TEXT,
-        "recorded; replayed: the same through the model; changed: with the factors; … warm: "
-        "beginning with the segments in which the recorded blocks lie.",
+        "recorded; replayed: the same through the model; changed: with factors and lifetimes; a "
+        "way to fit; … warm: beginning with the segments in which the recorded blocks lie.",
     ),
     peak_bytes=(pa.int64(), "Most that was allocated."),
     reserved_bytes_max=(pa.int64(), "Most that was reserved at any time."),
@@ -72,6 +74,13 @@ def memory_replay(
     optimizer_by: Annotated[float, "Factor on optimizer state, e.g. 0.25 for 8 bits."] = 1.0,
     capacity_gib: Annotated[float | None, "Memory of the GPU in GiB; else there is enough."] = None,
     max_split_mib: Annotated[int | None, "As max_split_size_mb of PyTorch's allocator."] = None,
+    recomputed_segments: Annotated[
+        int | None, "Segments, such as layers, whose activations are computed again, e.g. 32."
+    ] = None,
+    offloaded_segments: Annotated[
+        int | None, "Segments whose activations wait on the host for their backward pass."
+    ] = None,
+    ways: Annotated[bool, "Try ways to fit into the capacity, the cheapest first."] = False,
 ) -> pa.Table:
     """What does the allocator reserve for these allocations, and if they were larger or smaller?
 
@@ -79,7 +88,9 @@ def memory_replay(
     rounding, pools, best fit, splitting, joining. The model begins with what was allocated before
     the recording: what is freed later, and the rest as one block. It does so once without anything
     cached, and once warm, in the segments that the addresses of the recorded blocks show. The
-    factors change sizes, not the order.
+    factors change sizes, not the order; segments change how long activations live. The ways are an
+    optimizer of 8 bits, recomputation, offloading and half the batch: the first without a failed
+    allocation is the cheapest that fits.
     """
     factors = {
         "activation": activations_by,
@@ -92,6 +103,9 @@ def memory_replay(
         raise UsageError(f"factors from 0 to {_MOST_FACTOR:g} were expected")
     if capacity_gib is not None and not 0 < capacity_gib < _MOST_BYTES / 2**30:
         raise UsageError("capacity: a positive number of GiB was expected")
+    lives = _Lifetimes.asked(recomputed_segments, offloaded_segments)
+    if ways and capacity_gib is None:
+        raise UsageError("ways to fit: give the memory of the GPU (capacity_gib) beside it")
     use = MemoryUse.of(memory)
     if not len(use.devices):
         return RETURNS.empty_table()
@@ -100,21 +114,27 @@ def memory_replay(
     capacity = None if capacity_gib is None else int(capacity_gib * 2**30)
     split = None if max_split_mib is None else max_split_mib << 20
     lost = failures(memory, use)
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
         if kind not in _GPUS:
             continue
         events = _Events.of(use, device)
         who = (rank, cycle, index)
         rows.append((*who, "recorded", *_recorded(use, device, int(lost[device]))))
-        cases = {"replayed": np.ones(len(events.size))}
-        if any(factor != 1 for factor in factors.values()):
-            cases["changed"] = scale[events.row]
-        for case, by in cases.items():
-            rows.append((*who, case, *_replayed(events, by, capacity, split, None)))
-            if events.segments is not None:
-                figures = _replayed(events, by, capacity, split, events.segments)
-                rows.append((*who, f"{case} warm", *figures))
+        names = np.array(categories.names, object)[categories.code[events.row]]
+        cases = {"replayed": _Case(np.ones(len(events.size)))}
+        asked = _Case(scale[events.row], lives)
+        if any(factor != 1 for factor in factors.values()) or lives.segments:
+            cases["changed"] = asked
+        if ways:
+            cases |= _ways(asked, names)
+        for name, case in cases.items():
+            edited = case.events(events, names == "activation")
+            for suffix, segments in (("", None), (" warm", events.segments)):
+                if suffix and segments is None:
+                    continue
+                figures = _replayed(events, edited, case.sizes(events), capacity, split, segments)
+                rows.append((*who, f"{name}{suffix}", *figures))
     if not rows:
         return RETURNS.empty_table()
     columns = list(zip(*rows, strict=True))
@@ -124,6 +144,61 @@ def memory_replay(
     ]
     facts: Mapping[str, object] = {"categories_inferred": categories.inferred}
     return with_coverage(pa.table(arrays, schema=RETURNS), events=use.table.num_rows, **facts)
+
+
+_MOST_SEGMENTS = 10_000
+_USUAL_SEGMENTS = 32  # layers of a model of some billion parameters
+
+
+@dataclass(frozen=True)
+class _Lifetimes:
+    """How activations live: as recorded, or given up by so many segments."""
+
+    edit: Callable[[MemoryEvents, Mask, int], MemoryEvents] = recomputed
+    segments: int = 0  # 0: as recorded
+
+    @classmethod
+    def asked(cls, again: int | None, on_host: int | None) -> "_Lifetimes":
+        if again is not None and on_host is not None:
+            raise UsageError("activations are computed again or wait on the host: give one of them")
+        count = again if again is not None else on_host
+        if count is None:
+            return cls()
+        if not 1 <= count <= _MOST_SEGMENTS:
+            raise UsageError(f"segments: 1 to {_MOST_SEGMENTS:,} were expected")
+        return cls(recomputed if on_host is None else offloaded, count)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Other sizes, and other lifetimes of activations."""
+
+    scale: Floats
+    lives: _Lifetimes = _Lifetimes()
+
+    def sizes(self, events: "_Events") -> Ints:
+        return np.minimum(np.abs(events.size) * self.scale, _MOST_BYTES).astype(np.int64)
+
+    def events(self, events: "_Events", activation: Mask) -> MemoryEvents:
+        sized = MemoryEvents(events.block, np.sign(events.size) * self.sizes(events))
+        if not self.lives.segments:
+            return sized
+        return self.lives.edit(sized, activation, self.lives.segments)
+
+
+def _ways(asked: _Case, names: NDArray[np.object_]) -> dict[str, _Case]:
+    """Return ways to take less, by what they cost: little, a third of the forward pass, the links
+    to the host, half of the samples."""
+    eighth = np.where(names == "optimizer_state", 0.5, 1.0)
+    grown = np.isin(names, ["activation", "input", "temporary"])
+    count = asked.lives.segments or _USUAL_SEGMENTS
+    return {
+        "as asked": asked,
+        "8-bit optimizer": replace(asked, scale=asked.scale * eighth),
+        "recomputed": replace(asked, lives=_Lifetimes(recomputed, count)),
+        "offloaded": replace(asked, lives=_Lifetimes(offloaded, count)),
+        "half the batch": replace(asked, scale=asked.scale * np.where(grown, 0.5, 1.0)),
+    }
 
 
 Segments = list[tuple[int, int, bool]]  # address, bytes, whether of the small pool
@@ -206,23 +281,22 @@ def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
 
 def _replayed(
     events: _Events,
-    scale: Floats,
+    edited: MemoryEvents,
+    size: Ints,
     capacity: int | None,
     split: int | None,
     segments: Segments | None,
 ) -> Figures:
-    """Return the figures of a replay. A loop: each block depends on all that came before."""
+    """Return the figures of a replay; `size`: of each recorded event, with the factors. A loop:
+    each block depends on all that came before."""
     allocator = CachingAllocator(capacity, split)
-    size = np.minimum(np.abs(events.size) * scale, _MOST_BYTES).astype(np.int64)
     failed = _begin(allocator, events, size, segments)
     blocks = len(allocator)
     allocator.begin()
-    for key, amount, is_new in zip(
-        events.block.tolist(), size.tolist(), (events.size > 0).tolist(), strict=True
-    ):
+    for key, amount in zip(edited.block.tolist(), edited.size.tolist(), strict=True):
         if allocator.holds(key):
             allocator.free(key)  # where it is new, its release was not recorded
-        if is_new and amount:
+        if amount > 0:
             blocks += 1
             failed += not _allocated(allocator, key, amount)
     most = allocator.peak_reserved

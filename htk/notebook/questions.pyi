@@ -111,7 +111,7 @@ class Questions:
     def memory_peaks(self, *, by: Literal['holder', 'category'] = 'holder', n: int = 20) -> Result:
         """When is memory at its highest, and what holds it then?"""
 
-    def memory_replay(self, *, activations_by: float = 1.0, gradients_by: float = 1.0, optimizer_by: float = 1.0, capacity_gib: float | None = None, max_split_mib: int | None = None) -> Result:
+    def memory_replay(self, *, activations_by: float = 1.0, gradients_by: float = 1.0, optimizer_by: float = 1.0, capacity_gib: float | None = None, max_split_mib: int | None = None, recomputed_segments: int | None = None, offloaded_segments: int | None = None, ways: bool = False) -> Result:
         """What does the allocator reserve for these allocations, and if they were larger or smaller?"""
 
     def memory_timeline(self, *, slices: int = 50, by: Literal['device', 'category'] = 'device') -> Result:

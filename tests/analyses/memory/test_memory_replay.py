@@ -99,10 +99,61 @@ def test_factors_change_sizes_of_their_categories() -> None:
     assert changed["peak_bytes"] == 90 * MIB
 
 
-@pytest.mark.parametrize("options", [{"activations_by": -1.0}, {"capacity_gib": 0.0}])
+def _pass() -> list[dict[str, object]]:
+    """Four activations of 30 MiB; the backward pass takes 12 beside the last of them."""
+    sizes = [("a", 30), ("b", 30), ("c", 30), ("d", 30), ("t", 12), ("t", -12), ("d", -30),
+             ("c", -30), ("b", -30), ("a", -30)]  # fmt: skip
+    rows, total = [], 0.0
+    for number, (address, mib) in enumerate(sizes):
+        total += mib
+        kind = "temporary" if address == "t" else "activation"
+        rows.append({**event(number, address, mib, total, 140), "category": kind})
+    return rows
+
+
+def test_activations_that_are_computed_again_leave_room() -> None:
+    """Two segments keep a and c. b is free when c comes, which takes its place; d is free while t
+    stands in its place, and back behind it: 90 MiB hold all."""
+    memory = make("memory", _pass())
+    options = {"recomputed_segments": 2}
+    rows = {r["case"]: r for r in answer_of(memory_replay, memory=memory, options=options)}
+    assert rows["replayed"]["peak_bytes"] == 132 * MIB
+    changed = rows["changed"]
+    assert changed["peak_bytes"] == 90 * MIB and changed["reserved_bytes_max"] == 90 * MIB
+    assert changed["blocks"] == rows["replayed"]["blocks"] + 2
+
+
+def test_ways_to_fit_from_the_cheapest_on() -> None:
+    """In 105 MiB neither all activations fit nor those without the optimizer's half; recomputed
+    they do."""
+    memory = make("memory", _pass())
+    options = {"ways": True, "capacity_gib": 105 / 1024}
+    rows = answer_of(memory_replay, memory=memory, options=options)
+    names = [str(row["case"]) for row in rows]
+    assert names[-5:] == [
+        "as asked", "8-bit optimizer", "recomputed", "offloaded", "half the batch",
+    ]  # fmt: skip
+    failed = {str(row["case"]): row["failed"] for row in rows}
+    assert failed["as asked"] and failed["8-bit optimizer"] and not failed["half the batch"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activations_by": -1.0}, {"capacity_gib": 0.0}, {"recomputed_segments": 0},
+        {"offloaded_segments": 1 << 40},
+    ],
+)  # fmt: skip
 def test_what_cannot_be_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="expected"):
         _cases(**options)
+
+
+def test_what_goes_not_together_is_refused() -> None:
+    with pytest.raises(UsageError, match="one of them"):
+        _cases(recomputed_segments=2, offloaded_segments=2)
+    with pytest.raises(UsageError, match="capacity_gib"):
+        _cases(ways=True)
 
 
 def test_nothing_recorded_is_no_row() -> None:
