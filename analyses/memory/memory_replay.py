@@ -1,6 +1,6 @@
 """The recorded allocations again, through a model of the framework's allocator, and otherwise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -58,7 +58,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("case", "reserved_bytes_max"),
     needs=("memory",),
-    spread=ByRank(totals=("events",)),
+    spread=ByRank(totals=("events", "activations")),
 )
 def memory_replay(
     memory: pa.Table,
@@ -115,6 +115,7 @@ def memory_replay(
     split = None if max_split_mib is None else max_split_mib << 20
     lost = failures(memory, use)
     rows: list[tuple[object, ...]] = []
+    activations = 0
     for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
         if kind not in _GPUS:
             continue
@@ -122,6 +123,7 @@ def memory_replay(
         who = (rank, cycle, index)
         rows.append((*who, "recorded", *_recorded(use, device, int(lost[device]))))
         names = np.array(categories.names, object)[categories.code[events.row]]
+        activations += int(((names == "activation") & (events.size > 0)).sum())
         cases = {"replayed": _Case(np.ones(len(events.size)))}
         asked = _Case(scale[events.row], lives)
         if any(factor != 1 for factor in factors.values()) or lives.segments:
@@ -142,7 +144,9 @@ def memory_replay(
         texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
         for column, field in zip(columns, RETURNS, strict=True)
     ]
-    facts: Mapping[str, object] = {"categories_inferred": categories.inferred}
+    facts: dict[str, object] = {"categories_inferred": categories.inferred}
+    if ways or lives.segments:
+        facts["activations"] = activations  # with none, other lifetimes change nothing
     return with_coverage(pa.table(arrays, schema=RETURNS), events=use.table.num_rows, **facts)
 
 
