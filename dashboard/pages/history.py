@@ -104,7 +104,7 @@ class _Shown:
 
 def _shown(visit: Visit) -> _Shown:
     if not visit.runs.history_address:
-        raise UsageError("no history is kept here; start the dashboard with --store")
+        raise UsageError("no history is kept here: start the dashboard on a folder of one")
     return _Shown(visit, visit.runs.history().runs)
 
 
@@ -113,6 +113,9 @@ def _label(run: KeptRun) -> str:
 
 
 def layout(visit: Visit) -> Any:
+    if not visit.runs.history_address:
+        words = "No history is kept here: start the dashboard on a folder of one."
+        return html.Div([html.H1("Runs over time"), empty(words)])
     shown = _shown(visit)
     unread = visit.runs.history().unread
     if not shown.own:

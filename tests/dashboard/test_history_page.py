@@ -146,5 +146,5 @@ def test_without_a_history_there_is_no_such_page(browser: Any, address: str) -> 
     for opened, wrong in visiting(browser, address):
         assert opened.get_by_role("link", name="Runs over time").count() == 0
         go(opened, "/history")
-        shows(opened, "no history is kept here")
+        shows(opened, "No history is kept here")
         wrong.clear()
