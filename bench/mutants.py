@@ -136,7 +136,9 @@ def _mistakes(node: ast.expr) -> Iterator[str]:
 
 
 def _alike(first: ast.expr, second: ast.expr) -> bool:
-    """Whether a tired engineer could swap two arguments."""
+    """Whether a tired engineer could swap two arguments, and it would matter."""
+    if ast.dump(first) == ast.dump(second):
+        return False
     if isinstance(first, ast.Name) and isinstance(second, ast.Name):
         return True
     subscripts = isinstance(first, ast.Subscript) and isinstance(second, ast.Subscript)
